@@ -1,0 +1,16 @@
+# Everything gradwire takes instead of writing. Debian package in brackets.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)            # [libfmt-dev]
+find_package(spdlog REQUIRED)         # [libspdlog-dev]
+find_package(nlohmann_json REQUIRED)  # [nlohmann-json3-dev]
+find_package(CLI11 REQUIRED)          # [libcli11-dev]
+find_package(tl-expected REQUIRED)    # [libexpected-dev]
+find_package(OpenSSL REQUIRED)        # [libssl-dev]
+if(GRADWIRE_TORCH)
+  find_package(Torch REQUIRED)        # the PyTorch wheel
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

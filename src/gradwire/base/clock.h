@@ -1,0 +1,21 @@
+#pragma once
+
+#include "gradwire/base/types.h"
+
+namespace gradwire {
+
+/// Where time comes from. A constructor argument wherever time matters, so that a test can own it.
+/// Implementations must be callable from any thread.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Time now() const = 0;
+};
+
+/// The machine's monotonic clock.
+class SteadyClock final : public Clock {
+ public:
+  Time now() const override;
+};
+
+}  // namespace gradwire

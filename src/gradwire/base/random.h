@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+namespace gradwire {
+
+/// A seeded stream of random numbers that is the same on every platform (splitmix64; Steele, Lea,
+/// Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). Eight bytes of state, so
+/// that a hundred thousand simulations can each have their own. Not for secrets.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  /// Uniform in 0 .. bound - 1; bound must be positive. The bias of below 2^-32 does not matter here.
+  std::uint64_t below(std::uint64_t bound) { return next() % bound; }
+
+  /// Uniform in low .. high, both included.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low) + 1));
+  }
+
+  /// True once in `n` draws, on average.
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+  /// Uniform in [0, 1).
+  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gradwire/base/element.h"
+#include "gradwire/base/types.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/work.h"
+
+namespace gradwire {
+
+class Store;
+
+/// Memory lent to an operation until its Work completes. `keep_alive` (optional) owns it until
+/// then; without it the caller promises that it lives as long.
+struct LentSpan {
+  void* data = nullptr;
+  std::size_t count = 0;  ///< Elements.
+  DataType type = DataType::float32;
+  std::shared_ptr<const void> keep_alive;
+};
+
+/// The same for memory that is only read.
+struct LentConstSpan {
+  const void* data = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::float32;
+  std::shared_ptr<const void> keep_alive;
+
+  LentConstSpan() = default;
+  LentConstSpan(const void* d, std::size_t n, DataType t, std::shared_ptr<const void> k = nullptr)
+      : data(d), count(n), type(t), keep_alive(std::move(k)) {}
+  LentConstSpan(const LentSpan& span)  // NOLINT: what may be written may be read.
+      : data(span.data), count(span.count), type(span.type), keep_alive(span.keep_alive) {}
+};
+
+struct OperationOptions {
+  /// Operations of higher urgency overtake lower ones on the wire. 0 is usual.
+  int urgency = 0;
+  /// How long the operation may take before it fails on every rank; nothing: the communicator's.
+  std::optional<Duration> timeout;
+  /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
+  bool preserve_input = false;
+  /// Force an algorithm ("ring", "direct", "tree", "recursive_doubling"); empty: the tuner's choice.
+  /// Must be the same on all ranks.
+  std::string algorithm;
+};
+
+struct CommunicatorOptions {
+  /// Operations that take longer fail with ErrorKind::timeout on every rank.
+  Duration operation_timeout = std::chrono::minutes(10);
+  /// A peer from which nothing has come for this long (it is pinged) counts as dead.
+  Duration dead_peer_timeout = std::chrono::seconds(5);
+  /// How long to wait for all ranks to turn up.
+  Duration rendezvous_timeout = std::chrono::seconds(60);
+  /// Most payload bytes of one frame: what is cut through at once.
+  std::size_t segment_bytes = 128 * 1024;
+  /// Messages up to this size travel before the receiver has posted the operation.
+  std::size_t eager_bytes = 16 * 1024;
+};
+
+/// Ranks that do collective operations together. Every rank must call the same collectives in the
+/// same order; a rank that does not is an error on all of them. All operations are asynchronous:
+/// several may be in flight. After any error the communicator is unusable, and says so.
+/// Thread-safe, except that the order of calls is then the caller's to keep.
+///
+/// `all ranks end with the bitwise same result` holds for every operation below.
+class Communicator {
+ public:
+  /// Joins the job: finds the others, connects to each and checks that it knows the secret.
+  /// `store`: where addresses are exchanged; by default our own on the job's master port.
+  /// Throws Exception: timeout (names the missing ranks), refused, invalid_argument, system.
+  static std::shared_ptr<Communicator> connect(const Job& job, const CommunicatorOptions& options = {},
+                                               std::shared_ptr<Store> store = nullptr);
+
+  /// Says goodbye to the peers. Operations still in flight fail with ErrorKind::aborted.
+  virtual ~Communicator() = default;
+
+  virtual Rank rank() const = 0;
+  virtual int size() const = 0;
+
+  /// data[i] = reduction over ranks of data[i], on every rank, in place.
+  virtual Work all_reduce(LentSpan data, ReduceOp op, const OperationOptions& options = {}) = 0;
+
+  /// data = root's data, on every rank.
+  virtual Work broadcast(LentSpan data, Rank root, const OperationOptions& options = {}) = 0;
+
+  /// output (P * input.count elements) = the inputs of rank 0, 1, ... one after the other. Input may
+  /// be its own place in the output.
+  virtual Work all_gather(LentConstSpan input, LentSpan output,
+                          const OperationOptions& options = {}) = 0;
+
+  /// output (input.count / P elements) = this rank's part of the reduction of all inputs. The two
+  /// must not overlap.
+  virtual Work reduce_scatter(LentConstSpan input, LentSpan output, ReduceOp op,
+                              const OperationOptions& options = {}) = 0;
+
+  /// Completes when every rank has called it.
+  virtual Work barrier(const OperationOptions& options = {}) = 0;
+
+  /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order they were
+  /// sent; count and type must agree.
+  virtual Work send(LentConstSpan data, Rank to, int tag = 0, const OperationOptions& options = {}) = 0;
+  virtual Work recv(LentSpan data, Rank from, int tag = 0, const OperationOptions& options = {}) = 0;
+
+  /// Payload and header bytes handed to the network so far, this rank's alone.
+  virtual std::size_t bytes_sent() const = 0;
+  /// Payload bytes alone: what the schedules ask for.
+  virtual std::size_t payload_bytes_sent() const = 0;
+
+  /// Ends all operations with ErrorKind::aborted, here and on the peers, which are told `reason`.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,92 @@
+#include "gradwire/schedule/schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+bool same_memory(const Slice& a, const Slice& b) {
+  return (a.buffer == Buffer::scratch) == (b.buffer == Buffer::scratch);
+}
+
+bool overlap(const Slice& a, const Slice& b) {
+  return a.count > 0 && b.count > 0 && same_memory(a, b) && a.first < b.first + b.count &&
+         b.first < a.first + a.count;
+}
+
+bool same_place(const Slice& a, const Slice& b) {
+  return a.first == b.first && a.count == b.count;
+}
+
+}  // namespace
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::broadcast: return "broadcast";
+    case Collective::all_gather: return "all_gather";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::barrier: return "barrier";
+    case Collective::point_to_point: return "point_to_point";
+  }
+  return "unknown";
+}
+
+bool flows_through(const Op& earlier, const Op& later) {
+  bool any = false;
+  for (const Slice& a : {earlier.dst, earlier.src}) {
+    for (const Slice& b : {later.dst, later.src}) {
+      if (!overlap(a, b)) continue;
+      if (!same_place(a, b)) return false;
+      any = true;
+    }
+  }
+  return any;
+}
+
+OpIndex ProgramBuilder::append(Op op, std::span<const OpIndex> after) {
+  op.after = {static_cast<std::uint32_t>(program_.dependencies.size()),
+              static_cast<std::uint32_t>(after.size())};
+  program_.dependencies.insert(program_.dependencies.end(), after.begin(), after.end());
+  program_.ops.push_back(op);
+  return static_cast<OpIndex>(program_.ops.size() - 1);
+}
+
+OpIndex ProgramBuilder::send(Rank peer, Slice src, std::span<const OpIndex> after) {
+  return append({.kind = OpKind::send, .peer = peer, .src = src}, after);
+}
+
+OpIndex ProgramBuilder::recv(Rank peer, Slice dst, std::span<const OpIndex> after) {
+  return append({.kind = OpKind::recv, .peer = peer, .dst = dst}, after);
+}
+
+OpIndex ProgramBuilder::recv_reduce(Rank peer, Slice dst, Slice src, Order order,
+                                    std::span<const OpIndex> after) {
+  return append(
+      {.kind = OpKind::recv_reduce, .order = order, .peer = peer, .dst = dst, .src = src}, after);
+}
+
+OpIndex ProgramBuilder::copy(Slice dst, Slice src, std::span<const OpIndex> after) {
+  return append({.kind = OpKind::copy, .dst = dst, .src = src}, after);
+}
+
+OpIndex ProgramBuilder::reduce(Slice dst, Slice src, Order order, std::span<const OpIndex> after) {
+  return append({.kind = OpKind::reduce, .order = order, .dst = dst, .src = src}, after);
+}
+
+void ProgramBuilder::finish(OpIndex op) {
+  program_.ops[op].finish = true;
+}
+
+Slice ProgramBuilder::scratch(std::uint32_t mirrored) {
+  program_.scratch_mirrors.push_back(mirrored);
+  return {Buffer::scratch, static_cast<std::uint32_t>(program_.scratch_mirrors.size() - 1), 1};
+}
+
+Program ProgramBuilder::build() && {
+  return std::move(program_);
+}
+
+}  // namespace gradwire
