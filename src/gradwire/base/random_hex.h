@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace gradwire {
+
+/// `bytes` random bytes as 2 * bytes hexadecimal digits, from the operating system's generator: fit
+/// for secrets. Throws Exception(system) if there is none.
+std::string random_hex(std::size_t bytes);
+
+}  // namespace gradwire

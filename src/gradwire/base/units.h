@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+
+namespace gradwire {
+
+/// Quantities as people write them on a command line, and back. All functions are pure. Errors are
+/// ErrorKind::invalid_argument and show the text and examples of what is right.
+
+/// Bytes: "4", "64K", "1.5M", "1MiB", "100MB". K, M and G are powers of two, with or without "B" or
+/// "iB", as in nccl-tests. A fraction must come out as whole bytes.
+Result<std::size_t> parse_bytes(std::string_view text);
+
+/// A length of time: "50us", "1.5ms", "2s", "100ns", "0". Only zero may go without its unit.
+Result<Duration> parse_duration(std::string_view text);
+
+/// What a link carries, in bytes per second: "10Gb/s", "2.5Gbit", "100Mb/s" count bits, "1.25GB/s"
+/// counts bytes; K, M and G are powers of ten, as on the box of a network card.
+Result<double> parse_rate(std::string_view text);
+
+/// "4 B", "64 KiB", "95.4 MiB".
+std::string format_bytes(std::size_t bytes);
+
+/// "50 us", "1.25 ms", "2 s": four digits at most.
+std::string format_duration(Duration duration);
+
+/// "10 Gb/s", from bytes per second.
+std::string format_rate(double bytes_per_second);
+
+}  // namespace gradwire

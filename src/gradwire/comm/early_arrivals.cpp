@@ -1,0 +1,78 @@
+#include "gradwire/comm/early_arrivals.h"
+
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+/// What an announcement costs here, so that endless ones hit the limit too.
+constexpr std::size_t kAnnouncementBytes = 64;
+
+}  // namespace
+
+Status EarlyArrivals::charge(Rank peer, std::size_t bytes) {
+  std::size_t& held = bytes_[static_cast<std::size_t>(peer)];
+  if (held + bytes > most_bytes_) {
+    return failure(ErrorKind::corrupted,
+                   "more data ahead of time than the protocol allows: it is not the same gradwire, "
+                   "or this rank has fallen far behind in its calls");
+  }
+  held += bytes;
+  return {};
+}
+
+Status EarlyArrivals::announce(OperationKey key, Rank peer, const Fingerprint& fingerprint) {
+  if (Status charged = charge(peer, kAnnouncementBytes); !charged) return charged;
+  operations_[key_of(key, peer)].announcements.push_back({peer, fingerprint});
+  return {};
+}
+
+Result<std::byte*> EarlyArrivals::make_room(Rank peer, const FrameHeader& header) {
+  if (Status charged = charge(peer, header.length + kAnnouncementBytes); !charged) {
+    return tl::unexpected(charged.error());
+  }
+  Operation& operation = operations_[key_of({header.channel, header.sequence}, peer)];
+  operation.pieces.push_back({peer, header, std::vector<std::byte>(header.length)});
+  return operation.pieces.back().payload.data();
+}
+
+bool EarlyArrivals::complete(OperationKey key, Rank peer) {
+  const auto at = operations_.find(key_of(key, peer));
+  if (at == operations_.end()) return false;
+  // A peer sends one frame after the other, so at most one piece of its is incomplete.
+  for (Piece& piece : at->second.pieces) {
+    if (piece.peer != peer || piece.complete) continue;
+    piece.complete = true;
+    return true;
+  }
+  return false;
+}
+
+EarlyArrivals::Operation EarlyArrivals::take(OperationKey key, Rank pair) {
+  const auto at = operations_.find(key_of(key, pair));
+  if (at == operations_.end()) return {};
+  Operation operation = std::move(at->second);
+  Operation coming;
+  for (Piece& piece : operation.pieces) {
+    if (!piece.complete) coming.pieces.push_back(std::move(piece));
+  }
+  std::erase_if(operation.pieces, [](const Piece& piece) { return !piece.complete; });
+  if (coming.pieces.empty()) {
+    operations_.erase(at);
+  } else {
+    at->second = std::move(coming);
+  }
+  refund(operation);
+  return operation;
+}
+
+void EarlyArrivals::refund(const Operation& operation) {
+  for (const Announcement& a : operation.announcements) {
+    bytes_[static_cast<std::size_t>(a.peer)] -= kAnnouncementBytes;
+  }
+  for (const Piece& p : operation.pieces) {
+    bytes_[static_cast<std::size_t>(p.peer)] -= p.payload.size() + kAnnouncementBytes;
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "gradwire/comm/operation.h"
+#include "gradwire/net/frame.h"
+
+namespace gradwire {
+
+/// What peers have sent of operations that this rank has not posted yet: announcements, and the
+/// small messages that travel ahead. Bounded per peer: senders keep to a budget (Outbox), and one
+/// that does not is an error.
+class EarlyArrivals {
+ public:
+  struct Announcement {
+    Rank peer = -1;
+    Fingerprint fingerprint;
+  };
+  struct Piece {
+    Rank peer = -1;
+    FrameHeader header;
+    std::vector<std::byte> payload;
+    bool complete = false;
+  };
+  struct Operation {
+    std::vector<Announcement> announcements;
+    std::vector<Piece> pieces;
+  };
+
+  EarlyArrivals(int ranks, std::size_t most_bytes_per_peer)
+      : bytes_(static_cast<std::size_t>(ranks), 0), most_bytes_(most_bytes_per_peer) {}
+
+  Status announce(OperationKey key, Rank peer, const Fingerprint& fingerprint);
+
+  /// Room for a payload: written to until the frame is complete. Errors: corrupted, if the peer has
+  /// sent more than it may.
+  Result<std::byte*> make_room(Rank peer, const FrameHeader& header);
+
+  /// The payload of `key` that `peer` is sending has come to its end. False if none was held here.
+  bool complete(OperationKey key, Rank peer);
+
+  /// Takes out what has come for an operation that is now posted; `pair`: as in Flight. A payload
+  /// that is still coming stays until it is complete and this is asked again.
+  Operation take(OperationKey key, Rank pair);
+
+  /// Drops everything.
+  void clear() { operations_.clear(); }
+
+ private:
+  /// Collectives are shared by all peers; messages between two ranks are keyed by the other one.
+  struct Key {
+    std::uint32_t channel;
+    std::uint64_t sequence;
+    Rank pair;
+    auto operator<=>(const Key&) const = default;
+  };
+  static Key key_of(OperationKey key, Rank peer) {
+    return {key.channel, key.sequence, key.channel == 0 ? -1 : peer};
+  }
+  Status charge(Rank peer, std::size_t bytes);
+  void refund(const Operation& operation);
+
+  std::map<Key, Operation> operations_;
+  std::vector<std::size_t> bytes_;  ///< Held per peer.
+  std::size_t most_bytes_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/comm/early_arrivals.h"
+#include "gradwire/comm/flight.h"
+#include "gradwire/comm/inbox.h"
+#include "gradwire/comm/liveness.h"
+#include "gradwire/comm/outbox.h"
+#include "gradwire/net/transport.h"
+
+namespace gradwire {
+
+struct ExecutorOptions {
+  OutboxLimits limits;
+  std::size_t receive_buffer_bytes = 256 * 1024;
+  Duration dead_peer_timeout = std::chrono::seconds(5);
+};
+
+/// One rank's protocol engine: runs the programs of the operations in flight over the streams to
+/// the peers. A state machine: it is handed events and the time, calls a transport that never
+/// blocks, and tells Completions how operations ended. It owns no thread and reads no clock, and
+/// never mentions an algorithm; over sockets and over simulated streams it is the same code.
+///
+/// Protocol. Posting an operation announces it, with its fingerprint, to every rank with which it
+/// exchanges messages. Small messages follow at once; larger ones once the other side has announced
+/// the operation too, so that they land in their final place and memory stays bounded. A receive
+/// never waits (a property of every verified schedule), so operations never block each other,
+/// whatever order their frames come in. Any error ends them all, on all ranks: the first rank that
+/// notices tells the others why.
+///
+/// Not thread-safe.
+class Executor final : private Outbox::Listener {
+ public:
+  Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport, Time now);
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Starts an operation. Its completion may be called before this returns.
+  void post(OperationRequest request, Time now);
+
+  void on_readable(Rank peer, Time now);
+  void on_writable(Rank peer, Time now);
+
+  /// To be called when next_timer() has come (being early or late does no harm).
+  void on_timer(Time now);
+  Time next_timer() const;
+
+  /// Ends all operations, here and on the peers.
+  void abort(Error error);
+
+  /// Tells the peers that this rank leaves. To be called when nothing is in flight.
+  void say_goodbye();
+
+  /// Whether everything that was to be sent has been handed to the transport.
+  bool flushed() const;
+
+  /// Why nothing works any more, once something has failed.
+  const std::optional<Error>& error() const { return error_; }
+
+  std::size_t in_flight() const { return flights_.size(); }
+  std::size_t payload_bytes_sent() const;
+  std::size_t total_bytes_sent() const;
+
+ private:
+  struct Peer;
+
+  // Operations.
+  OperationKey next_key(const OperationRequest& request, Rank& pair);
+  bool is_over(OperationKey key, Rank peer) const;
+  Flight* find(OperationKey key, Rank peer);
+  void announce(Flight& flight);
+  bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
+  void replay(Flight& flight);
+  void advance(Flight& flight, OpIndex op, std::size_t bytes);
+  void route(Flight& flight);
+  void finish_if_complete(Flight& flight);
+  void take_scratch(Flight& flight);
+
+  // Frames.
+  Result<Landing> begin_frame(Rank peer, const FrameHeader& header);
+  Result<Landing> land_data(Flight& flight, Rank peer, const FrameHeader& header);
+  Status complete_frame(Rank peer, const FrameHeader& header);
+  Status complete_data(Rank peer, const FrameHeader& header);
+  Status hear_announcement(Rank peer, const FrameHeader& header);
+  void hear_abort(Rank peer, const FrameHeader& header);
+  void hear_goodbye(Rank peer);
+  void sent(Flight& flight, OpIndex op, std::size_t bytes) override;
+
+  // Streams.
+  Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  void mark_dirty(Rank rank);
+  void flush_dirty();
+  void lose(Rank rank, const Error& error);
+
+  // Failure.
+  void fail(ErrorKind kind, const std::string& message, Rank origin);
+  void tell_peers(const Error& error, Rank origin);
+  void check_deadlines(Time now);
+  void check_silence(Time now);
+
+  Rank rank_;
+  ExecutorOptions options_;
+  Transport& transport_;
+  Time now_;
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
+  std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
+  std::vector<std::unique_ptr<Flight>> flights_;
+  EarlyArrivals early_;
+  Liveness liveness_;
+  std::uint64_t next_collective_ = 0;
+  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> next_message_;  ///< Per peer, channel.
+  Time earliest_deadline_ = Time::max();
+  std::optional<Error> error_;
+  std::unique_ptr<std::byte[]> receive_buffer_;
+  std::vector<OpIndex> woken_;
+  struct Scratch {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t capacity = 0;
+  };
+  std::vector<Scratch> spare_scratch_;
+};
+
+}  // namespace gradwire

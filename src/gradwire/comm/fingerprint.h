@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gradwire/base/bytes.h"
+#include "gradwire/base/element.h"
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/schedule/schedule.h"
+
+namespace gradwire {
+
+/// What a rank believes it is doing with the others. Ranks that exchange data compare theirs before
+/// a byte of it is used.
+struct Fingerprint {
+  Collective collective = Collective::barrier;
+  DataType type = DataType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  std::uint64_t count = 0;             ///< Elements, of all chunks together.
+  std::array<char, 16> algorithm{};    ///< Name of the schedule, ended by zeros.
+
+  bool operator==(const Fingerprint&) const = default;
+
+  void set_algorithm(std::string_view name);
+  std::string_view algorithm_name() const;
+
+  /// "all_reduce of 1000 float32 (sum, ring)".
+  std::string describe() const;
+};
+
+inline constexpr std::size_t kFingerprintBytes = 32;
+
+void encode(const Fingerprint& fingerprint, std::span<std::byte, kFingerprintBytes> into);
+
+/// Errors: corrupted, if it names no collective, type or reduction that there is.
+Result<Fingerprint> decode_fingerprint(ConstBytes from);
+
+}  // namespace gradwire

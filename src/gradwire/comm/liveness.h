@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "gradwire/base/types.h"
+
+namespace gradwire {
+
+/// Who has been heard of when. Peers that have nothing to say are pinged, so that silence means a
+/// dead host or link, and not an idle one.
+class Liveness {
+ public:
+  Liveness(int ranks, Duration dead_after, Time now)
+      : dead_after_(dead_after), last_check_(now), peers_(static_cast<std::size_t>(ranks)) {
+    for (Peer& peer : peers_) peer = {now, now};
+  }
+
+  void heard(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].heard = now; }
+  void spoke(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].spoke = now; }
+
+  /// Five pings fit into the time after which a silent peer counts as dead.
+  Duration interval() const { return dead_after_ / 5; }
+  Time next_check() const { return last_check_ + interval(); }
+
+  /// To be called when next_check() has come. If this process itself was not running meanwhile
+  /// (suspended, or starved), that time is forgiven to everybody: their words may lie unread.
+  void check(Time now);
+
+  bool wants_ping(Rank peer, Time now) const {
+    return now - peers_[static_cast<std::size_t>(peer)].spoke >= interval();
+  }
+  bool is_dead(Rank peer, Time now) const {
+    return now - peers_[static_cast<std::size_t>(peer)].heard >= dead_after_;
+  }
+
+ private:
+  struct Peer {
+    Time heard;
+    Time spoke;
+  };
+
+  Duration dead_after_;
+  Time last_check_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,159 @@
+#include "gradwire/comm/operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gradwire/base/check.h"
+#include "gradwire/comm/reduction.h"
+#include "gradwire/schedule/layout.h"
+
+namespace gradwire {
+namespace {
+
+ChunkLayout layout_of(const OperationRequest& request) {
+  return {request.program->schedule.chunks, request.fingerprint.count,
+          size_of(request.fingerprint.type)};
+}
+
+/// Where each scratch slot begins.
+std::vector<std::size_t> slot_offsets(const ChunkLayout& layout, const Program& program) {
+  std::vector<std::size_t> offsets;
+  std::size_t at = 0;
+  for (std::uint32_t mirrored : program.scratch_mirrors) {
+    offsets.push_back(at);
+    at += layout.slot_bytes(mirrored);
+  }
+  return offsets;
+}
+
+}  // namespace
+
+Operation::Operation(OperationKey key, OperationRequest request)
+    : key_(key),
+      request_(std::move(request)),
+      states_(request_.program->program.ops.size()),
+      incomplete_(states_.size()),
+      element_size_(size_of(request_.fingerprint.type)),
+      scratch_bytes_(layout_of(request_).scratch_bytes(request_.program->program)) {}
+
+void Operation::bind_scratch(std::byte* scratch) {
+  const std::vector<std::size_t> slots = slot_offsets(layout_of(request_), program().program);
+  for (OpIndex op = 0; op < states_.size(); ++op) bind(op, scratch, slots);
+}
+
+void Operation::bind(OpIndex index, std::byte* scratch, const std::vector<std::size_t>& slots) {
+  const Op& op = program().program.ops[index];
+  const ChunkLayout layout = layout_of(request_);
+  OpState& state = states_[index];
+  const auto locate = [&](const Slice& slice) -> std::byte* {
+    if (slice.count == 0) return nullptr;
+    if (slice.buffer == Buffer::scratch) return scratch + slots[slice.first];
+    std::byte* base = slice.buffer == Buffer::output ? request_.output
+                                                     : const_cast<std::byte*>(request_.input);
+    // An empty tensor may have no memory at all, and null + 0 is all that is asked of it then.
+    return base + layout.byte_range(slice.first, slice.count).begin;
+  };
+  const Slice& measured = op.kind == OpKind::send ? op.src : op.dst;
+  state.dst = locate(op.dst);
+  state.src = locate(op.src);
+  state.size = measured.buffer == Buffer::scratch && measured.count > 0
+                   ? layout.byte_range(program().program.scratch_mirrors[measured.first]).size()
+                   : layout.byte_range(measured.first, measured.count).size();
+}
+
+Operation::Allowance Operation::allowance(OpIndex op) const {
+  Allowance allowance{states_[op].size, true};
+  for (const CompiledProgram::Edge& edge : program().before(op)) {
+    const OpState& earlier = states_[edge.op];
+    if (earlier.complete) continue;
+    allowance.last = false;
+    allowance.bytes = std::min(allowance.bytes, edge.flows ? earlier.done : 0);
+  }
+  return allowance;
+}
+
+void Operation::start(std::vector<OpIndex>& sends) {
+  for (OpIndex op = 0; op < states_.size(); ++op) {
+    if (!program().before(op).empty()) continue;
+    switch (program().program.ops[op].kind) {
+      case OpKind::send: sends.push_back(op); break;
+      case OpKind::copy:
+      case OpKind::reduce: run_local(op, sends); break;
+      case OpKind::recv:
+      case OpKind::recv_reduce: break;
+    }
+  }
+}
+
+void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& sends) {
+  OpState& state = states_[index];
+  const Op& op = program().program.ops[index];
+  if (op.finish) {
+    finish_reduction(state.dst + state.done, (bytes - state.done) / element_size_,
+                     fingerprint().type, fingerprint().op, program().schedule.ranks);
+  }
+  state.done = bytes;
+  if (bytes == state.size) {
+    GRADWIRE_CHECK(!state.complete);
+    state.complete = true;
+    --incomplete_;
+  }
+  wake_behind(index, sends);
+}
+
+void Operation::wake_behind(OpIndex index, std::vector<OpIndex>& sends) {
+  for (const CompiledProgram::Edge& edge : program().behind(index)) {
+    switch (program().program.ops[edge.op].kind) {
+      case OpKind::send: sends.push_back(edge.op); break;
+      case OpKind::copy:
+      case OpKind::reduce: run_local(edge.op, sends); break;
+      case OpKind::recv:
+      case OpKind::recv_reduce: break;  // A receive never waits.
+    }
+  }
+}
+
+void Operation::run_local(OpIndex index, std::vector<OpIndex>& sends) {
+  const Allowance allowed = allowance(index);
+  const OpState& state = states_[index];
+  if (state.complete || (allowed.bytes == state.done && !allowed.last)) return;
+  // All of an op's last bytes may be there while something else holds its completion back.
+  const std::size_t until = allowed.last ? state.size : std::min(allowed.bytes, state.size);
+  if (until == state.size && !allowed.last) return;
+  compute(program().program.ops[index], state, state.done, until);
+  advance(index, until, sends);
+}
+
+void Operation::compute(const Op& op, const OpState& state, std::size_t from,
+                        std::size_t to) const {
+  std::byte* dst = state.dst + from;
+  const std::byte* src = state.src + from;
+  if (op.kind == OpKind::copy) {
+    if (dst != src && to > from) std::memmove(dst, src, to - from);
+    return;
+  }
+  const std::size_t count = (to - from) / element_size_;
+  const bool local_first = op.order == Order::local_first;
+  combine(dst, local_first ? dst : src, local_first ? src : dst, count, fingerprint().type,
+          fingerprint().op);
+}
+
+bool Operation::needs(Rank peer) const {
+  const CompiledProgram::Exchange* exchange = program().exchange_with(peer);
+  if (exchange == nullptr) return false;
+  const auto missing = [&](OpIndex op) { return !states_[op].complete; };
+  return std::ranges::any_of(exchange->sends, missing) ||
+         std::ranges::any_of(exchange->receives, missing);
+}
+
+std::string Operation::describe() const {
+  const std::string what = fingerprint().describe();
+  if (key_.channel != 0) return what;
+  const std::string_view name = name_of(fingerprint().collective);
+  return fmt::format("{} #{}{}", name, key_.sequence, what.substr(name.size()));
+}
+
+}  // namespace gradwire

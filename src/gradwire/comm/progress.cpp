@@ -1,0 +1,184 @@
+#include "gradwire/comm/progress.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+/// How long a waiting thread asks again and again before it sleeps. Sleeping and being woken costs
+/// about 30 us; giving the processor to others between two tries keeps the price of asking low.
+constexpr Duration kSpin = std::chrono::microseconds(100);
+
+/// How long the progress thread stays away after a thread has waited: the next one usually follows
+/// soon, and both polling would wake one of them for nothing.
+constexpr Duration kStayAway = std::chrono::milliseconds(1);
+
+/// How long the destructor waits for the last frames to be taken by the kernel.
+constexpr Duration kDrain = std::chrono::seconds(1);
+
+}  // namespace
+
+Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
+                   const ExecutorOptions& options, const Clock& clock)
+    : clock_(clock),
+      transport_(std::move(transport)),
+      executor_(rank, ranks, options, *transport_, clock.now()),
+      progress_thread_([this] { run(); }) {}
+
+Progress::~Progress() {
+  close();
+}
+
+void Progress::close() {
+  if (stopping_.exchange(true)) return;
+  transport_->wake();
+  {
+    const std::lock_guard lock(roles_mutex_);
+    thread_.notify_all();
+  }
+  progress_thread_.join();
+  {
+    const std::lock_guard lock(engine_mutex_);
+    if (executor_.in_flight() > 0) {
+      executor_.abort({ErrorKind::aborted, "the communicator was closed while it was under way"});
+    } else {
+      executor_.say_goodbye();
+    }
+  }
+  drain(clock_.now() + kDrain);
+}
+
+void Progress::drain(Time until) {
+  std::vector<ReadyEvent> events;
+  while (clock_.now() < until) {
+    {
+      const std::lock_guard lock(engine_mutex_);
+      if (executor_.flushed()) return;
+    }
+    poll_once(until, events);
+  }
+}
+
+void Progress::post(OperationRequest request) {
+  Time timer;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    executor_.post(std::move(request), clock_.now());
+    timer = executor_.next_timer();
+  }
+  if (timer < poll_until_.load()) transport_->wake();
+}
+
+void Progress::abort(Error error) {
+  const std::lock_guard lock(engine_mutex_);
+  executor_.abort(std::move(error));
+}
+
+std::size_t Progress::payload_bytes_sent() {
+  const std::lock_guard lock(engine_mutex_);
+  return executor_.payload_bytes_sent();
+}
+
+std::size_t Progress::total_bytes_sent() {
+  const std::lock_guard lock(engine_mutex_);
+  return executor_.total_bytes_sent();
+}
+
+/// One poll, at most until `latest`, and what follows from it. Whether anything happened.
+bool Progress::poll_once(Time latest, std::vector<ReadyEvent>& events) {
+  const Time now = clock_.now();
+  Time timer;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    timer = executor_.next_timer();
+  }
+  const Time until = std::min(timer, latest);
+  if (until > now) poll_until_ = until;
+  transport_->poll(std::max(Duration::zero(), until - now), events);
+  poll_until_ = Time{};
+  if (events.empty() && now < timer && until <= now) return false;
+  handle(events);
+  return !events.empty();
+}
+
+void Progress::handle(const std::vector<ReadyEvent>& events) {
+  const Time now = clock_.now();
+  std::size_t before = 0;
+  std::size_t after = 0;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    before = executor_.in_flight();
+    for (const ReadyEvent& event : events) {
+      if (event.writable) executor_.on_writable(event.peer, now);
+      if (event.readable) executor_.on_readable(event.peer, now);
+    }
+    if (now >= executor_.next_timer()) executor_.on_timer(now);
+    after = executor_.in_flight();
+  }
+  if (after == before) return;
+  const std::lock_guard lock(roles_mutex_);
+  if (waiting_ > 0) waiters_.notify_all();
+}
+
+void Progress::wait(const WorkState& state, Time until) {
+  std::unique_lock lock(roles_mutex_);
+  ++waiting_;
+  if (thread_polls_) transport_->wake();
+  while (!state.done() && clock_.now() < until) {
+    if (driven_) {
+      // Until what we wait for is done, or the thread that drives has had enough.
+      if (until == Time::max()) waiters_.wait(lock);
+      else waiters_.wait_until(lock, until);
+      continue;
+    }
+    driven_ = true;
+    lock.unlock();
+    drive(state, until);
+    lock.lock();
+    driven_ = false;
+    waiters_.notify_all();
+  }
+  --waiting_;
+  last_wait_ = clock_.now();
+}
+
+void Progress::drive(const WorkState& state, Time until) {
+  std::vector<ReadyEvent> events;
+  Time idle_since = clock_.now();
+  while (!state.done()) {
+    const Time now = clock_.now();
+    if (now >= until) return;
+    const bool spin = now - idle_since < kSpin;
+    if (poll_once(spin ? now : until, events)) {
+      idle_since = clock_.now();
+    } else if (spin) {
+      sched_yield();
+    }
+  }
+}
+
+void Progress::run() {
+  std::vector<ReadyEvent> events;
+  std::unique_lock lock(roles_mutex_);
+  while (!stopping_) {
+    if (waiting_ > 0 || clock_.now() - last_wait_ < kStayAway) {
+      park(lock);
+      continue;
+    }
+    thread_polls_ = true;
+    lock.unlock();
+    poll_once(Time::max(), events);
+    lock.lock();
+    thread_polls_ = false;
+  }
+}
+
+/// Stays away while others drive.
+void Progress::park(std::unique_lock<std::mutex>& lock) {
+  thread_.wait_for(lock, kStayAway, [this] { return stopping_.load(); });
+}
+
+}  // namespace gradwire

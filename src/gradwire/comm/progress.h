@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/comm/executor.h"
+#include "gradwire/comm/work_state.h"
+#include "gradwire/net/transport.h"
+
+namespace gradwire {
+
+/// Drives one executor over real streams. A thread of its own does it whenever nobody waits; a
+/// thread that waits for an operation does it itself meanwhile, because being woken by the thread
+/// that read the last byte would cost a context switch per operation, and that thread another one.
+///
+/// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is never
+/// held while waiting for the network.
+class Progress final : public Engine {
+ public:
+  Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
+           const ExecutorOptions& options, const Clock& clock);
+
+  ~Progress() override;
+
+  void post(OperationRequest request) override;
+  void wait(const WorkState& state, Time until) override;
+  void abort(Error error) override;
+  /// Waits briefly until the goodbye is on its way.
+  void close() override;
+  std::size_t payload_bytes_sent() override;
+  std::size_t total_bytes_sent() override;
+
+ private:
+  void run();
+  void park(std::unique_lock<std::mutex>& lock);
+  void drive(const WorkState& state, Time until);
+  bool poll_once(Time latest, std::vector<ReadyEvent>& events);
+  void handle(const std::vector<ReadyEvent>& events);
+  void drain(Time until);
+
+  const Clock& clock_;
+  std::unique_ptr<PollingTransport> transport_;
+
+  std::mutex engine_mutex_;
+  Executor executor_;
+
+  std::mutex roles_mutex_;
+  std::condition_variable waiters_;       ///< Waiting threads that do not drive.
+  std::condition_variable thread_;        ///< The progress thread while somebody else drives.
+  int waiting_ = 0;                       ///< Threads in wait().
+  bool driven_ = false;                   ///< One of them drives.
+  bool thread_polls_ = false;             ///< The progress thread drives.
+  Time last_wait_{};                      ///< When a thread last left wait().
+  std::atomic<bool> stopping_ = false;
+  std::atomic<Time> poll_until_{Time{}};  ///< How long the poll under way may sleep.
+
+  std::thread progress_thread_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,243 @@
+#include "gradwire/comm/rendezvous_server.h"
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "gradwire/comm/store_protocol.h"
+#include "gradwire/net/gate.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// A rank that is connected. It sends one request at a time, so that what is buffered for it is
+/// bounded by the largest request or response.
+struct Client {
+  Socket socket;
+  std::string inbox;
+  std::string outbox;
+  std::optional<RequestHeader> header;  ///< Of the request whose body is still coming.
+  std::optional<std::string> awaited;   ///< The key of a get that waits.
+  Deadline awaited_until = Deadline(Time::max());
+  std::size_t place = 0;
+};
+
+enum class Reading { complete, not_yet, gone };
+
+/// Fills `inbox` up to `size` bytes.
+Reading read_up_to(std::size_t size, Client& client) {
+  while (client.inbox.size() < size) {
+    const std::size_t before = client.inbox.size();
+    client.inbox.resize(size);
+    const ssize_t count =
+        ::recv(client.socket.descriptor(), client.inbox.data() + before, size - before, 0);
+    const int cause = errno;
+    client.inbox.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (count < 0 && cause == EINTR) continue;
+    if (count < 0 && (cause == EAGAIN || cause == EWOULDBLOCK)) return Reading::not_yet;
+    if (count <= 0) return Reading::gone;
+  }
+  return Reading::complete;
+}
+
+/// False if the client has gone.
+bool flush(Client& client) {
+  while (!client.outbox.empty()) {
+    const ssize_t count = ::send(client.socket.descriptor(), client.outbox.data(),
+                                 client.outbox.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    client.outbox.erase(0, static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+}  // namespace
+
+/// What the thread does.
+class RendezvousServer::Loop {
+ public:
+  Loop(Socket listener, std::string secret, int world_size, Progress& progress)
+      : gate_(
+            std::move(listener),
+            {.shared = {.secret = std::move(secret), .purpose = "store"}, .world_size = world_size},
+            [this](const Claims& claims) { return admit(claims); },
+            [this](Admitted admitted) { enter(std::move(admitted)); }),
+        finished_(static_cast<std::size_t>(world_size)),
+        progress_(progress) {}
+
+  void run(const Socket& stop) {
+    PollSet set;
+    for (;;) {
+      set.clear();
+      const std::size_t stop_place = set.add(stop, POLLIN);
+      Deadline next = gate_.watch(set, watch_clients(set));
+      set.wait(next);
+      if (set.happened(stop_place) != 0) return;
+      advance_clients(set);
+      if (Status accepting = gate_.advance(set); !accepting) {
+        spdlog::error("the rendezvous ends: {}", accepting.error().message);
+        return;
+      }
+    }
+  }
+
+ private:
+  Verdict admit(const Claims& claims) const {
+    if (claims.to != 0) return Verdict::impossible;
+    if (finished_[static_cast<std::size_t>(claims.from)]) return Verdict::later;
+    return clients_.contains(claims.from) ? Verdict::duplicate : Verdict::accepted;
+  }
+
+  void enter(Admitted admitted) {
+    clients_[admitted.claims.from].socket = std::move(admitted.socket);
+    report();
+  }
+
+  Deadline watch_clients(PollSet& set) {
+    Time next = SteadyClock().now() + std::chrono::hours(1);
+    for (auto& [rank, client] : clients_) {
+      client.place = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
+      if (client.awaited) next = std::min(next, client.awaited_until.at());
+    }
+    return Deadline(next);
+  }
+
+  void advance_clients(const PollSet& set) {
+    bool changed = false;
+    for (auto it = clients_.begin(); it != clients_.end();) {
+      Client& client = it->second;
+      if (client.awaited && client.awaited_until.passed()) respond(client, StoreAnswer::not_yet);
+      const bool stays = set.happened(client.place) == 0 || serve(it->first, client);
+      changed = changed || !stays;
+      it = stays ? std::next(it) : clients_.erase(it);
+    }
+    if (changed) report();
+  }
+
+  /// Reads and answers what there is. False once the client has gone or broken the rules.
+  bool serve(Rank rank, Client& client) {
+    for (;;) {
+      if (!flush(client)) return false;
+      if (!client.outbox.empty()) return true;
+      // A client that waits for an answer has nothing to say: a byte from it is against the rules.
+      if (client.awaited) return read_up_to(1, client) == Reading::not_yet;
+      if (!client.header) {
+        const Reading reading = read_up_to(RequestHeader::kSize, client);
+        if (reading != Reading::complete) return reading == Reading::not_yet;
+        if (!decode_request(std::exchange(client.inbox, {}), client.header.emplace())) {
+          spdlog::warn("rank {} sent the rendezvous store something that is no request", rank);
+          return false;
+        }
+      }
+      const Reading reading =
+          read_up_to(std::size_t{client.header->key_size} + client.header->value_size, client);
+      if (reading != Reading::complete) return reading == Reading::not_yet;
+      execute(rank, client);
+    }
+  }
+
+  void execute(Rank rank, Client& client) {
+    const RequestHeader header = *std::exchange(client.header, std::nullopt);
+    std::string value = std::exchange(client.inbox, {});
+    std::string key = value.substr(0, header.key_size);
+    value.erase(0, header.key_size);
+    switch (header.kind) {
+      case RequestKind::set:
+        return set(std::move(key), std::move(value), client);
+      case RequestKind::get:
+        return get(std::move(key), header.wait_ms, client);
+      case RequestKind::finish:
+        finished_[static_cast<std::size_t>(rank)] = true;
+        respond(client, StoreAnswer::ok);
+        report();
+    }
+  }
+
+  void set(std::string key, std::string value, Client& client) {
+    const auto old = table_.find(key);
+    const std::size_t freed = old == table_.end() ? 0 : key.size() + old->second.size();
+    const std::size_t after = table_bytes_ - freed + key.size() + value.size();
+    if (after > kMaxStoreBytes) return respond(client, StoreAnswer::full);
+    table_bytes_ = after;
+    for (auto& [rank, other] : clients_) {
+      if (other.awaited == key) respond(other, StoreAnswer::ok, value);
+    }
+    table_.insert_or_assign(std::move(key), std::move(value));
+    respond(client, StoreAnswer::ok);
+  }
+
+  void get(std::string key, std::uint32_t wait_ms, Client& client) {
+    if (const auto found = table_.find(key); found != table_.end()) {
+      return respond(client, StoreAnswer::ok, found->second);
+    }
+    if (wait_ms == 0) return respond(client, StoreAnswer::not_yet);
+    client.awaited = std::move(key);
+    client.awaited_until = Deadline::after(std::chrono::milliseconds(wait_ms));
+  }
+
+  /// If it cannot be sent now, POLLOUT leads back to serve(); a client that has gone is found
+  /// there.
+  static void respond(Client& client, StoreAnswer answer, std::string_view value = {}) {
+    client.awaited.reset();
+    client.outbox = encode_response(answer, value);
+    flush(client);
+  }
+
+  void report() {
+    const std::lock_guard lock(progress_.mutex);
+    progress_.connected = static_cast<int>(clients_.size());
+    progress_.finished = static_cast<int>(std::count(finished_.begin(), finished_.end(), true));
+    progress_.changed.notify_all();
+  }
+
+  Gate gate_;
+  std::map<Rank, Client> clients_;
+  std::vector<bool> finished_;
+  std::unordered_map<std::string, std::string> table_;
+  std::size_t table_bytes_ = 0;
+  Progress& progress_;
+};
+
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(Socket listener,
+                                                                  std::string secret,
+                                                                  int world_size) {
+  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!stop.valid()) return system_failure("cannot start the rendezvous store");
+  return std::unique_ptr<RendezvousServer>(
+      new RendezvousServer(std::move(listener), std::move(secret), world_size, std::move(stop)));
+}
+
+RendezvousServer::RendezvousServer(Socket listener, std::string secret, int world_size, Socket stop)
+    : world_size_(world_size), address_(local_address(listener)), stop_(std::move(stop)) {
+  auto loop = std::make_unique<Loop>(std::move(listener), std::move(secret), world_size, progress_);
+  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
+}
+
+RendezvousServer::~RendezvousServer() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+  thread_.join();
+}
+
+bool RendezvousServer::wait_until_finished(Deadline deadline) {
+  std::unique_lock lock(progress_.mutex);
+  return progress_.changed.wait_until(lock, deadline.at(),
+                                      [this] { return progress_.finished == world_size_; });
+}
+
+bool RendezvousServer::wait_until_alone(Deadline deadline) {
+  std::unique_lock lock(progress_.mutex);
+  return progress_.changed.wait_until(lock, deadline.at(),
+                                      [this] { return progress_.connected == 0; });
+}
+
+}  // namespace gradwire

@@ -1,0 +1,175 @@
+#include "gradwire/comm/simulation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+std::vector<SimPort> ports_of(const Topology& topology) {
+  std::vector<SimPort> ports;
+  for (Rank r = 0; r < topology.ranks(); ++r) {
+    ports.push_back({topology.port(r).latency, topology.port(r).bytes_per_second});
+  }
+  return ports;
+}
+
+/// Counts the operations that have succeeded.
+class Counter final : public Completion {
+ public:
+  void succeeded() override { ++count_; }
+  void failed(const Error&) override {}
+  int count() const { return count_; }
+
+ private:
+  int count_ = 0;
+};
+
+/// Memory of one rank, filled with small integers that depend on rank and position.
+struct RankMemory {
+  std::vector<float> input;
+  std::vector<float> output;
+};
+
+float sample(Rank rank, std::size_t i) {
+  return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 17);
+}
+
+struct Sizes {
+  std::size_t input;
+  std::size_t output;
+};
+
+Sizes sizes_of(const Schedule& schedule, std::size_t elements) {
+  const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
+  switch (schedule.spec.collective) {
+    case Collective::all_gather: return {part, elements};
+    case Collective::reduce_scatter: return {elements, part};
+    case Collective::broadcast: return {0, elements};
+    case Collective::all_reduce:
+    case Collective::barrier:
+    case Collective::point_to_point: break;
+  }
+  return {elements, elements};
+}
+
+RankMemory make_memory(const Schedule& schedule, Rank rank, std::size_t elements) {
+  const Sizes sizes = sizes_of(schedule, elements);
+  RankMemory memory{std::vector<float>(sizes.input), std::vector<float>(sizes.output)};
+  for (std::size_t i = 0; i < memory.input.size(); ++i) memory.input[i] = sample(rank, i);
+  if (schedule.spec.collective == Collective::broadcast && schedule.spec.root == rank) {
+    for (std::size_t i = 0; i < elements; ++i) memory.output[i] = sample(rank, i);
+  }
+  return memory;
+}
+
+float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t elements) {
+  const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
+  const auto sum_at = [&](std::size_t position) {
+    float sum = 0;
+    for (Rank r = 0; r < schedule.ranks; ++r) sum += sample(r, position);
+    return sum;
+  };
+  switch (schedule.spec.collective) {
+    case Collective::all_reduce: return sum_at(i);
+    case Collective::reduce_scatter: return sum_at(static_cast<std::size_t>(rank) * part + i);
+    case Collective::all_gather: return sample(static_cast<Rank>(i / part), i % part);
+    case Collective::broadcast:
+    case Collective::point_to_point: return sample(schedule.spec.root, i);
+    case Collective::barrier: return 0;
+  }
+  return 0;
+}
+
+bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std::size_t elements) {
+  const CollectiveSpec& spec = schedule.spec;
+  if (spec.collective == Collective::point_to_point && rank != spec.target) return true;
+  for (std::size_t i = 0; i < memory.output.size(); ++i) {
+    if (memory.output[i] != expected(schedule, rank, i, elements)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SimulatedJob::SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+                           const ExecutorOptions& options)
+    : network_(ports, network) {
+  const int count = static_cast<int>(ports.size());
+  for (Rank r = 0; r < count; ++r) {
+    executors_.push_back(
+        std::make_unique<Executor>(r, count, options, network_.endpoint(r), network_.now()));
+  }
+}
+
+Time SimulatedJob::next_timer() const {
+  Time next = Time::max();
+  for (Rank r = 0; r < static_cast<Rank>(executors_.size()); ++r) {
+    if (network_.killed(r)) continue;
+    const Time timer = executors_[static_cast<std::size_t>(r)]->next_timer();
+    next = std::min(next, std::max(timer, network_.frozen_until(r)));
+  }
+  return next;
+}
+
+void SimulatedJob::fire_timers() {
+  for (Rank r = 0; r < ranks(); ++r) {
+    if (network_.killed(r) || network_.frozen(r)) continue;
+    if (executor(r).next_timer() <= now()) executor(r).on_timer(now());
+  }
+}
+
+bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
+  while (!finished()) {
+    if (now() >= until) return false;
+    const std::optional<SimEvent> event = network_.next(std::min(next_timer(), until));
+    if (!event) {
+      fire_timers();
+    } else if (event->ready.readable) {
+      executor(event->rank).on_readable(event->ready.peer, now());
+    } else {
+      executor(event->rank).on_writable(event->ready.peer, now());
+    }
+  }
+  return true;
+}
+
+ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology, std::size_t elements,
+                            std::size_t segment_bytes) {
+  GRADWIRE_CHECK(schedule.ranks == topology.ranks());
+  ExecutorOptions options;
+  options.limits.segment_bytes = segment_bytes;
+  options.dead_peer_timeout = std::chrono::hours(1);
+  SimulatedJob job(ports_of(topology), {.unit_bytes = 16 * 1024}, options);
+  std::vector<RankMemory> memories;
+  const auto counter = std::make_shared<Counter>();
+  for (Rank r = 0; r < job.ranks(); ++r) memories.push_back(make_memory(schedule, r, elements));
+  for (Rank r = 0; r < job.ranks(); ++r) {
+    RankMemory& memory = memories[static_cast<std::size_t>(r)];
+    OperationRequest request;
+    request.program = CompiledProgram::compile(schedule, r);
+    request.fingerprint = {.collective = schedule.spec.collective,
+                           .type = DataType::float32,
+                           .root = schedule.spec.root,
+                           .count = elements};
+    request.fingerprint.set_algorithm(schedule.name);
+    request.input = reinterpret_cast<const std::byte*>(memory.input.data());
+    request.output = reinterpret_cast<std::byte*>(memory.output.data());
+    request.timeout = std::chrono::hours(10);
+    request.completion = counter;
+    job.executor(r).post(std::move(request), job.now());
+  }
+  ScheduleSimulation result;
+  const bool done = job.run(Time(std::chrono::hours(1)), [&] { return counter->count() == job.ranks(); });
+  result.time = job.now().time_since_epoch();
+  result.correct = done;
+  for (Rank r = 0; r < job.ranks(); ++r) {
+    result.payload_bytes.push_back(job.executor(r).payload_bytes_sent());
+    result.correct = result.correct && is_right(schedule, r, memories[static_cast<std::size_t>(r)], elements);
+  }
+  return result;
+}
+
+}  // namespace gradwire

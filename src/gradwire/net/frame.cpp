@@ -1,0 +1,70 @@
+#include "gradwire/net/frame.h"
+
+#include <fmt/format.h>
+
+#include "gradwire/base/crc32c.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint16_t kMagic = 0x5747;
+constexpr std::size_t kCrcAt = 36;
+
+Status check_limits(const FrameHeader& header) {
+  if (header.type < FrameType::announce || header.type > FrameType::goodbye) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("unknown frame type {}", static_cast<int>(header.type)));
+  }
+  const std::uint32_t limit = header.type == FrameType::data ? kMaxDataPayload : kMaxControlPayload;
+  if (header.length > limit) {
+    return failure(
+        ErrorKind::corrupted,
+        fmt::format("a frame of {} bytes, more than the {} allowed", header.length, limit));
+  }
+  return {};
+}
+
+}  // namespace
+
+void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> into) {
+  std::byte* at = into.data();
+  store_little_endian<std::uint16_t>(at, kMagic);
+  at[2] = static_cast<std::byte>(kFrameVersion);
+  at[3] = static_cast<std::byte>(header.type);
+  store_little_endian(at + 4, header.length);
+  store_little_endian(at + 8, header.channel);
+  store_little_endian(at + 12, header.message);
+  store_little_endian(at + 16, header.sequence);
+  store_little_endian(at + 24, header.offset);
+  store_little_endian(at + 32, header.payload_crc);
+  store_little_endian(at + kCrcAt, crc32c(into.first(kCrcAt)));
+}
+
+Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
+  const std::byte* at = from.data();
+  if (load_little_endian<std::uint16_t>(at) != kMagic) {
+    return failure(ErrorKind::corrupted, "bytes that are not a gradwire frame");
+  }
+  const auto version = static_cast<std::uint8_t>(at[2]);
+  if (version != kFrameVersion) {
+    return failure(
+        ErrorKind::unsupported,
+        fmt::format("frames of version {}, while this side speaks version {}: install the "
+                    "same gradwire everywhere",
+                    version, kFrameVersion));
+  }
+  if (load_little_endian<std::uint32_t>(at + kCrcAt) != crc32c(from.first(kCrcAt))) {
+    return failure(ErrorKind::corrupted, "a frame header whose checksum is wrong");
+  }
+  FrameHeader header{.type = static_cast<FrameType>(at[3]),
+                     .length = load_little_endian<std::uint32_t>(at + 4),
+                     .channel = load_little_endian<std::uint32_t>(at + 8),
+                     .message = load_little_endian<std::uint32_t>(at + 12),
+                     .sequence = load_little_endian<std::uint64_t>(at + 16),
+                     .offset = load_little_endian<std::uint64_t>(at + 24),
+                     .payload_crc = load_little_endian<std::uint32_t>(at + 32)};
+  if (Status limits = check_limits(header); !limits) return tl::unexpected(limits.error());
+  return header;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,484 @@
+#include "gradwire/comm/rendezvous.h"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "gradwire/net/socket.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A port of the loopback that was free a moment ago.
+std::uint16_t free_port() {
+  const auto listener = listen_on(*SocketAddress::of("127.0.0.1", 0));
+  return local_address(*listener).port();
+}
+
+Job job_of(Rank rank, int world_size, std::uint16_t port) {
+  Job job;
+  job.rank = rank;
+  job.world_size = world_size;
+  job.local_world_size = world_size;
+  job.master_port = port;
+  job.secret = "the secret of this test";
+  return job;
+}
+
+RendezvousOptions within(Duration timeout) {
+  RendezvousOptions options;
+  options.timeout = timeout;
+  return options;
+}
+
+/// Runs connect_mesh for the given jobs, each on a thread.
+std::vector<Result<Mesh>> connect_all(const std::vector<Job>& jobs,
+                                      const RendezvousOptions& options = within(seconds(60)),
+                                      Store* store = nullptr) {
+  std::vector<Result<Mesh>> meshes(jobs.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    threads.emplace_back([&, i] { meshes[i] = connect_mesh(jobs[i], options, store); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return meshes;
+}
+
+std::vector<Job> whole_job(int world_size, std::uint16_t port) {
+  std::vector<Job> jobs;
+  for (Rank rank = 0; rank < world_size; ++rank) jobs.push_back(job_of(rank, world_size, port));
+  return jobs;
+}
+
+ConstBytes bytes_of(const std::int32_t& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// Reads one number from a peer, driving poll() meanwhile.
+std::int32_t read_number(PollingTransport& transport, Rank from) {
+  std::int32_t number = -1;
+  const Bytes all = std::as_writable_bytes(std::span(&number, 1));
+  std::size_t got = 0;
+  std::vector<ReadyEvent> events;
+  const Deadline deadline = Deadline::after(seconds(20));
+  while (got < all.size() && !deadline.passed()) {
+    const Bytes rest = all.subspan(got);
+    const auto count = transport.read(from, std::span(&rest, 1));
+    if (!count) ADD_FAILURE() << count.error().message;
+    if (!count) return -1;
+    got += *count;
+    if (*count == 0) transport.poll(milliseconds(100), events);
+  }
+  return number;
+}
+
+/// Every rank tells every other "from * 1000 + to", and hears what it should.
+void expect_connected(std::vector<Result<Mesh>>& meshes) {
+  const auto ranks = static_cast<Rank>(meshes.size());
+  for (Rank from = 0; from < ranks; ++from) {
+    auto& mesh = meshes[static_cast<std::size_t>(from)];
+    ASSERT_TRUE(mesh) << "rank " << from << ": " << mesh.error().message;
+    ASSERT_EQ(mesh->places.size(), meshes.size());
+    for (Rank to = 0; to < ranks; ++to) {
+      if (to == from) continue;
+      const std::int32_t number = from * 1000 + to;
+      const ConstBytes piece = bytes_of(number);
+      ASSERT_EQ(mesh->transport->write(to, std::span(&piece, 1)).value_or(0), sizeof number);
+    }
+  }
+  for (Rank to = 0; to < ranks; ++to) {
+    for (Rank from = 0; from < ranks; ++from) {
+      if (to == from) continue;
+      auto& transport = *meshes[static_cast<std::size_t>(to)]->transport;
+      ASSERT_EQ(read_number(transport, from), from * 1000 + to);
+    }
+  }
+}
+
+/// Connections of 64 ranks in one process need more descriptors than the usual limit.
+void allow_many_descriptors() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+class RendezvousOf : public testing::TestWithParam<int> {};
+
+TEST_P(RendezvousOf, RanksEndUpConnectedEachWithEach) {
+  allow_many_descriptors();
+  auto meshes = connect_all(whole_job(GetParam(), free_port()));
+  expect_connected(meshes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, RendezvousOf, testing::Values(2, 3, 5, 16, 64),
+                         testing::PrintToStringParamName());
+
+TEST(Rendezvous, NamesPeersForPeople) {
+  const auto meshes = connect_all(whole_job(2, free_port()));
+  ASSERT_TRUE(meshes[0]);
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_THAT(
+      meshes[0]->transport->describe(1),
+      AllOf(HasSubstr(fmt::format("rank 1 (host {}, 127.0.0.1:", host)), HasSubstr(" over lo)")));
+}
+
+TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
+  const std::uint16_t port = free_port();
+  const auto meshes =
+      connect_all({job_of(0, 5, port), job_of(1, 5, port), job_of(4, 5, port)}, within(seconds(1)));
+  for (const auto& mesh : meshes) {
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
+    EXPECT_EQ(
+        mesh.error().message,
+        fmt::format("ranks 2, 3 have not joined at 127.0.0.1:{} within 1 s; are they started, "
+                    "and can they reach that address?",
+                    port));
+  }
+}
+
+TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {
+  const std::uint16_t port = free_port();
+  const auto mesh = connect_mesh(job_of(1, 2, port), within(milliseconds(300)));
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(mesh.error().message,
+              HasSubstr(fmt::format("rank 0 has not joined at 127.0.0.1:{} within 0.3 s", port)));
+}
+
+TEST(Rendezvous, WaitsForARankZeroThatStartsLater) {
+  const std::uint16_t port = free_port();
+  Result<Mesh> first = failure(ErrorKind::system, "not run");
+  std::thread early([&] { first = connect_mesh(job_of(1, 2, port), within(seconds(60))); });
+  // The early one has tried and failed at least once when its first attempt has come here.
+  {
+    auto stranger = listen_on(*SocketAddress::of("127.0.0.1", port));
+    ASSERT_TRUE(stranger);
+    ASSERT_TRUE(wait_for(*stranger, POLLIN, Deadline::after(seconds(20))));
+    ASSERT_TRUE(*accept_one(*stranger));
+  }
+  auto second = connect_mesh(job_of(0, 2, port), within(seconds(60)));
+  early.join();
+  EXPECT_TRUE(first) << first.error().message;
+  EXPECT_TRUE(second) << second.error().message;
+}
+
+TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
+  const std::uint16_t port = free_port();
+  Job stranger = job_of(1, 2, port);
+  stranger.secret = "another";
+  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(700)));
+  ASSERT_FALSE(meshes[0]);
+  EXPECT_EQ(meshes[0].error().kind, ErrorKind::timeout);
+  EXPECT_THAT(meshes[0].error().message, HasSubstr("rank 1 has not joined"));
+  ASSERT_FALSE(meshes[1]);
+  EXPECT_EQ(meshes[1].error().kind, ErrorKind::refused);
+  EXPECT_THAT(meshes[1].error().message,
+              HasSubstr("wrong secret: give every rank the same GRADWIRE_SECRET"));
+}
+
+TEST(Rendezvous, AnotherWorldSizeIsAMismatch) {
+  const std::uint16_t port = free_port();
+  const auto meshes =
+      connect_all({job_of(0, 2, port), job_of(1, 3, port)}, within(milliseconds(700)));
+  ASSERT_FALSE(meshes[1]);
+  EXPECT_EQ(meshes[1].error().kind, ErrorKind::mismatch);
+  EXPECT_THAT(meshes[1].error().message, HasSubstr("started with a world size of 3"));
+}
+
+TEST(Rendezvous, ARankThatExistsTwiceIsRefused) {
+  const std::uint16_t port = free_port();
+  const auto meshes = connect_all({job_of(0, 3, port), job_of(1, 3, port), job_of(1, 3, port)},
+                                  within(milliseconds(700)));
+  int duplicates = 0;
+  for (const auto& mesh : meshes) {
+    ASSERT_FALSE(mesh);
+    if (mesh.error().kind != ErrorKind::invalid_argument) continue;
+    ++duplicates;
+    EXPECT_THAT(mesh.error().message, HasSubstr("another process has already joined as rank 1"));
+  }
+  EXPECT_EQ(duplicates, 1);
+}
+
+TEST(Rendezvous, ATakenPortIsNamedWithTheRemedy) {
+  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
+  const std::uint16_t port = local_address(*taken).port();
+  const auto mesh = connect_mesh(job_of(0, 2, port), within(seconds(5)));
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(mesh.error().message,
+              AllOf(HasSubstr(fmt::format("127.0.0.1:{}", port)), HasSubstr("choose another port"),
+                    HasSubstr("MASTER_PORT")));
+}
+
+TEST(Rendezvous, WithoutASecretNamesTheVariable) {
+  Job job = job_of(0, 2, free_port());
+  job.secret.clear();
+  const auto mesh = connect_mesh(job, within(seconds(5)));
+  ASSERT_FALSE(mesh);
+  EXPECT_THAT(mesh.error().message, HasSubstr("GRADWIRE_SECRET"));
+}
+
+TEST(Rendezvous, AnUnknownInterfaceListsThoseThereAre) {
+  const std::uint16_t port = free_port();
+  auto jobs = whole_job(2, port);
+  for (Job& job : jobs) job.interface = "nosuch";
+  const auto meshes = connect_all(jobs, within(seconds(5)));
+  ASSERT_FALSE(meshes[0]);
+  EXPECT_EQ(meshes[0].error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(meshes[0].error().message,
+              AllOf(HasSubstr("\"nosuch\""), HasSubstr("lo (127.0.0.1")));
+}
+
+TEST(Rendezvous, NextCommunicatorOfTheSameJobFollowsAtTheSamePort) {
+  constexpr int kRanks = 4;
+  const std::uint16_t port = free_port();
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int turn = 0; turn < 10; ++turn) {
+        const auto mesh = connect_mesh(job_of(rank, kRanks, port), within(seconds(30)));
+        const std::lock_guard lock(mutex);
+        if (!mesh) errors.push_back(mesh.error().message);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors, testing::IsEmpty());
+}
+
+/// Connects to `to` as strangers do, and goes away again, until told to stop.
+class Pest {
+ public:
+  explicit Pest(SocketAddress to) : thread_([this, to] { run(to); }) {}
+  ~Pest() {
+    stop_ = true;
+    thread_.join();
+  }
+  int visits() const { return visits_; }
+
+ private:
+  void run(const SocketAddress& to) {
+    std::vector<Socket> silent;
+    for (int turn = 0; !stop_; ++turn) {
+      auto socket = connect_to(to, Deadline::after(seconds(1)));
+      if (!socket) continue;
+      ++visits_;
+      const std::string_view says = kWords[static_cast<std::size_t>(turn) % kWords.size()];
+      ::send(socket->descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
+      // Every other one stays and says no more; the others hang up at once, as a port scan does.
+      if (turn % 2 == 0 && silent.size() < 200) silent.push_back(std::move(*socket));
+    }
+  }
+
+  static constexpr std::array<std::string_view, 5> kWords = {
+      "GET / HTTP/1.1\r\n\r\n", "", "GRADWIRE", "\x16\x03\x01\x02",
+      "GRADWIRE\1more than a hello has, by which nobody should be confused but the sender itself"};
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> visits_ = 0;
+  std::thread thread_;
+};
+
+TEST(Rendezvous, StrangersDoNotDisturb) {
+  allow_many_descriptors();
+  const std::uint16_t port = free_port();
+  // The job starts with two ranks only, so that its port is open while the strangers come.
+  std::vector<Result<Mesh>> meshes(8);
+  std::vector<std::thread> threads;
+  const auto start = [&](std::size_t rank) {
+    threads.emplace_back([&, rank] {
+      meshes[rank] = connect_mesh(job_of(static_cast<Rank>(rank), 8, port), within(seconds(60)));
+    });
+  };
+  start(0);
+  start(1);
+  {
+    const Pest pest(*SocketAddress::of("127.0.0.1", port));
+    const Deadline deadline = Deadline::after(seconds(20));
+    while (pest.visits() < 300 && !deadline.passed()) std::this_thread::yield();
+    EXPECT_GE(pest.visits(), 300);
+    for (std::size_t rank = 2; rank < 8; ++rank) start(rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+  expect_connected(meshes);
+}
+
+/// The local addresses, as /proc has them ("0100007F"), on which this process listens.
+std::set<std::string> listening_addresses() {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  std::set<std::string> addresses;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::vector<std::string> fields(std::istream_iterator<std::string>(words), {});
+      const bool listens = fields.size() > 9 && fields[3] == "0A" && own.contains(fields[9]);
+      if (listens) addresses.insert(fields[1].substr(0, fields[1].find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(Rendezvous, ListensOnTheChosenAddressesOnly) {
+  // Rank 0 serves at the master's address, and waits for a rank that never comes.
+  Job job = job_of(0, 2, free_port());
+  job.master_address = "127.0.0.2";
+  std::set<std::string> seen;
+  std::atomic<bool> done = false;
+  std::thread rank([&] {
+    EXPECT_FALSE(connect_mesh(job, within(milliseconds(500))));
+    done = true;
+  });
+  while (!done) seen.merge(listening_addresses());
+  rank.join();
+  EXPECT_THAT(seen, testing::UnorderedElementsAre("0200007F", "0100007F"));
+}
+
+TEST(Rendezvous, TheInterfaceDecidesTheAddress) {
+  auto jobs = whole_job(2, free_port());
+  for (Job& job : jobs) job.interface = "lo";
+  auto meshes = connect_all(jobs);
+  expect_connected(meshes);
+  EXPECT_EQ(meshes[0]->places[1].interface, "lo");
+  EXPECT_EQ(meshes[0]->places[1].address.host(), "127.0.0.1");
+}
+
+/// A store as a launcher brings one.
+class MemoryStore final : public Store {
+ public:
+  Status set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+    return {};
+  }
+
+  Result<std::string> get(const std::string& key, Duration timeout) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) {
+      return failure(ErrorKind::timeout, "not there: " + key);
+    }
+    return values_[key];
+  }
+
+  const std::map<std::string, std::string>& values() const { return values_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+std::vector<Job> launched_job(int world_size) {
+  // Nothing of ours may use the port: the launcher does.
+  auto jobs = whole_job(world_size, /*port=*/1);
+  for (Job& job : jobs) {
+    job.secret.clear();
+    job.launcher_store = true;
+    job.launcher = "torchrun";
+  }
+  return jobs;
+}
+
+TEST(Rendezvous, GivenStoreBringsAddressesAndASecret) {
+  MemoryStore store;
+  auto meshes = connect_all(launched_job(4), within(seconds(30)), &store);
+  expect_connected(meshes);
+  for (const auto& [key, value] : store.values()) {
+    EXPECT_THAT(key, testing::StartsWith("gradwire/0/"));
+  }
+  EXPECT_EQ(store.values().at("gradwire/0/secret").size(), 64u);
+}
+
+TEST(Rendezvous, OneGivenStoreServesSeveralCommunicators) {
+  MemoryStore store;
+  for (const char* scope : {"first", "second"}) {
+    RendezvousOptions options = within(seconds(30));
+    options.scope = scope;
+    auto meshes = connect_all(launched_job(3), options, &store);
+    expect_connected(meshes);
+  }
+  EXPECT_NE(store.values().at("gradwire/first/secret"),
+            store.values().at("gradwire/second/secret"));
+}
+
+TEST(Rendezvous, GivenStoreNamesMissingRanksToo) {
+  MemoryStore store;
+  auto jobs = launched_job(4);
+  jobs.erase(jobs.begin() + 1);
+  const auto meshes = connect_all(jobs, within(milliseconds(300)), &store);
+  for (const auto& mesh : meshes) {
+    ASSERT_FALSE(mesh);
+    EXPECT_THAT(mesh.error().message, HasSubstr("rank 1 has not joined"));
+  }
+}
+
+TEST(Rendezvous, ALaunchersStoreMustBeGiven) {
+  const auto mesh = connect_mesh(launched_job(2)[0], within(seconds(5)));
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(mesh.error().message, HasSubstr("torchrun keeps its own store"));
+}
+
+TEST(Rendezvous, ARankThatHasGoneSinceIsNamed) {
+  MemoryStore store;
+  auto jobs = launched_job(2);
+  // Rank 0 left its place and died: rank 1 finds all places, but nobody there.
+  const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
+  const auto place = [](const SocketAddress& address) {
+    return fmt::format(R"("{{\"host\":\"b\",\"address\":\"{}\",\"interface\":\"lo\"}}")",
+                       address.to_string());
+  };
+  const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
+  ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
+  ASSERT_TRUE(store.set("gradwire/0/places/0", fmt::format("[{},{}]", place(gone), place(own))));
+  const auto mesh = connect_mesh(jobs[1], within(seconds(30)), &store);
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
+  EXPECT_THAT(mesh.error().message,
+              AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has ended")));
+}
+
+TEST(Rendezvous, NonsenseInAStoreIsAnErrorNotACrash) {
+  for (const char* nonsense : {"", "[", "[1,2]", "{}", "[\"{}\",\"{}\"]", "[\"x\"]", "null",
+                               "{\"failed\":1}", "[\"{\\\"address\\\":7}\",\"\"]"}) {
+    MemoryStore store;
+    ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
+    ASSERT_TRUE(store.set("gradwire/0/places/0", nonsense));
+    const auto mesh = connect_mesh(launched_job(2)[1], within(seconds(30)), &store);
+    ASSERT_FALSE(mesh) << nonsense;
+    EXPECT_EQ(mesh.error().kind, ErrorKind::corrupted) << nonsense;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tests/comm/simulated_run.h"
+
+namespace gradwire::test {
+namespace {
+
+constexpr int kMostRanks = 7;
+
+Duration milliseconds(std::int64_t n) {
+  return std::chrono::milliseconds(n);
+}
+
+std::size_t draw_count(Random& random) {
+  constexpr std::array<std::size_t, 6> kOdd{0, 1, 2, 3, 17, 64};
+  return random.one_in(3) ? kOdd[random.below(kOdd.size())] : random.below(600);
+}
+
+Case draw_case(Random& random, int ranks) {
+  const std::span<const Algorithm> all = algorithm_catalogue();
+  const Algorithm* algorithm = &all[random.below(all.size())];
+  while (algorithm->collective == Collective::point_to_point) {
+    algorithm = &all[random.below(all.size())];
+  }
+  Case c{.collective = algorithm->collective,
+         .algorithm = std::string(algorithm->name),
+         .ranks = ranks,
+         .count = algorithm->collective == Collective::barrier ? 0 : draw_count(random),
+         .type = all_data_types()[random.below(all_data_types().size())],
+         .op = all_reduce_ops()[random.below(all_reduce_ops().size())],
+         .root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(ranks))),
+         .in_place = random.one_in(2)};
+  if (c.collective == Collective::barrier) c.type = DataType::uint8;
+  return c;
+}
+
+Fault draw_fault(Random& random, int ranks) {
+  if (ranks == 1 || random.one_in(3)) return Fault::none;
+  constexpr std::array<Fault, 8> kFaults{Fault::kill,  Fault::cut,      Fault::freeze,
+                                         Fault::reset, Fault::flip,     Fault::mismatch,
+                                         Fault::absence, Fault::departure};
+  return kFaults[random.below(kFaults.size())];
+}
+
+ExecutorOptions draw_options(Random& random) {
+  ExecutorOptions options;
+  options.limits.segment_bytes = std::size_t{8} << random.below(7);
+  options.limits.eager_bytes = random.below(400);
+  options.limits.eager_budget = options.limits.eager_bytes + random.below(600);
+  options.receive_buffer_bytes = 64 + random.below(1000);
+  return options;
+}
+
+SimOptions draw_network(Random& random) {
+  return {.seed = random.next(),
+          .window_bytes = 64 + random.below(8000),
+          .unit_bytes = 16 + random.below(2000),
+          .short_io = random.one_in(2),
+          .stall_one_in = random.one_in(2) ? 1 + random.below(20) : 0,
+          .max_stall = milliseconds(random.between(1, 800))};
+}
+
+/// Every rank calls the operations in order, most soon, some late.
+std::vector<Time> draw_posts(Random& random, std::size_t operations) {
+  std::vector<Time> posts;
+  Time at{};
+  for (std::size_t i = 0; i < operations; ++i) {
+    if (!random.one_in(3)) at += Duration(random.between(0, 300'000));
+    if (random.one_in(20)) at += milliseconds(random.between(0, 4000));
+    posts.push_back(at);
+  }
+  return posts;
+}
+
+}  // namespace
+
+std::string_view name_of(Fault fault) {
+  constexpr std::array<std::string_view, 9> kNames{"none",     "kill",    "cut",
+                                                   "freeze",   "reset",   "flip",
+                                                   "mismatch", "absence", "departure"};
+  return kNames[static_cast<std::size_t>(fault)];
+}
+
+Scenario draw_scenario(std::uint64_t seed) {
+  Random random(seed);
+  Scenario s;
+  s.seed = seed;
+  s.ranks = static_cast<int>(random.between(1, kMostRanks));
+  for (std::uint64_t n = 1 + random.below(4); n > 0; --n) s.cases.push_back(draw_case(random, s.ranks));
+  for (Rank r = 0; r < s.ranks; ++r) {
+    s.posted.push_back(draw_posts(random, s.cases.size()));
+    s.ports.push_back({Duration(random.between(1'000, 200'000)), 1e6 * static_cast<double>(random.between(1, 1000))});
+  }
+  s.fault = draw_fault(random, s.ranks);
+  s.fault_at = Time(Duration(random.between(0, 1'500'000)));
+  s.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
+  s.other = static_cast<Rank>((s.victim + 1 + static_cast<Rank>(random.below(static_cast<std::uint64_t>(std::max(1, s.ranks - 1))))) % s.ranks);
+  s.freeze_for = milliseconds(random.between(1, 9000));
+  s.options = draw_options(random);
+  s.network = draw_network(random);
+  return s;
+}
+
+std::string Scenario::describe() const {
+  std::string text = fmt::format(
+      "seed {}: {} ranks, fault {} at {} us (rank {}, rank {}, {} ms), segment {}, eager {}/{}, "
+      "window {}, unit {}{}, stall 1 in {} up to {} ms\n",
+      seed, ranks, name_of(fault), fault_at.time_since_epoch().count() / 1000, victim, other,
+      freeze_for.count() / 1'000'000, options.limits.segment_bytes, options.limits.eager_bytes,
+      options.limits.eager_budget, network.window_bytes, network.unit_bytes,
+      network.short_io ? ", short reads and writes" : "", network.stall_one_in,
+      network.max_stall.count() / 1'000'000);
+  for (const Case& c : cases) text += "  " + c.describe() + "\n";
+  return text;
+}
+
+}  // namespace gradwire::test

@@ -1,0 +1,147 @@
+#include "tests/comm/sim_collective.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "gradwire/base/bytes.h"
+
+namespace gradwire::test {
+namespace {
+
+template <class T>
+void put(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+template <class T>
+double get(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return static_cast<double>(value);
+}
+
+/// The nearest bfloat16, ties to even.
+std::uint16_t bfloat16_bits(double value) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+void store(std::byte* at, DataType type, double value) {
+  switch (type) {
+    case DataType::float32: return put(at, static_cast<float>(value));
+    case DataType::float64: return put(at, value);
+    case DataType::bfloat16: return put(at, bfloat16_bits(value));
+    case DataType::float16: return put(at, static_cast<_Float16>(value));
+    case DataType::int32: return put(at, static_cast<std::int32_t>(value));
+    case DataType::int64: return put(at, static_cast<std::int64_t>(value));
+    case DataType::uint8: return put(at, static_cast<std::uint8_t>(value));
+  }
+}
+
+double load(const std::byte* at, DataType type) {
+  switch (type) {
+    case DataType::float32: return get<float>(at);
+    case DataType::float64: return get<double>(at);
+    case DataType::bfloat16:
+      return std::bit_cast<float>(static_cast<std::uint32_t>(get<std::uint16_t>(at)) << 16);
+    case DataType::float16: return get<_Float16>(at);
+    case DataType::int32: return get<std::int32_t>(at);
+    case DataType::int64: return get<std::int64_t>(at);
+    case DataType::uint8: return get<std::uint8_t>(at);
+  }
+  return 0;
+}
+
+double combined(const std::vector<double>& values, ReduceOp op) {
+  double result = values.front();
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::mean: result += values[i]; break;
+      case ReduceOp::min: result = std::min(result, values[i]); break;
+      case ReduceOp::max: result = std::max(result, values[i]); break;
+      case ReduceOp::product: result *= values[i]; break;
+    }
+  }
+  return op == ReduceOp::mean ? result / static_cast<double>(values.size()) : result;
+}
+
+double reduced_at(const Case& c, const std::vector<Memory>& inputs, std::size_t i) {
+  std::vector<double> values;
+  for (const Memory& input : inputs) values.push_back(load(input.data() + i * size_of(c.type), c.type));
+  return combined(values, c.op);
+}
+
+double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, std::size_t i) {
+  const std::size_t size = size_of(c.type);
+  switch (c.collective) {
+    case Collective::all_reduce: return reduced_at(c, inputs, i);
+    case Collective::reduce_scatter:
+      return reduced_at(c, inputs, static_cast<std::size_t>(rank) * c.count + i);
+    case Collective::all_gather:
+      return load(inputs[i / c.count].data() + (i % c.count) * size, c.type);
+    case Collective::broadcast:
+    case Collective::point_to_point:
+      return load(inputs[static_cast<std::size_t>(c.root)].data() + i * size, c.type);
+    case Collective::barrier: return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string Case::describe() const {
+  return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}{}", name_of(collective), algorithm,
+                     count, name_of(type), name_of(op), ranks, root, in_place ? "" : ", out of place");
+}
+
+Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
+  Random random(seed * 1000003 + static_cast<std::uint64_t>(rank));
+  Memory memory(c.input_count() * size_of(c.type));
+  for (std::size_t i = 0; i < c.input_count(); ++i) {
+    // Small integers: every sum, and every product of one and two, is exact in every type.
+    const bool product = c.op == ReduceOp::product;
+    const auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
+    store(memory.data() + i * size_of(c.type), c.type, value);
+  }
+  return memory;
+}
+
+bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output) {
+  const std::size_t size = size_of(c.type);
+  for (std::size_t i = 0; i < c.output_count(); ++i) {
+    std::byte expected[8];
+    store(expected, c.type, expected_at(c, rank, inputs, i));
+    if (std::memcmp(expected, output.data() + i * size, size) != 0) return false;
+  }
+  return true;
+}
+
+void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output) {
+  EXPECT_TRUE(is_right(c, rank, inputs, output)) << c.describe() << ", rank " << rank;
+}
+
+OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
+                              std::shared_ptr<Completion> completion) {
+  const CollectiveSpec spec{c.collective, c.root};
+  OperationRequest request;
+  request.program = CompiledProgram::compile(
+      value_or_throw(make_schedule(spec, c.algorithm, Topology::uniform(c.ranks))), rank);
+  request.fingerprint = {
+      .collective = c.collective, .type = c.type, .op = c.op, .root = c.root, .count = c.total()};
+  request.fingerprint.set_algorithm(c.algorithm);
+  if (c.in_place && c.collective == Collective::all_reduce) output = input;
+  if (c.collective == Collective::broadcast && rank == c.root) output = input;
+  output.resize(c.output_count() * size_of(c.type));
+  const bool aliased = c.in_place && c.collective == Collective::all_reduce;
+  request.input = aliased ? output.data() : input.data();
+  request.output = output.data();
+  request.timeout = std::chrono::seconds(60);
+  request.completion = std::move(completion);
+  return request;
+}
+
+}  // namespace gradwire::test

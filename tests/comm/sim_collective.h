@@ -1,0 +1,69 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/random.h"
+#include "gradwire/comm/operation.h"
+#include "gradwire/comm/simulation.h"
+#include "gradwire/schedule/catalogue.h"
+
+/// What the tests of simulated and of real collectives share: cases, data, and the true results.
+namespace gradwire::test {
+
+/// How an operation on one rank ended.
+class Outcome final : public Completion {
+ public:
+  void succeeded() override { ++successes; }
+  void failed(const Error& error) override {
+    ++failures;
+    last = error;
+  }
+  bool done() const { return successes + failures > 0; }
+
+  int successes = 0;
+  int failures = 0;
+  Error last;
+};
+
+struct Case {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm = "ring";
+  int ranks = 4;
+  std::size_t count = 1000;  ///< Elements of one rank's part (all_gather, reduce_scatter) or of all.
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  bool in_place = true;  ///< all_reduce.
+
+  std::size_t total() const {
+    const bool parts =
+        collective == Collective::all_gather || collective == Collective::reduce_scatter;
+    return parts ? count * static_cast<std::size_t>(ranks) : count;
+  }
+  std::size_t input_count() const {
+    return collective == Collective::all_gather ? count : total();
+  }
+  std::size_t output_count() const {
+    return collective == Collective::reduce_scatter ? count : total();
+  }
+  std::string describe() const;
+};
+
+using Memory = std::vector<std::byte>;
+
+/// Random elements of moderate size, the same for the same seed, rank and case.
+Memory make_input(const Case& c, Rank rank, std::uint64_t seed);
+
+/// What `output` must be within rounding, computed in long double from all inputs.
+void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
+bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
+
+/// The request of one rank. The memories must outlive the operation.
+OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
+                              std::shared_ptr<Completion> completion);
+
+}  // namespace gradwire::test

@@ -1,0 +1,175 @@
+#include "tests/comm/simulated_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradwire::test {
+namespace {
+
+/// When even the slowest failure must have been noticed: the operation's timeout (60 s), after the last
+/// call, the longest freeze and the longest stalls.
+constexpr Time kHorizon{std::chrono::seconds(300)};
+
+class Run {
+ public:
+  explicit Run(const Scenario& scenario)
+      : s_(scenario), job_(scenario.ports, scenario.network, scenario.options) {
+    const auto ranks = static_cast<std::size_t>(s_.ranks);
+    for (const Case& c : s_.cases) {
+      Slot slot{std::vector<Memory>(ranks), std::vector<Memory>(ranks), {}, c};
+      for (Rank r = 0; r < s_.ranks; ++r) {
+        slot.inputs[static_cast<std::size_t>(r)] = make_input(c, r, s_.seed);
+        slot.outcomes.push_back(std::make_shared<Outcome>());
+      }
+      slots_.push_back(std::move(slot));
+    }
+  }
+
+  std::optional<std::string> violation() {
+    const std::vector<std::vector<Memory>> before = copy_inputs();
+    schedule_calls();
+    for (const Action& action : actions_) {
+      job_.run(action.at, [] { return false; });
+      action.act();
+    }
+    job_.run(kHorizon, [&] { return all_done(); });
+    return check(before);
+  }
+
+ private:
+  struct Slot {
+    std::vector<Memory> inputs;
+    std::vector<Memory> outputs;
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    Case called;
+  };
+  struct Action {
+    Time at;
+    std::function<void()> act;
+  };
+
+  std::vector<std::vector<Memory>> copy_inputs() const {
+    std::vector<std::vector<Memory>> copies;
+    for (const Slot& slot : slots_) copies.push_back(slot.inputs);
+    return copies;
+  }
+
+  void schedule_calls() {
+    for (Rank r = 0; r < s_.ranks; ++r) {
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        actions_.push_back({s_.posted[static_cast<std::size_t>(r)][i], [this, r, i] { call(r, i); }});
+      }
+    }
+    actions_.push_back({s_.fault_at, [this] { strike(); }});
+    std::ranges::stable_sort(actions_, {}, &Action::at);
+  }
+
+  bool gone(Rank rank) const { return killed_ && rank == s_.victim; }
+  bool strikes_call(Rank rank, std::size_t i) const {
+    return rank == s_.victim && i + 1 == slots_.size();
+  }
+
+  void call(Rank rank, std::size_t i) {
+    if (gone(rank)) return;
+    const auto r = static_cast<std::size_t>(rank);
+    Case c = slots_[i].called;
+    if (strikes_call(rank, i)) {
+      if (s_.fault == Fault::absence) return;
+      if (s_.fault == Fault::departure) return job_.executor(rank).say_goodbye();
+      if (s_.fault == Fault::mismatch) c.count += 1;
+    }
+    if (c.count != slots_[i].called.count) slots_[i].inputs[r] = make_input(c, rank, s_.seed);
+    job_.executor(rank).post(
+        make_request(c, rank, slots_[i].inputs[r], slots_[i].outputs[r], slots_[i].outcomes[r]),
+        job_.now());
+  }
+
+  void strike() {
+    SimNetwork& network = job_.network();
+    switch (s_.fault) {
+      case Fault::kill:
+        network.kill(s_.victim);
+        killed_ = true;
+        break;
+      case Fault::cut: network.cut(s_.victim); break;
+      case Fault::freeze: network.freeze(s_.victim, job_.now() + s_.freeze_for); break;
+      case Fault::reset: network.reset(s_.victim, s_.other); break;
+      case Fault::flip: network.flip_bit(s_.victim, s_.other); break;
+      case Fault::none:
+      case Fault::mismatch:
+      case Fault::absence:
+      case Fault::departure: break;
+    }
+  }
+
+  /// Whether this rank called the operation, so that it must end.
+  bool called(Rank rank, std::size_t i) const {
+    const bool skips = s_.fault == Fault::absence || s_.fault == Fault::departure;
+    return !gone(rank) && !(skips && strikes_call(rank, i));
+  }
+
+  bool all_done() const {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      for (Rank r = 0; r < s_.ranks; ++r) {
+        if (called(r, i) && !slots_[i].outcomes[static_cast<std::size_t>(r)]->done()) return false;
+      }
+    }
+    return true;
+  }
+
+  std::optional<std::string> check(const std::vector<std::vector<Memory>>& before) const {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      for (Rank r = 0; r < s_.ranks; ++r) {
+        if (!called(r, i)) continue;
+        if (auto violation = check_one(r, i, before)) {
+          return fmt::format("rank {}, operation {}: {}\n{}", r, i, *violation, s_.describe());
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> check_one(Rank rank, std::size_t i,
+                                       const std::vector<std::vector<Memory>>& before) const {
+    const auto r = static_cast<std::size_t>(rank);
+    const Slot& slot = slots_[i];
+    const Outcome& outcome = *slot.outcomes[r];
+    if (outcome.successes + outcome.failures == 0) return "hangs";
+    if (outcome.successes + outcome.failures > 1) return "ended more than once";
+    const bool struck = s_.fault == Fault::mismatch && strikes_call(rank, i);
+    if (!struck && slot.inputs[r] != before[i][r]) return "its input was written";
+    if (outcome.failures > 0) return check_failure(outcome);
+    if (struck && s_.ranks > 1 && slot.called.collective != Collective::broadcast) {
+      return "succeeded although the others called something else";
+    }
+    if (!struck && !is_right(slot.called, rank, slot.inputs, slot.outputs[r])) return "is wrong";
+    return std::nullopt;
+  }
+
+  std::optional<std::string> check_failure(const Outcome& outcome) const {
+    const bool long_freeze = s_.fault == Fault::freeze && s_.freeze_for > std::chrono::seconds(3);
+    const bool may_fail = s_.fault != Fault::none && (s_.fault != Fault::freeze || long_freeze);
+    if (!may_fail) return "failed without a fault: " + outcome.last.message;
+    if (outcome.last.message.empty()) return "failed without a word";
+    if (s_.fault == Fault::mismatch && outcome.last.kind != ErrorKind::mismatch &&
+        outcome.last.kind != ErrorKind::aborted) {
+      return "failed with another kind: " + outcome.last.message;
+    }
+    return std::nullopt;
+  }
+
+  const Scenario& s_;
+  SimulatedJob job_;
+  std::vector<Slot> slots_;
+  std::vector<Action> actions_;
+  bool killed_ = false;
+};
+
+}  // namespace
+
+std::optional<std::string> violation_of(const Scenario& scenario) {
+  return Run(scenario).violation();
+}
+
+}  // namespace gradwire::test
