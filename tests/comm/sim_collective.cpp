@@ -104,7 +104,8 @@ Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
   for (std::size_t i = 0; i < c.input_count(); ++i) {
     // Small integers: every sum, and every product of one and two, is exact in every type.
     const bool product = c.op == ReduceOp::product;
-    const auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
+    auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
+    if (c.rough) value += random.unit();
     store(memory.data() + i * size_of(c.type), c.type, value);
   }
   return memory;

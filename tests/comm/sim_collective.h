@@ -38,6 +38,7 @@ struct Case {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   bool in_place = true;  ///< all_reduce.
+  bool rough = false;    ///< Elements whose sums round, so that the order of summation shows.
 
   std::size_t total() const {
     const bool parts =
@@ -55,10 +56,11 @@ struct Case {
 
 using Memory = std::vector<std::byte>;
 
-/// Random elements of moderate size, the same for the same seed, rank and case.
+/// Random small elements, the same for the same seed, rank and case.
 Memory make_input(const Case& c, Rank rank, std::uint64_t seed);
 
-/// What `output` must be within rounding, computed in long double from all inputs.
+/// Whether `output` is, bit for bit, what the inputs of all ranks make. Only for cases that are not
+/// rough.
 void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
 
