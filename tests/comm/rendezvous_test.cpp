@@ -189,7 +189,7 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
   const std::uint16_t port = free_port();
   Job stranger = job_of(1, 2, port);
   stranger.secret = "another";
-  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(700)));
+  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
   ASSERT_FALSE(meshes[0]);
   EXPECT_EQ(meshes[0].error().kind, ErrorKind::timeout);
   EXPECT_THAT(meshes[0].error().message, HasSubstr("rank 1 has not joined"));
@@ -202,7 +202,7 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
 TEST(Rendezvous, AnotherWorldSizeIsAMismatch) {
   const std::uint16_t port = free_port();
   const auto meshes =
-      connect_all({job_of(0, 2, port), job_of(1, 3, port)}, within(milliseconds(700)));
+      connect_all({job_of(0, 2, port), job_of(1, 3, port)}, within(milliseconds(1500)));
   ASSERT_FALSE(meshes[1]);
   EXPECT_EQ(meshes[1].error().kind, ErrorKind::mismatch);
   EXPECT_THAT(meshes[1].error().message, HasSubstr("started with a world size of 3"));
@@ -211,7 +211,7 @@ TEST(Rendezvous, AnotherWorldSizeIsAMismatch) {
 TEST(Rendezvous, ARankThatExistsTwiceIsRefused) {
   const std::uint16_t port = free_port();
   const auto meshes = connect_all({job_of(0, 3, port), job_of(1, 3, port), job_of(1, 3, port)},
-                                  within(milliseconds(700)));
+                                  within(milliseconds(1500)));
   int duplicates = 0;
   for (const auto& mesh : meshes) {
     ASSERT_FALSE(mesh);

@@ -47,8 +47,6 @@ class ProgramCache {
     return entry;
   }
 
-  const Topology& topology() const { return topology_; }
-
  private:
   Rank rank_;
   Topology topology_;
@@ -65,7 +63,8 @@ class ScheduledCommunicator final : public Communicator {
         size_(size),
         options_(options),
         engine_(std::move(engine)),
-        programs_(rank, Topology::uniform(size)) {}
+        programs_(rank, Tuner::assumed(size)),
+        tuner_(Tuner::assumed(size), options.segment_bytes) {}
 
   /// Works hold on to the engine, so it is told that it is over.
   ~ScheduledCommunicator() override { engine_->close(); }
@@ -144,7 +143,7 @@ class ScheduledCommunicator final : public Communicator {
                         const OperationOptions& options) {
     const std::string algorithm =
         options.algorithm.empty()
-            ? choose_algorithm(spec.collective, count * size_of(type), programs_.topology())
+            ? tuner_.choose(spec.collective, count * size_of(type))
             : options.algorithm;
     OperationRequest request;
     request.program = programs_.get(spec, algorithm);
@@ -219,6 +218,7 @@ class ScheduledCommunicator final : public Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<Engine> engine_;
   ProgramCache programs_;
+  Tuner tuner_;
 };
 
 }  // namespace

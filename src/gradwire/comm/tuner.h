@@ -1,15 +1,48 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "gradwire/schedule/cost.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
 
-/// The name of the algorithm to use for a collective over `bytes` bytes of all chunks together. Pure, so
-/// that all ranks choose the same.
-std::string choose_algorithm(Collective collective, std::size_t bytes, const Topology& topology);
+/// Chooses the algorithm of a collective: the one whose schedule the cost model finds fastest on the
+/// topology. Depends on nothing but its arguments, so that all ranks choose the same. Thread-safe.
+class Tuner {
+ public:
+  explicit Tuner(Topology topology, std::size_t segment_bytes = 128 * 1024);
+  ~Tuner();
+
+  /// Name of the algorithm for `bytes` bytes of all chunks together. The first question about a
+  /// collective and power of two of bytes takes milliseconds with 64 ranks; later ones nothing.
+  std::string choose(Collective collective, std::size_t bytes);
+
+  /// The links that are assumed where nothing has been measured: 1 Gb/s Ethernet, 40 us.
+  static Topology assumed(int ranks);
+
+ private:
+  struct Candidate {
+    std::string name;
+    std::unique_ptr<ScheduleCost> cost;
+    std::uint32_t chunks = 1;
+  };
+
+  const std::vector<Candidate>& candidates(Collective collective);
+  Duration estimate(const Candidate& candidate, std::size_t bytes) const;
+
+  Topology topology_;
+  std::size_t segment_bytes_;
+  std::mutex mutex_;
+  std::map<Collective, std::vector<Candidate>> candidates_;
+  std::map<std::pair<Collective, std::size_t>, std::string> choices_;
+};
 
 }  // namespace gradwire

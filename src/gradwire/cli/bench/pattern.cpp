@@ -1,0 +1,120 @@
+#include "gradwire/cli/bench/pattern.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+/// Small enough that the sum over 64 ranks, 192, is exact in bfloat16, and fits into uint8.
+constexpr std::size_t kValues = 4;
+
+template <class T>
+void put(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+/// To nearest, ties to even, as the reductions round.
+std::uint16_t bfloat16_bits(double value) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+void store(std::byte* at, DataType type, double value) {
+  switch (type) {
+    case DataType::float32: return put(at, static_cast<float>(value));
+    case DataType::float64: return put(at, value);
+    case DataType::bfloat16: return put(at, bfloat16_bits(value));
+    case DataType::float16: return put(at, static_cast<_Float16>(value));
+    case DataType::int32: return put(at, static_cast<std::int32_t>(value));
+    case DataType::int64: return put(at, static_cast<std::int64_t>(value));
+    case DataType::uint8: return put(at, static_cast<std::uint8_t>(value));
+  }
+}
+
+}  // namespace
+
+BenchPattern::BenchPattern(const BenchCase& what, Rank rank, int ranks)
+    : collective_(what.collective),
+      type_(what.type),
+      op_(what.op),
+      total_(what.collective == Collective::barrier ? 0 : what.bytes / size_of(what.type)),
+      rank_(rank),
+      ranks_(ranks) {
+  // Gathered and scattered data is made of equal parts.
+  if (collective_ == Collective::all_gather || collective_ == Collective::reduce_scatter) {
+    total_ -= total_ % static_cast<std::size_t>(ranks);
+  }
+}
+
+std::size_t BenchPattern::part() const {
+  return total_ / static_cast<std::size_t>(ranks_);
+}
+
+std::size_t BenchPattern::input_count() const {
+  switch (collective_) {
+    case Collective::all_gather: return part();
+    case Collective::reduce_scatter: return total_;
+    default: return 0;
+  }
+}
+
+std::size_t BenchPattern::output_count() const {
+  return collective_ == Collective::reduce_scatter ? part() : total_;
+}
+
+double BenchPattern::value(Rank rank, std::size_t i) const {
+  const std::size_t mixed = (i * 7 + static_cast<std::size_t>(rank) * 5 + i / 1021) % kValues;
+  return op_ == ReduceOp::product ? static_cast<double>(1 + mixed % 2) : static_cast<double>(mixed);
+}
+
+double BenchPattern::reduced(std::size_t i) const {
+  double result = value(0, i);
+  for (Rank r = 1; r < ranks_; ++r) {
+    const double next = value(r, i);
+    switch (op_) {
+      case ReduceOp::sum:
+      case ReduceOp::mean: result += next; break;
+      case ReduceOp::min: result = std::min(result, next); break;
+      case ReduceOp::max: result = std::max(result, next); break;
+      case ReduceOp::product: result *= next; break;
+    }
+  }
+  return op_ == ReduceOp::mean ? result / ranks_ : result;
+}
+
+double BenchPattern::expected(std::size_t i) const {
+  switch (collective_) {
+    case Collective::all_reduce: return reduced(i);
+    case Collective::reduce_scatter: return reduced(static_cast<std::size_t>(rank_) * part() + i);
+    case Collective::all_gather: return value(static_cast<Rank>(i / part()), i % part());
+    default: return value(0, i);
+  }
+}
+
+void BenchPattern::fill(std::vector<std::byte>& input, std::vector<std::byte>& output) const {
+  const std::size_t size = size_of(type_);
+  for (std::size_t i = 0; i < input_count(); ++i) store(&input[i * size], type_, value(rank_, i));
+  const bool holds_data = collective_ == Collective::all_reduce ||
+                          (collective_ == Collective::broadcast && rank_ == 0);
+  for (std::size_t i = 0; i < output_count(); ++i) {
+    // What is overwritten starts out wrong.
+    store(&output[i * size], type_, holds_data ? value(rank_, i) : 99);
+  }
+}
+
+std::size_t BenchPattern::count_wrong(const std::vector<std::byte>& output) const {
+  const std::size_t size = size_of(type_);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < output_count(); ++i) {
+    std::byte right[8];
+    store(right, type_, expected(i));
+    if (std::memcmp(right, &output[i * size], size) != 0) ++wrong;
+  }
+  return wrong;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,128 @@
+#include "tests/cli/launched.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gradwire/cli/launch/variables.h"
+
+namespace gradwire::testing {
+namespace {
+
+void append_from(UniqueFd& fd, std::string& text) {
+  std::array<char, 1 << 16> piece;
+  const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+  if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
+  if (got == 0) fd.close();
+}
+
+int count(const std::string& text, const std::string& word) {
+  int found = 0;
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+}  // namespace
+
+Launched::Launched(const std::vector<std::string>& arguments,
+                   const std::map<std::string, std::string>& variables) {
+  VariableMap environment = own_variables();
+  for (const auto& [name, value] : variables) environment[name] = value;
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
+  lifeline_ = UniqueFd(ends[0]);
+  const UniqueFd inherited(ends[1]);
+  process_ = value_or_throw(spawn({arguments, entries_of(environment), false, true, true}));
+}
+
+Launched::~Launched() {
+  // The launcher's watcher then ends the rest.
+  if (ended_) return;
+  ::kill(process_.pid, SIGKILL);
+  ::waitpid(process_.pid, nullptr, 0);
+}
+
+bool Launched::read_some() {
+  std::vector<pollfd> items;
+  for (const UniqueFd* fd : {&process_.out, &process_.err}) {
+    if (fd->valid()) items.push_back({fd->get(), POLLIN, 0});
+  }
+  if (items.empty() || ::poll(items.data(), items.size(), 60'000) <= 0) return false;
+  if (process_.out.valid()) append_from(process_.out, out_);
+  if (process_.err.valid()) append_from(process_.err, err_);
+  return true;
+}
+
+bool Launched::wait_for(const std::string& stream, const std::string& text, int times) {
+  while (count(stream, text) < times) {
+    if (!read_some()) return false;
+  }
+  return true;
+}
+
+void Launched::send_signal(int signal) {
+  ::kill(process_.pid, signal);
+}
+
+int Launched::wait() {
+  while (read_some()) continue;
+  int status = 0;
+  ::waitpid(process_.pid, &status, 0);
+  ended_ = true;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool Launched::all_gone(int timeout_ms) {
+  // Nobody writes into it, so that the only event is its closing.
+  pollfd item{lifeline_.get(), POLLIN, 0};
+  return ::poll(&item, 1, timeout_ms) > 0;
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::string gradwire_program() {
+  return GRADWIRE_PROGRAM;
+}
+
+std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script) {
+  std::vector<std::string> arguments{gradwire_program(), "run"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), {"--", "sh", "-c", script});
+  return arguments;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  char path[] = "/tmp/gradwire-cli-test-XXXXXX";
+  path_ = ::mkdtemp(path);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::filesystem::remove_all(path_);
+}
+
+std::string TemporaryFolder::write(const std::string& name, const std::string& text,
+                                   int mode) const {
+  const std::string path = path_ + "/" + name;
+  std::ofstream(path) << text;
+  ::chmod(path.c_str(), static_cast<mode_t>(mode));
+  return path;
+}
+
+}  // namespace gradwire::testing

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/unique_fd.h"
+#include "gradwire/cli/launch/process.h"
+
+namespace gradwire::testing {
+
+/// A running command whose output is collected, and of which it can be told when it and everything
+/// that came of it is gone: all of them inherit one end of a pipe.
+class Launched {
+ public:
+  /// `variables` are set on top of this process's environment.
+  explicit Launched(const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& variables = {});
+  /// Kills what still runs of it.
+  ~Launched();
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+  /// Reads until stdout (or stderr) contains `text` so many times; false if the command ends
+  /// without.
+  bool wait_for_output(const std::string& text, int times) { return wait_for(out_, text, times); }
+  bool wait_for_error(const std::string& text, int times) { return wait_for(err_, text, times); }
+
+  void send_signal(int signal);
+
+  /// Stops reading its stdout, and closes it.
+  void close_stdout() { process_.out.close(); }
+
+  /// Waits for the end: 0 .. 255, or 128 + signal.
+  int wait();
+
+  /// Whether no process is left of it; waits for that, at most `timeout_ms`.
+  bool all_gone(int timeout_ms = 0);
+
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+ private:
+  bool read_some();
+  bool wait_for(const std::string& stream, const std::string& text, int times);
+
+  UniqueFd lifeline_;
+  Process process_;
+  std::string out_, err_;
+  bool ended_ = false;
+};
+
+/// The lines of a text without their ends, sorted, as ranks write in any order.
+std::vector<std::string> sorted_lines(const std::string& text);
+
+/// The program under test.
+std::string gradwire_program();
+
+/// "gradwire run", these options, and a shell that runs `script`.
+std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script);
+
+/// A folder that goes at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  /// Makes a file and returns its path.
+  std::string write(const std::string& name, const std::string& text, int mode = 0644) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace gradwire::testing

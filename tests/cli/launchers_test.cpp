@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+
+#include "tests/cli/launched.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// What `gradwire env` says on each rank, in the order of the ranks.
+std::vector<std::string> lines_of(const std::string& text) {
+  return sorted_lines(text);
+}
+
+std::string part(const std::string& line, const std::string& name) {
+  const std::size_t begin = line.find(name + "=") + name.size() + 1;
+  return line.substr(begin, line.find(' ', begin) - begin);
+}
+
+TEST(EnvTest, PrintsTheJobWithoutItsSecret) {
+  Launched env({gradwire_program(), "env"}, {{"RANK", "1"},
+                                             {"WORLD_SIZE", "2"},
+                                             {"MASTER_ADDR", "a"},
+                                             {"MASTER_PORT", "99"},
+                                             {"GRADWIRE_SECRET", "hush"}});
+  EXPECT_EQ(env.wait(), 0);
+  EXPECT_EQ(env.out(),
+            "launcher=gradwire rank=1 world_size=2 local_rank=0 local_world_size=1 master=a:99 "
+            "interface=(route) secret=set\n");
+}
+
+TEST(EnvTest, ErrorsAreOneLine) {
+  Launched env({gradwire_program(), "env"}, {{"RANK", "2"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(env.wait(), 1);
+  EXPECT_EQ(env.err(),
+            "gradwire env: RANK=\"2\" in the environment: expected a whole number from 0 to 1, as "
+            "WORLD_SIZE=2\n");
+}
+
+TEST(EnvTest, GradwireRun) {
+  Launched run({gradwire_program(), "run", "-n", "2", "--no-prefix", gradwire_program(), "env"});
+  EXPECT_EQ(run.wait(), 0);
+  const auto lines = lines_of(run.out());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[1], StartsWith("launcher=gradwire rank=1 world_size=2 local_rank=1 "
+                                   "local_world_size=2 master=127.0.0.1:"));
+}
+
+TEST(EnvTest, Mpirun) {
+  const TemporaryFolder folder;
+  Launched run({GRADWIRE_MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "3",
+                gradwire_program(), "env"},
+               {{"XDG_RUNTIME_DIR", folder.path()}});
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  const auto lines = lines_of(run.out());
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[2], AllOf(StartsWith("launcher=mpirun rank=2 world_size=3 local_rank=2 "
+                                         "local_world_size=3 master=127.0.0.1:"),
+                              HasSubstr("secret=set")));
+  EXPECT_EQ(part(lines[0], "master"), part(lines[2], "master"));
+}
+
+#ifdef GRADWIRE_TORCHRUN_PYTHON
+TEST(EnvTest, Torchrun) {
+  Launched run({GRADWIRE_TORCHRUN_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+                "--no-python", gradwire_program(), "env"});
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  const auto lines = lines_of(run.out());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[1], AllOf(StartsWith("launcher=torchrun rank=1 world_size=2 local_rank=1 "
+                                         "local_world_size=2 master="),
+                              HasSubstr("secret=from the launcher's store")));
+}
+#endif
+
+TEST(MainTest, HelpNamesTheCommands) {
+  Launched help({gradwire_program(), "--help"});
+  EXPECT_EQ(help.wait(), 0);
+  for (const char* command : {"train", "run", "bench", "schedule", "env"}) {
+    EXPECT_THAT(help.out(), HasSubstr(std::string("\n  ") + command + " "));
+  }
+}
+
+TEST(MainTest, Version) {
+  Launched version({gradwire_program(), "--version"});
+  EXPECT_EQ(version.wait(), 0);
+  EXPECT_THAT(version.out(), StartsWith("gradwire 0."));
+}
+
+TEST(MainTest, AnUnknownCommandNamesTheNearest) {
+  Launched wrong({gradwire_program(), "bnech"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.err(), HasSubstr("unknown command \"bnech\" (did you mean \"bench\"?)"));
+}
+
+TEST(MainTest, CommandsForLibtorchSayHowToGetThem) {
+  const TemporaryFolder folder;
+  const std::string alone = folder.path() + "/gradwire";
+  Launched copy({"cp", gradwire_program(), alone});
+  ASSERT_EQ(copy.wait(), 0);
+  Launched train({alone, "train", "x.json"});
+  EXPECT_EQ(train.wait(), 1);
+  EXPECT_THAT(train.err(), AllOf(HasSubstr("gradwire-torch is not in " + folder.path()),
+                                 HasSubstr("make build")));
+}
+
+TEST(MainTest, CommandsForLibtorchAreRunBesideIt) {
+  const TemporaryFolder folder;
+  const std::string alone = folder.path() + "/gradwire";
+  Launched copy({"cp", gradwire_program(), alone});
+  ASSERT_EQ(copy.wait(), 0);
+  folder.write("gradwire-torch", "#!/bin/sh\necho \"$@\"; exit 6\n", 0755);
+  Launched train({alone, "train", "x.json", "-n", "2"});
+  EXPECT_EQ(train.wait(), 6);
+  EXPECT_EQ(train.out(), "train x.json -n 2\n");
+}
+
+}  // namespace
+}  // namespace gradwire::testing

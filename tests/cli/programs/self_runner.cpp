@@ -1,0 +1,14 @@
+// Runs itself as three ranks, each of which says who it is.
+#include <iostream>
+
+#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/comm/job.h"
+
+int main() {
+  const gradwire::Environment environment = gradwire::process_environment();
+  const auto rank = environment("RANK");
+  if (!rank) return gradwire::run_self({"an", "argument"}, 3, "self_runner");
+  std::cout << "rank " << *rank << " of " << environment("WORLD_SIZE").value_or("?") << std::endl;
+  std::cerr << "error " << *rank << std::endl;
+  return 0;
+}

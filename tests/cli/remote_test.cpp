@@ -1,0 +1,203 @@
+#include <csignal>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include "gradwire/cli/launch/remote_script.h"
+#include "gradwire/cli/launch/shell_quote.h"
+#include "tests/cli/launched.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Ways to run a command on another host: what becomes of the arguments, of our environment, and of
+/// the command when the remote shell's client is killed.
+struct Way {
+  const char* name;
+  const char* script;
+};
+
+// ssh: joins its arguments for a shell on the other side; nothing of ours goes along, the command
+// has its own session and outlives the client, but sees its streams close.
+constexpr Way kLikeSsh{"like_ssh", R"(#!/bin/sh
+shift
+cd /
+exec env -i PATH="$PATH" setsid --wait --fork sh -c "$*"
+)"};
+// `ip netns exec`, `docker exec`: passes the arguments on as they are.
+constexpr Way kLikeExec{"like_exec", R"(#!/bin/sh
+shift
+exec "$@"
+)"};
+// The same with bash as the other side's sh.
+constexpr Way kBash{"bash", R"(#!/bin/sh
+shift
+[ "$1" = sh ] && shift && exec bash --posix "$@"
+)"};
+// An account that greets everybody on stdout.
+constexpr Way kGreeting{"greeting", R"(#!/bin/sh
+echo "Welcome to $1"
+shift
+exec sh -c "$*"
+)"};
+
+class RemoteTest : public ::testing::TestWithParam<Way> {
+ protected:
+  RemoteTest() : rsh_(folder_.write("rsh", GetParam().script, 0755)) {}
+
+  /// Two ranks on two hosts.
+  std::vector<std::string> command(const std::string& script,
+                                   std::vector<std::string> options = {}) const {
+    options.insert(options.begin(), {"--hosts", "a,b", "--rsh", rsh_, "--grace", "1"});
+    return run_script(options, script);
+  }
+
+  TemporaryFolder folder_;
+  std::string rsh_;
+};
+
+constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
+
+TEST_P(RemoteTest, RanksFindTheirEnvironmentAndFolder) {
+  Launched run(command("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
+                       "$MASTER_ADDR ${#GRADWIRE_SECRET} ${#OMP_NUM_THREADS} \"$A\" "
+                       "$GRADWIRE_INTERFACE \"$PWD\"",
+                       {"--env", "A=it's \"so\" $1"}),
+               {{"GRADWIRE_INTERFACE", "lo"}});
+  EXPECT_EQ(run.wait(), 0);
+  const std::string folder = std::filesystem::current_path();
+  EXPECT_THAT(run.out(), HasSubstr("[0] 0 2 0 1 0 a 64 1 it's \"so\" $1 lo " + folder + "\n"));
+  EXPECT_THAT(run.out(), HasSubstr("[1] 1 2 0 1 1 a 64 1 it's \"so\" $1 lo " + folder + "\n"));
+  EXPECT_EQ(run.err(), "");
+}
+
+TEST_P(RemoteTest, ArgumentsArriveAsTheyAre) {
+  const std::string strange = "it's \"$HOME\" `id` * \\ {} \n end";
+  Launched run({gradwire_program(), "run", "--hosts", "a", "--rsh", rsh_, "--no-prefix", "--",
+                "printf", "<%s>\\n", strange, "", "-n"});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.out(), HasSubstr("<" + strange + ">\n<>\n<-n>\n"));
+}
+
+TEST_P(RemoteTest, ExitsAsTheFirstRankThatFailed) {
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"exit 3", 3}, {"kill -KILL $$", 137}, {"kill -INT $$", 130}};
+  for (const auto& [how, status] : cases) {
+    Launched run(command("if [ $RANK = 1 ]; then " + how + "; fi; " + kForEver));
+    EXPECT_EQ(run.wait(), status) << how;
+    EXPECT_THAT(run.err(), HasSubstr("rank 1 on host b failed with exit status"));
+    EXPECT_TRUE(run.all_gone());
+  }
+}
+
+TEST_P(RemoteTest, SignalsArePassedOn) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Launched run(command(
+        std::string(
+            "trap 'echo got INT; exit 0' INT; trap 'echo got TERM; exit 0' TERM; echo ready; ") +
+        kForEver));
+    ASSERT_TRUE(run.wait_for_output("ready", 2));
+    run.send_signal(signal);
+    EXPECT_EQ(run.wait(), 0);
+    const std::string name = signal == SIGINT ? "INT" : "TERM";
+    EXPECT_THAT(run.out(), AllOf(HasSubstr("[0] got " + name), HasSubstr("[1] got " + name)));
+    EXPECT_TRUE(run.all_gone());
+  }
+}
+
+// A session of its own, no signal but SIGKILL, and a parent that ends.
+constexpr const char* kDaemon =
+    "mkfifo $GRADWIRE_TEST_FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; "
+    "echo >$GRADWIRE_TEST_FOLDER/$RANK; while :; do sleep 1000; done' & "
+    "read x <$GRADWIRE_TEST_FOLDER/$RANK; ";
+
+TEST_P(RemoteTest, NoDaemonIsLeft) {
+  Launched run(command(kDaemon + std::string("[ $RANK = 0 ] && exit 9; ") + kForEver),
+               {{"GRADWIRE_TEST_FOLDER", folder_.path()}});
+  EXPECT_EQ(run.wait(), 9);
+  EXPECT_TRUE(run.all_gone(20'000));
+}
+
+TEST_P(RemoteTest, NothingIsLeftWhenTheLauncherIsKilled) {
+  Launched run(command(kDaemon + std::string("echo ready; ") + kForEver),
+               {{"GRADWIRE_TEST_FOLDER", folder_.path()}});
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGKILL);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_TRUE(run.all_gone(20'000));
+}
+
+TEST_P(RemoteTest, SecretsAreInNoCommandLine) {
+  // The brackets keep grep from finding itself.
+  Launched run(command("grep -ls \"[x]${GRADWIRE_SECRET#x}\" /proc/[0-9]*/cmdline; echo done",
+                       {"-n", "1", "--no-prefix"}),
+               {{"GRADWIRE_SECRET", "xHIDDEN-IN-THE-ENVIRONMENT"}});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.out(), AllOf(HasSubstr("done\n"), Not(HasSubstr("/proc"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, RemoteTest, ::testing::Values(kLikeSsh, kLikeExec, kBash, kGreeting),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(RemoteHostsTest, HostfileSlotsMakeGroups) {
+  const TemporaryFolder folder;
+  const std::string rsh = folder.write("rsh", kLikeSsh.script, 0755);
+  const std::string hosts = folder.write("hosts", "a slots=2 address=127.0.0.9\nb slots=1\n");
+  Launched run(run_script({"--hostfile", hosts, "--rsh", rsh},
+                          "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(sorted_lines(run.out()), ElementsAre("[0] 0 0 2 0 127.0.0.9", "[1] 1 1 2 0 127.0.0.9",
+                                                   "[2] 2 0 1 1 127.0.0.9"));
+}
+
+TEST(RemoteHostsTest, AHostThatCannotBeReached) {
+  const TemporaryFolder folder;
+  const std::string rsh = folder.write("rsh", "#!/bin/sh\necho no route >&2\nexit 255\n", 0755);
+  Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
+  EXPECT_EQ(run.wait(), 255);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("no route\n"), HasSubstr("could not be started"),
+                               HasSubstr(rsh + " "), HasSubstr("exit status 255")));
+  EXPECT_EQ(run.out(), "");
+}
+
+TEST(RemoteHostsTest, ARemoteShellThatIsNotThere) {
+  Launched run(run_script({"--hosts", "a,b", "--rsh", "no-such-shell"}, "echo started"));
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), HasSubstr("cannot start no-such-shell"));
+}
+
+TEST(RemoteHostsTest, AHostThatHangsCanBeInterrupted) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string rsh = folder.write(
+      "rsh", "#!/bin/sh\ntrap '' TERM INT\necho connecting >&2\nread x <" + fifo + "\n", 0755);
+  Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
+  ASSERT_TRUE(run.wait_for_error("connecting", 2));
+  run.send_signal(SIGINT);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(ShellQuoteTest, MakesOneWordOfAnything) {
+  EXPECT_EQ(shell_quote("a b"), "'a b'");
+  EXPECT_EQ(shell_quote("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quote(""), "''");
+}
+
+TEST(RemoteScriptTest, HasNoSecretInTheMarkOrReadyLine) {
+  const std::string script =
+      remote_script({3, "ab12", "/tmp", {{"GRADWIRE_SECRET", "s"}}, {"true"}});
+  EXPECT_THAT(script, AllOf(HasSubstr("mark=GRADWIRE_PROCESS=3.ab12\n"),
+                            HasSubstr("export GRADWIRE_SECRET='s'\n"), Not(HasSubstr("{{"))));
+  EXPECT_EQ(control_line(SIGTERM, "17"), "TERM 17\n");
+}
+
+}  // namespace
+}  // namespace gradwire::testing

@@ -1,0 +1,274 @@
+#include <csignal>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include "tests/cli/launched.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
+
+TEST(RunTest, RanksFindTheEnvironmentThatTorchrunSets) {
+  Launched run(run_script({"-n", "2"},
+                          "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
+                          "$MASTER_ADDR ${#MASTER_PORT} ${#GRADWIRE_SECRET} ${#OMP_NUM_THREADS}"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(sorted_lines(run.out()),
+              ElementsAre("[0] 0 2 0 2 0 127.0.0.1 5 64 1", "[1] 1 2 1 2 0 127.0.0.1 5 64 1"));
+  EXPECT_EQ(run.err(), "");
+}
+
+TEST(RunTest, AllRanksShareOnePortAndSecretWhichEachRunMakesAnew) {
+  const auto values = [] {
+    Launched run(run_script({"-n", "3", "--no-prefix"}, "echo $MASTER_PORT $GRADWIRE_SECRET"));
+    EXPECT_EQ(run.wait(), 0);
+    return sorted_lines(run.out());
+  };
+  const auto first = values();
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0], first[2]);
+  EXPECT_NE(first[0], values()[0]);
+}
+
+TEST(RunTest, OptionsReachTheRanks) {
+  const TemporaryFolder folder;
+  const std::string secret = folder.write("secret", "hush\n", 0600);
+  Launched run(run_script({"-n", "1", "--interface", "lo", "--master-addr", "127.0.0.2",
+                           "--master-port", "1234", "--secret-file", secret, "--env", "A=b c",
+                           "--env", "HERE", "--no-prefix"},
+                          "echo $GRADWIRE_INTERFACE $MASTER_ADDR:$MASTER_PORT $GRADWIRE_SECRET $A "
+                          "$HERE $OMP_NUM_THREADS"),
+               {{"HERE", "there"}, {"OMP_NUM_THREADS", "7"}});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "lo 127.0.0.2:1234 hush b c there 7\n");
+}
+
+TEST(RunTest, AGivenSecretIsKept) {
+  Launched run(run_script({"-n", "1", "--no-prefix"}, "echo $GRADWIRE_SECRET"),
+               {{"GRADWIRE_SECRET", "mine"}});
+  run.wait();
+  EXPECT_EQ(run.out(), "mine\n");
+}
+
+TEST(RunTest, ArgumentsArriveAsTheyAre) {
+  const std::string strange = "it's \"$HOME\" `id` * \\ \n end";
+  Launched run({gradwire_program(), "run", "-n", "1", "--no-prefix", "printf", "<%s>", strange, "",
+                "-n", "--"});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "<" + strange + "><><-n><-->");
+}
+
+TEST(RunTest, ExitsAsTheFirstRankThatFailed) {
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"exit 0", 0}, {"exit 3", 3}, {"kill -KILL $$", 137}, {"kill -SEGV $$", 139}};
+  for (const auto& [how, status] : cases) {
+    Launched run(run_script({"-n", "3"}, "if [ $RANK = 1 ]; then " + how + "; fi"));
+    EXPECT_EQ(run.wait(), status) << how;
+    EXPECT_TRUE(run.all_gone());
+  }
+}
+
+TEST(RunTest, AFailureStopsTheOthersAndIsNamed) {
+  Launched run(
+      run_script({"-n", "4"}, std::string("if [ $RANK = 2 ]; then exit 5; fi; ") + kForEver));
+  EXPECT_EQ(run.wait(), 5);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("gradwire run: rank 2 on host "),
+                               HasSubstr("failed with exit status 5")));
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, ASignalIsNamed) {
+  Launched run(run_script({"-n", "2"},
+                          "if [ $RANK = 1 ]; then kill -KILL $$; fi; " + std::string(kForEver)));
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("rank 1 on host"), HasSubstr("signal 9 (SIGKILL)")));
+}
+
+TEST(RunTest, AProgramThatIsNotThere) {
+  Launched run({gradwire_program(), "run", "-n", "2", "--", "no-such-program"});
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), HasSubstr("cannot start no-such-program: No such file or directory"));
+}
+
+TEST(RunTest, RanksThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  Launched run(
+      run_script({"-n", "2", "--grace", "0.2"},
+                 "if [ $RANK = 1 ]; then read x <$FIFO; exit 4; fi; trap '' TERM; echo >$FIFO; " +
+                     std::string(kForEver)),
+      {{"FIFO", fifo}});
+  EXPECT_EQ(run.wait(), 4);
+  EXPECT_THAT(run.err(),
+              AllOf(HasSubstr("did not end within 0.2 s: rank 0"), HasSubstr("rank 1 on host")));
+  EXPECT_TRUE(run.all_gone());
+}
+
+class PassedOn : public ::testing::TestWithParam<std::pair<int, const char*>> {};
+
+TEST_P(PassedOn, ToRanksThatHandleIt) {
+  const auto [signal, name] = GetParam();
+  Launched run(run_script({"-n", "2"}, std::string("trap 'echo got ") + name + "; exit 0' " + name +
+                                           "; echo ready; " + kForEver));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(signal);
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.out(), AllOf(HasSubstr(std::string("[0] got ") + name),
+                               HasSubstr(std::string("[1] got ") + name)));
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST_P(PassedOn, ToRanksThatDoNot) {
+  const auto [signal, name] = GetParam();
+  Launched run(run_script({"-n", "2"}, "echo ready; exec sleep 1000"));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(signal);
+  EXPECT_EQ(run.wait(), 128 + signal);
+  EXPECT_THAT(run.err(), HasSubstr(std::string("stopped by SIG") + name));
+  EXPECT_TRUE(run.all_gone());
+}
+
+INSTANTIATE_TEST_SUITE_P(RunTest, PassedOn,
+                         ::testing::Values(std::pair{SIGINT, "INT"}, std::pair{SIGTERM, "TERM"},
+                                           std::pair{SIGQUIT, "QUIT"}),
+                         [](const auto& test) { return std::string(test.param.second); });
+
+TEST(RunTest, PassesUserSignalsOnAndGoesOn) {
+  Launched run(run_script({"-n", "2"},
+                          "trap 'echo saved; exit 0' USR1; echo ready; " + std::string(kForEver)));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGUSR1);
+  EXPECT_TRUE(run.wait_for_output("saved", 2));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.err(), Not(HasSubstr("stopped")));
+}
+
+TEST(RunTest, ASecondInterruptKills) {
+  Launched run(run_script({"-n", "2", "--grace", "1000"},
+                          "trap 'echo no' INT; echo ready; " + std::string(kForEver)));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGINT);
+  ASSERT_TRUE(run.wait_for_output("no", 2));
+  run.send_signal(SIGINT);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_TRUE(run.all_gone());
+}
+
+// A session of its own, no signal but SIGKILL, and a parent that ends; it runs when the script goes
+// on.
+constexpr const char* kDaemon =
+    "mkfifo $FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; echo >$FOLDER/$RANK; while :; do "
+    "sleep 1000; done' & read x <$FOLDER/$RANK; ";
+
+TEST(RunTest, NoDaemonIsLeftWhenRanksSucceed) {
+  const TemporaryFolder folder;
+  Launched run(run_script({"-n", "2", "--grace", "0.2"}, kDaemon), {{"FOLDER", folder.path()}});
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, NoDaemonIsLeftWhenARankFails) {
+  const TemporaryFolder folder;
+  Launched run(run_script({"-n", "2", "--grace", "0.2"},
+                          kDaemon + std::string("[ $RANK = 0 ] && exit 9; ") + kForEver),
+               {{"FOLDER", folder.path()}});
+  EXPECT_EQ(run.wait(), 9);
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, NothingIsLeftWhenTheLauncherIsKilled) {
+  const TemporaryFolder folder;
+  Launched run(run_script({"-n", "2"}, kDaemon + std::string("echo ready; ") + kForEver),
+               {{"FOLDER", folder.path()}});
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGKILL);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_TRUE(run.all_gone(20'000));
+}
+
+TEST(RunTest, OutputKeepsItsStreamAndItsLines) {
+  Launched run(run_script({"-n", "1"}, R"(printf 'a\n10\r20\rlast'; printf 'e\nf' >&2)"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "[0] a\n[0] 10\r[0] 20\r[0] last\n");
+  EXPECT_EQ(run.err(), "[0] e\n[0] f\n");
+}
+
+TEST(RunTest, BigOutputsAreNotTorn) {
+  constexpr int kLines = 20'000;  // Of 56 bytes: 1.1 MB from each rank.
+  Launched run(run_script({"-n", "4"},
+                          "yes \"rank $RANK says 0123456789012345678901234567890123456789\""
+                          " | head -n 20000"));
+  EXPECT_EQ(run.wait(), 0);
+  std::map<std::string, int> counts;
+  for (const std::string& line : sorted_lines(run.out())) ++counts[line];
+  ASSERT_EQ(counts.size(), 4u);
+  for (const auto& [line, times] : counts) {
+    EXPECT_EQ(line, "[" + line.substr(1, 1) + "] rank " + line.substr(1, 1) +
+                        " says 0123456789012345678901234567890123456789");
+    EXPECT_EQ(times, kLines);
+  }
+}
+
+TEST(RunTest, RanksReadNothing) {
+  Launched run(run_script({"-n", "2"}, "cat; readlink /proc/self/fd/0"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(sorted_lines(run.out()), ElementsAre("[0] /dev/null", "[1] /dev/null"));
+}
+
+TEST(RunTest, AReaderThatGoesAwayEndsRanksAsItWouldWithoutUs) {
+  Launched run(run_script({"-n", "2"}, "echo ready; exec yes"));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.close_stdout();
+  EXPECT_EQ(run.wait(), 128 + SIGPIPE);
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, WrongCommandLines) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"-n", "0", "true"}, "not in range 1 to 4096"},
+      {{"-n", "2"}, "which program"},
+      {{"--bogus", "--", "true"}, "--bogus"},
+      {{"--hosts", "a", "--hostfile", "f", "true"}, "excludes"},
+  };
+  for (const auto& [options, said] : cases) {
+    std::vector<std::string> arguments{gradwire_program(), "run"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    Launched run(arguments);
+    EXPECT_EQ(run.wait(), 2);
+    EXPECT_THAT(run.err(), HasSubstr(said));
+  }
+}
+
+TEST(RunTest, WrongValues) {
+  const TemporaryFolder folder;
+  const std::string open = folder.write("open", "secret", 0644);
+  const std::string hosts = folder.write("hosts", "a\nb slots=x\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--hostfile", "/nowhere"}, "--hostfile /nowhere: cannot read"},
+      {{"--hostfile", folder.path()}, "cannot read"},
+      {{"--hostfile", hosts}, hosts + ":2"},
+      {{"--secret-file", open}, "chmod 600"},
+      {{"--env", "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"},
+      {{"--env", "1x=2"}, "not a variable's name"},
+      {{"--hosts", "a:1,b:1", "-n", "3"}, "3 ranks do not fit"},
+      {{"--master-addr", "0.0.0.0"}, "--master-addr 0.0.0.0"},
+  };
+  for (const auto& [options, said] : cases) {
+    Launched run(run_script(options, "echo started"));
+    EXPECT_EQ(run.wait(), 1);
+    EXPECT_THAT(run.err(), HasSubstr(said));
+    EXPECT_EQ(run.out(), "");
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing

@@ -1,0 +1,251 @@
+#include "gradwire/comm/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "tests/comm/local_job.h"
+
+namespace gradwire::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+LentSpan lend(std::vector<float>& values) {
+  return {values.data(), values.size(), DataType::float32, nullptr};
+}
+
+TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
+  LocalJob job(4);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<std::vector<float>> data;
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < 20; ++i) data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      works.push_back(c.all_reduce(lend(data[i]), ReduceOp::sum, {.urgency = static_cast<int>(i)}));
+    }
+    for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+    for (const auto& values : data) {
+      for (const float v : values) ASSERT_EQ(v, 10.0f);
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Communicator, ManyThreadsMayWaitAtOnce) {
+  LocalJob job(2);
+  const auto errors = job.run([](Rank, Communicator& c) {
+    std::vector<std::vector<float>> data(8, std::vector<float>(50'000, 1.0f));
+    std::vector<Work> works;
+    for (auto& values : data) works.push_back(c.all_reduce(lend(values), ReduceOp::sum));
+    std::vector<std::thread> waiters;
+    for (const Work& work : works) waiters.emplace_back([work] { work.wait(); });
+    for (std::thread& waiter : waiters) waiter.join();
+    for (const auto& values : data) ASSERT_EQ(values.back(), 2.0f);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Communicator, NobodyNeedsToWaitForProgress) {
+  LocalJob job(3);
+  std::atomic<int> called = 0;
+  std::vector<std::vector<float>> data(3, std::vector<float>(300'000, 1.0f));
+  std::vector<Work> works(3);
+  job.run([&](Rank rank, Communicator& c) {
+    auto& work = works[static_cast<std::size_t>(rank)];
+    work = c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::sum);
+    work.on_done([&](const Work& done) { called += done.error() == nullptr ? 1 : 100; });
+  });
+  while (called < 3) std::this_thread::yield();
+  EXPECT_EQ(called, 3);
+  EXPECT_EQ(data[1].front(), 3.0f);
+}
+
+TEST(Communicator, MessagesWithATagKeepTheirOrder) {
+  LocalJob job(2);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> first(10, 1.0f);
+    std::vector<float> second(100'000, 2.0f);
+    std::vector<float> other(3, 3.0f);
+    if (rank == 0) {
+      const Work a = c.send(lend(first), 1, 7);
+      const Work b = c.send(lend(second), 1, 7);
+      const Work d = c.send(lend(other), 1, 8);
+      a.wait(), b.wait(), d.wait();
+      return;
+    }
+    std::vector<float> in_first(10), in_second(100'000), in_other(3);
+    c.recv(lend(in_other), 0, 8).wait();  // Asked for first, sent last.
+    const Work a = c.recv(lend(in_first), 0, 7);
+    const Work b = c.recv(lend(in_second), 0, 7);
+    b.wait(), a.wait();
+    EXPECT_EQ(in_first, first);
+    EXPECT_EQ(in_second, second);
+    EXPECT_EQ(in_other, other);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Communicator, BothSendFirstAndReceiveAfterwards) {
+  LocalJob job(2);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> mine(2'000'000, static_cast<float>(rank));
+    std::vector<float> theirs(2'000'000);
+    const Work sent = c.send(lend(mine), 1 - rank);
+    const Work received = c.recv(lend(theirs), 1 - rank);
+    sent.wait();
+    received.wait();
+    EXPECT_EQ(theirs.back(), static_cast<float>(1 - rank));
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Communicator, ADifferentCountIsAnErrorOnEveryRankNamingBothSides) {
+  LocalJob job(4);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> data(rank == 2 ? 1001 : 1000);
+    c.all_reduce(lend(data), ReduceOp::sum).wait();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("disagree"), HasSubstr("1001 float32"), HasSubstr("1000 float32"),
+                             HasSubstr("rank 2")));
+  }
+}
+
+TEST(Communicator, ADifferentTypeReductionOrCollectiveIsAnError) {
+  const auto disagreeing = [](const std::function<void(Rank, Communicator&)>& body) {
+    LocalJob job(3);
+    for (const std::string& error : job.run(body)) EXPECT_THAT(error, HasSubstr("disagree"));
+  };
+  disagreeing([](Rank rank, Communicator& c) {
+    std::vector<double> data(64);
+    c.all_reduce({data.data(), 64, rank == 0 ? DataType::int64 : DataType::float64, nullptr},
+                 ReduceOp::sum)
+        .wait();
+  });
+  disagreeing([](Rank rank, Communicator& c) {
+    std::vector<float> data(64);
+    c.all_reduce(lend(data), rank == 1 ? ReduceOp::max : ReduceOp::sum).wait();
+  });
+  disagreeing([](Rank rank, Communicator& c) {
+    std::vector<float> data(64);
+    if (rank == 2) c.barrier().wait();
+    else c.all_reduce(lend(data), ReduceOp::sum).wait();
+  });
+}
+
+TEST(Communicator, AnotherOrderOfCallsIsAnError) {
+  LocalJob job(3);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> a(100'000), b(10);
+    const Work first = c.all_reduce(lend(rank == 1 ? b : a), ReduceOp::sum);
+    const Work second = c.all_reduce(lend(rank == 1 ? a : b), ReduceOp::sum);
+    first.wait();
+    second.wait();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("same order"));
+}
+
+TEST(Communicator, ARankThatLeavesIsNamed) {
+  LocalJob job(3);
+  std::vector<std::string> errors(3);
+  std::thread leaver([&] { job.leave(1); });
+  leaver.join();
+  errors = job.run([](Rank, Communicator& c) {
+    std::vector<float> data(1000);
+    c.all_reduce(lend(data), ReduceOp::sum).wait();
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1"), HasSubstr("left the job")));
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("rank 1"), HasSubstr("left the job")));
+}
+
+TEST(Communicator, AnOperationThatARankDoesNotCallTimesOutAndSaysSo) {
+  LocalJob job(3);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> data(1000);
+    if (rank == 2) {
+      // Alive, but elsewhere: it hears of the failure at its next call.
+      const Work late = c.recv(lend(data), 0, 5);
+      late.wait();
+    } else {
+      c.all_reduce(lend(data), ReduceOp::sum, {.timeout = std::chrono::milliseconds(300)}).wait();
+    }
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("timeout of 0.3 s"), HasSubstr("rank 2")));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2"));
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("timeout of 0.3 s"), HasSubstr("reported by rank")));
+}
+
+TEST(Communicator, PreservedInputIsIntactAfterAFailureAndReplacedAfterSuccess) {
+  LocalJob job(2);
+  std::vector<std::vector<float>> data(2, std::vector<float>(100'000));
+  for (auto& values : data) std::iota(values.begin(), values.end(), 0.0f);
+  const std::vector<float> before = data[0];
+  auto errors = job.run([&](Rank rank, Communicator& c) {
+    c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::mean, {.preserve_input = true}).wait();
+  });
+  EXPECT_EQ(errors[0] + errors[1], "");
+  EXPECT_EQ(data[0], before);  // The mean of equal values.
+  errors = job.run([&](Rank rank, Communicator& c) {
+    auto& values = data[static_cast<std::size_t>(rank)];
+    if (rank == 1) values.pop_back();
+    c.all_reduce(lend(values), ReduceOp::sum, {.preserve_input = true}).wait();
+  });
+  EXPECT_THAT(errors[0], HasSubstr("the input is intact"));
+  EXPECT_EQ(data[0], before);
+}
+
+TEST(Communicator, AnAbortReachesEveryRankWithItsReason) {
+  LocalJob job(3);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    if (rank == 0) c.abort("the loss is not a number");
+    std::vector<float> data(1000);
+    c.all_reduce(lend(data), ReduceOp::sum).wait();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the loss is not a number"));
+}
+
+TEST(Communicator, AWorldOfOneNeedsNoNetwork) {
+  const auto c = Communicator::connect(Job{});
+  std::vector<float> data{1, 2, 3};
+  c->all_reduce(lend(data), ReduceOp::mean).wait();
+  c->broadcast(lend(data), 0).wait();
+  c->barrier().wait();
+  std::vector<float> gathered(3);
+  c->all_gather(lend(data), lend(gathered)).wait();
+  EXPECT_EQ(gathered, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(c->bytes_sent(), 0u);
+}
+
+TEST(Communicator, WrongArgumentsAreRefusedAtOnce) {
+  LocalJob job(2);
+  std::vector<float> three(3), six(6);
+  Communicator& c = job.on(0);
+  EXPECT_THROW(c.broadcast(lend(three), 2), Exception);
+  EXPECT_THROW(c.all_gather(lend(three), lend(three)), Exception);
+  EXPECT_THROW(c.reduce_scatter(lend(six), lend(six), ReduceOp::sum), Exception);
+  EXPECT_THROW(c.send(lend(three), 0), Exception);
+  EXPECT_THROW(c.send(lend(three), 1, -1), Exception);
+  EXPECT_THROW(c.all_reduce(lend(three), ReduceOp::sum, {.algorithm = "rings"}), Exception);
+}
+
+TEST(Communicator, SixtyFourRanksOnOneMachine) {
+  LocalJob job(64);
+  const auto errors = job.run([](Rank, Communicator& c) {
+    std::vector<float> data(1000, 1.0f);
+    for (const char* algorithm : {"ring", "direct", "tree", "recursive_doubling"}) {
+      std::ranges::fill(data, 1.0f);
+      c.all_reduce(lend(data), ReduceOp::sum, {.algorithm = algorithm}).wait();
+      ASSERT_EQ(data.front(), 64.0f) << algorithm;
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,34 @@
+#include "gradwire/comm/tuner.h"
+
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+TEST(Tuner, SmallMessagesTakeFewHopsAndLargeOnesLittleBandwidth) {
+  for (const int ranks : {4, 8, 16}) {
+    Tuner tuner(Tuner::assumed(ranks));
+    EXPECT_EQ(tuner.choose(Collective::all_reduce, 4), "recursive_doubling") << ranks;
+    const std::string large = tuner.choose(Collective::all_reduce, 100'000'000);
+    EXPECT_TRUE(large == "ring" || large == "direct") << large;
+  }
+}
+
+TEST(Tuner, ChoosesForEveryCollectiveAndSize) {
+  Tuner tuner(Tuner::assumed(5));
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
+                                      Collective::reduce_scatter, Collective::broadcast,
+                                      Collective::barrier}) {
+    for (std::size_t bytes = 0; bytes < 1u << 28; bytes = bytes * 3 + 1) {
+      EXPECT_FALSE(tuner.choose(collective, bytes).empty());
+    }
+  }
+}
+
+TEST(Tuner, AWorldOfOneHasAChoiceToo) {
+  Tuner tuner(Tuner::assumed(1));
+  EXPECT_FALSE(tuner.choose(Collective::all_reduce, 1000).empty());
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,17 @@
+#!/bin/bash
+# Stands in for ssh between the hosts of hosts.sh: rsh.sh HOST COMMAND... runs the command, as one
+# string given to a shell, in the namespace called HOST. As with ssh, nothing of the environment and
+# of the working directory goes along, the command is in a session of its own, and when this process
+# is killed the command is not: it sees its standard input and output close.
+set -euo pipefail
+
+host=${1:?host}
+shift
+if [[ ! $host =~ ^[a-z][a-z0-9]*-h[0-9]+$ || ! -e /run/netns/$host ]]; then
+  echo "rsh.sh: there is no host $host" >&2
+  exit 255
+fi
+cd /
+exec env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/ SHELL=/bin/sh LANG=C.UTF-8 \
+  setsid --wait --fork ip netns exec "$host" unshare --uts \
+  sh -c 'hostname "$0"; sh -c "$1"; exit $?' "$host" "$*"

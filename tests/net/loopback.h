@@ -1,0 +1,36 @@
+#pragma once
+
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include "gradwire/net/socket.h"
+
+namespace gradwire::test {
+
+inline SocketAddress any_loopback_port() {
+  return *SocketAddress::of("127.0.0.1", 0);
+}
+
+/// Long enough for any machine; reached only when something is broken.
+inline Deadline soon_enough() {
+  return Deadline::after(std::chrono::seconds(20));
+}
+
+/// The two ends of a connection over the loopback.
+struct SocketPair {
+  Socket first;
+  Socket second;
+};
+
+inline SocketPair connected_pair() {
+  auto listener = listen_on(any_loopback_port());
+  auto first = connect_to(local_address(*listener), soon_enough());
+  EXPECT_TRUE(first) << first.error().message;
+  EXPECT_TRUE(wait_for(*listener, POLLIN, soon_enough()));
+  auto accepted = accept_one(*listener);
+  return {std::move(*first), std::move((**accepted).socket)};
+}
+
+}  // namespace gradwire::test

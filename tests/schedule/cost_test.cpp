@@ -1,0 +1,237 @@
+#include "gradwire/schedule/cost.h"
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/catalogue.h"
+
+/// Checks the cost of schedules against the textbook's formulas, which the cost does not know.
+namespace gradwire {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr double kLatency = 50e3;  // Nanoseconds.
+constexpr double kRate = 1.25e9;   // Bytes a second.
+
+Topology links(int ranks) {
+  return Topology::uniform(ranks, {.latency = microseconds(50), .bytes_per_second = kRate});
+}
+
+/// T': nanoseconds that `bytes` bytes take on a link.
+double wire(double bytes) {
+  return 1e9 * bytes / kRate;
+}
+
+/// Without cutting messages into segments, as the textbook has it.
+constexpr CostOptions kWhole{.segment_bytes = std::numeric_limits<std::size_t>::max() / 2,
+                             .max_segments = 1};
+
+ChunkLayout layout_of(const Schedule& schedule, std::size_t bytes) {
+  return {schedule.chunks, bytes / 4, 4};
+}
+
+double time_of(const Schedule& schedule, std::size_t bytes, const CostOptions& options = kWhole) {
+  const Estimate estimate =
+      ScheduleCost(schedule).estimate(links(schedule.ranks), layout_of(schedule, bytes), options);
+  return static_cast<double>(estimate.total.count());
+}
+
+Counts counts_of(const Schedule& schedule, std::size_t bytes) {
+  return ScheduleCost(schedule).count(layout_of(schedule, bytes));
+}
+
+std::size_t sum(const std::vector<std::size_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::size_t{0});
+}
+
+std::uint32_t floor_log2(int n) {
+  return static_cast<std::uint32_t>(std::bit_width(static_cast<unsigned>(n)) - 1);
+}
+
+std::uint32_t ceil_log2(int n) {
+  return static_cast<std::uint32_t>(std::bit_width(static_cast<unsigned>(n - 1)));
+}
+
+/// Divides evenly among 1 to 16 ranks.
+constexpr std::size_t kBytes = 4u * 720720u;
+
+class Ranks : public testing::TestWithParam<int> {
+ protected:
+  int p() const { return GetParam(); }
+  double share() const { return static_cast<double>(kBytes) / p(); }
+};
+
+TEST_P(Ranks, RingAllReduceTakesTheTextbooksTimeAndBytes) {
+  const Schedule ring = ring_all_reduce(links(p()));
+  const Counts counts = counts_of(ring, kBytes);
+  EXPECT_EQ(counts.steps, 2u * static_cast<unsigned>(p() - 1));
+  for (std::size_t bytes : counts.bytes_sent) {
+    EXPECT_EQ(static_cast<double>(bytes), 2 * (p() - 1) * share());
+  }
+  for (std::size_t messages : counts.messages_sent) EXPECT_EQ(messages, counts.steps);
+  EXPECT_NEAR(time_of(ring, kBytes), 2 * (p() - 1) * (kLatency + wire(share())), 1);
+}
+
+TEST_P(Ranks, RingHalvesTakeHalfTheTime) {
+  for (const Schedule& half : {ring_reduce_scatter(links(p())), ring_all_gather(links(p()))}) {
+    const Counts counts = counts_of(half, kBytes);
+    EXPECT_EQ(counts.steps, static_cast<unsigned>(p() - 1));
+    for (std::size_t bytes : counts.bytes_sent) {
+      EXPECT_EQ(static_cast<double>(bytes), (p() - 1) * share());
+    }
+    EXPECT_NEAR(time_of(half, kBytes), (p() - 1) * (kLatency + wire(share())), 1);
+  }
+}
+
+TEST_P(Ranks, DirectTakesTwoLatenciesAndTheRingsBytes) {
+  const Schedule direct = direct_all_reduce(links(p()));
+  const Counts counts = counts_of(direct, kBytes);
+  EXPECT_EQ(counts.steps, p() > 1 ? 2u : 0u);
+  for (std::size_t bytes : counts.bytes_sent) {
+    EXPECT_EQ(static_cast<double>(bytes), 2 * (p() - 1) * share());
+  }
+  const double hops = p() > 1 ? 2 : 0;
+  EXPECT_NEAR(time_of(direct, kBytes), hops * (kLatency + (p() - 1) * wire(share())), 1);
+}
+
+TEST_P(Ranks, TreeTakesTwoLatenciesALevel) {
+  const Schedule tree = tree_all_reduce(links(p()));
+  const Counts counts = counts_of(tree, kBytes);
+  EXPECT_EQ(counts.steps, 2 * floor_log2(p()));
+  EXPECT_EQ(sum(counts.bytes_sent), 2 * static_cast<std::size_t>(p() - 1) * kBytes);
+  EXPECT_NEAR(time_of(tree, 0), 2 * floor_log2(p()) * kLatency, 1);
+  const Schedule down = tree_broadcast(links(p()), p() / 2);
+  EXPECT_EQ(counts_of(down, kBytes).steps, floor_log2(p()));
+  EXPECT_NEAR(time_of(down, 0), floor_log2(p()) * kLatency, 1);
+}
+
+TEST_P(Ranks, RecursiveDoublingExchangesTheWholeLogTimes) {
+  const Schedule doubling = recursive_doubling_all_reduce(links(p()));
+  const std::uint32_t rounds = floor_log2(p());
+  const int members = 1 << rounds;
+  const int extra = p() - members;
+  // One hop more where anybody is extra, two if both ends of a chain through all rounds can be.
+  const unsigned more = (extra > 0 ? 1 : 0) + (2 * extra > members ? 1 : 0);
+  EXPECT_EQ(counts_of(doubling, kBytes).steps, rounds + more);
+  const double time = time_of(doubling, kBytes);
+  if (extra == 0) {
+    EXPECT_NEAR(time, rounds * (kLatency + wire(kBytes)), 1);
+  }
+  EXPECT_GE(time, rounds * (kLatency + wire(kBytes)) - 1);
+  EXPECT_LE(time, (rounds + 2) * (kLatency + wire(kBytes)));
+}
+
+TEST_P(Ranks, BarrierTakesLogLatencies) {
+  const Schedule barrier = dissemination_barrier(links(p()));
+  const Counts counts = counts_of(barrier, 0);
+  EXPECT_EQ(counts.steps, ceil_log2(p()));
+  EXPECT_EQ(sum(counts.bytes_sent), 0u);
+  EXPECT_EQ(sum(counts.messages_sent), static_cast<std::size_t>(p()) * ceil_log2(p()));
+  EXPECT_NEAR(time_of(barrier, 0), ceil_log2(p()) * kLatency, 1);
+}
+
+TEST_P(Ranks, RingBroadcastFlowsThroughTheChain) {
+  const Schedule chain = ring_broadcast(links(p()), 0);
+  const double hops = p() - 1;
+  EXPECT_NEAR(time_of(chain, kBytes), hops * (kLatency + wire(kBytes)), 1);
+  const CostOptions cut{.segment_bytes = kBytes / 16, .max_segments = 16};
+  const double expected =
+      p() > 1 ? hops * kLatency + wire(kBytes) + (hops - 1) * wire(kBytes / 16.0) : 0;
+  EXPECT_NEAR(time_of(chain, kBytes, cut), expected, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(OneToSixteen, Ranks, testing::Range(1, 17));
+
+TEST(Cost, PortsCarryOneMessageAtATime) {
+  // Both children of a root come in through its one port, and the result leaves through it twice.
+  EXPECT_NEAR(time_of(tree_all_reduce(links(2)), kBytes), 2 * (kLatency + wire(kBytes)), 1);
+  EXPECT_NEAR(time_of(tree_all_reduce(links(3)), kBytes), 2 * (kLatency + 2 * wire(kBytes)), 1);
+  EXPECT_NEAR(time_of(tree_all_reduce(links(7)), kBytes), 4 * (kLatency + 2 * wire(kBytes)), 1);
+}
+
+TEST(Cost, SlowPortsSlowThePath) {
+  std::vector<Link> ports(2, {.latency = microseconds(50), .bytes_per_second = kRate});
+  ports[1] = {.latency = microseconds(80), .bytes_per_second = kRate / 10};
+  const Schedule message = point_to_point(links(2), 0, 1);
+  const Schedule reply = point_to_point(links(2), 1, 0);
+  for (const Schedule& schedule : {message, reply}) {
+    const Estimate estimate =
+        ScheduleCost(schedule).estimate(Topology(ports), layout_of(schedule, kBytes), kWhole);
+    EXPECT_NEAR(static_cast<double>(estimate.total.count()), 80e3 + 10 * wire(kBytes), 1);
+  }
+}
+
+TEST(Cost, CountsProcessorTime) {
+  CostOptions options = kWhole;
+  options.per_segment = microseconds(5);
+  const Schedule message = point_to_point(links(2), 0, 1);
+  EXPECT_NEAR(time_of(message, kBytes, options), kLatency + wire(kBytes) + 2 * 5e3, 1);
+  options.reduce_bytes_per_second = 2 * kRate;
+  const Schedule ring = ring_all_reduce(links(2));
+  // Two hops, the first of which reduces half of the data.
+  EXPECT_NEAR(time_of(ring, kBytes, options),
+              2 * (kLatency + wire(kBytes / 2.0) + 2 * 5e3) + wire(kBytes / 4.0), 1);
+}
+
+TEST(Cost, SegmentsBeyondTheMostAreStillPaidFor) {
+  const Schedule message = point_to_point(links(2), 0, 1);
+  const CostOptions few{
+      .segment_bytes = kBytes / 1000, .max_segments = 1, .per_segment = microseconds(1)};
+  EXPECT_NEAR(time_of(message, kBytes, few), kLatency + wire(kBytes) + 2 * 1001e3, 1);
+}
+
+TEST(Cost, CriticalPathIsAChainToTheEnd) {
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    const Schedule schedule = algorithm.make(links(6), {algorithm.collective, 0, 5});
+    const ScheduleCost cost(schedule);
+    const Estimate estimate = cost.estimate(links(6), layout_of(schedule, kBytes));
+    ASSERT_FALSE(estimate.critical_path.empty());
+    const auto interval = [&](OpRef ref) {
+      return estimate.ops[static_cast<std::size_t>(ref.rank)][ref.op];
+    };
+    EXPECT_EQ(interval(estimate.critical_path.back()).end, estimate.total) << schedule.name;
+    EXPECT_EQ(interval(estimate.critical_path.front()).begin, Duration::zero()) << schedule.name;
+    for (std::size_t i = 1; i < estimate.critical_path.size(); ++i) {
+      EXPECT_LE(interval(estimate.critical_path[i - 1]).begin,
+                interval(estimate.critical_path[i]).end);
+    }
+  }
+}
+
+TEST(Cost, RingsCriticalPathHasAllHops) {
+  const Schedule ring = ring_all_reduce(links(5));
+  const ScheduleCost cost(ring);
+  const Estimate estimate = cost.estimate(links(5), layout_of(ring, kBytes), kWhole);
+  std::size_t hops = 0;
+  for (OpRef ref : estimate.critical_path) {
+    hops += receives(cost.programs().program(ref.rank).ops[ref.op]) ? 1 : 0;
+  }
+  EXPECT_EQ(hops, 8u);
+}
+
+TEST(Cost, CountsOddSizesExactly) {
+  // 10 elements among 4 ranks: chunks of 3, 3, 2 and 2.
+  const Schedule ring = ring_all_gather(links(4));
+  const Counts counts = ScheduleCost(ring).count(ChunkLayout(4, 10, 4));
+  EXPECT_EQ(sum(counts.bytes_sent), 3u * 40u);
+  EXPECT_EQ(counts.bytes_sent[0], 4u * (10 - 3));  // All but the chunk of its neighbour, rank 1.
+}
+
+TEST(Cost, LargeWorldsAreEstimatedToo) {
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    const Schedule schedule = algorithm.make(links(64), {algorithm.collective, 0, 63});
+    const Estimate estimate =
+        ScheduleCost(schedule).estimate(links(64), layout_of(schedule, 1 << 26));
+    EXPECT_GT(estimate.total, Duration::zero()) << schedule.name;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+#include "gradwire/schedule/layout.h"
+
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+TEST(ChunkLayout, CutsOnElementBoundariesWithoutGaps) {
+  for (std::uint32_t chunks : {1u, 3u, 7u, 64u}) {
+    for (std::size_t elements : {0u, 1u, 2u, 63u, 64u, 65u, 1000u}) {
+      for (std::size_t size : {1u, 2u, 8u}) {
+        const ChunkLayout layout(chunks, elements, size);
+        std::size_t at = 0;
+        for (std::uint32_t c = 0; c < chunks; ++c) {
+          const ByteRange range = layout.byte_range(c);
+          EXPECT_EQ(range.begin, at);
+          EXPECT_EQ(range.size() % size, 0u);
+          EXPECT_GE(range.size(), elements / chunks * size);
+          EXPECT_LE(range.size(), (elements / chunks + 1) * size);
+          at = range.end;
+        }
+        EXPECT_EQ(at, elements * size);
+        EXPECT_EQ(layout.byte_range(0, chunks).size(), elements * size);
+      }
+    }
+  }
+}
+
+TEST(ChunkLayout, GivesScratchSlotsTheSizeOfTheirChunk) {
+  ProgramBuilder builder;
+  const Slice first = builder.scratch(0);
+  const Slice second = builder.scratch(2);
+  const Program program = std::move(builder).build();
+  const ChunkLayout layout(3, 10, 8);  // Chunks of 4, 3 and 3 elements.
+  EXPECT_EQ(layout.byte_range(first, program).begin, 0u);
+  EXPECT_EQ(layout.byte_range(first, program).size(), 32u);
+  EXPECT_EQ(layout.byte_range(second, program).begin, ChunkLayout::kScratchAlignment);
+  EXPECT_EQ(layout.byte_range(second, program).size(), 24u);
+  EXPECT_EQ(layout.scratch_bytes(program), 2 * ChunkLayout::kScratchAlignment);
+}
+
+TEST(FlowsThrough, NeedsTheSameSlice) {
+  const auto send = [](Slice src) { return Op{.kind = OpKind::send, .peer = 1, .src = src}; };
+  const auto recv = [](Slice dst) { return Op{.kind = OpKind::recv, .peer = 1, .dst = dst}; };
+  const Slice two{Buffer::output, 0, 2};
+  EXPECT_TRUE(flows_through(recv(two), send(two)));
+  EXPECT_TRUE(flows_through(recv(two), send({Buffer::input, 0, 2})));
+  EXPECT_FALSE(flows_through(recv(two), send({Buffer::output, 0, 1})));
+  EXPECT_FALSE(flows_through(recv(two), send({Buffer::output, 1, 2})));
+  EXPECT_FALSE(flows_through(recv(two), send({Buffer::output, 2, 2})));
+  EXPECT_FALSE(flows_through(recv({Buffer::scratch, 0, 1}), send({Buffer::output, 0, 1})));
+  EXPECT_FALSE(flows_through(recv({Buffer::output, 0, 0}), send({Buffer::output, 0, 0})));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,84 @@
+#include "tests/schedule/mutation_sites.h"
+
+#include <utility>
+#include <vector>
+
+#include "gradwire/schedule/program_set.h"
+
+namespace gradwire::testing_support {
+
+std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {
+  std::vector<std::pair<Rank, OpIndex>> sites;
+  for (Rank rank = 0; rank < schedule.frame.ranks; ++rank) {
+    const auto ops = schedule.programs[static_cast<std::size_t>(rank)].ops.size();
+    for (OpIndex i = 0; i < ops; ++i) {
+      if (fits({schedule, rank, i})) sites.emplace_back(rank, i);
+    }
+  }
+  if (sites.empty()) return std::nullopt;
+  const auto [rank, index] = sites[random.below(sites.size())];
+  return Site{schedule, rank, index};
+}
+
+bool is_send(const Site& site) {
+  return sends(site.op());
+}
+
+bool is_receive(const Site& site) {
+  return receives(site.op());
+}
+
+bool is_kind(const Site& site, OpKind kind) {
+  return site.op().kind == kind;
+}
+
+bool is_reduce(const Site& site) {
+  return is_kind(site, OpKind::reduce);
+}
+
+bool has_peer(const Site& site) {
+  return is_send(site) || is_receive(site);
+}
+
+bool is_barrier(const Site& site) {
+  return site.collective() == Collective::barrier;
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+bool computes(const Site& site) {
+  return is_reduce(site) || is_kind(site, OpKind::recv_reduce);
+}
+
+Slice& used_slice(const Site& site) {
+  return is_send(site) ? site.op().src : site.op().dst;
+}
+
+bool has_other_chunk(const Site& site) {
+  const Slice& slice = used_slice(site);
+  const Schedule& frame = site.schedule.frame;
+  return slice.buffer != Buffer::scratch && slice.count == 1 &&
+         chunks_of(frame, {}, slice.buffer) > 1;
+}
+
+void next_chunk(const Site& site) {
+  Slice& slice = used_slice(site);
+  slice.first = (slice.first + 1) % chunks_of(site.schedule.frame, {}, slice.buffer);
+}
+
+bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {
+  const auto site = pick(schedule, random, fits);
+  if (site) site->program().remove(site->index);
+  return site.has_value();
+}
+
+bool change_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits,
+                const std::function<void(const Site&)>& change) {
+  const auto site = pick(schedule, random, fits);
+  if (site) change(*site);
+  return site.has_value();
+}
+
+}  // namespace gradwire::testing_support

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "gradwire/base/random.h"
+#include "tests/schedule/editable.h"
+
+/// Places in a schedule, for mutations to choose from.
+namespace gradwire::testing_support {
+
+/// An op of the schedule that is being changed.
+struct Site {
+  EditableSchedule& schedule;
+  Rank rank;
+  OpIndex index;
+
+  EditableProgram& program() const { return schedule.programs[static_cast<std::size_t>(rank)]; }
+  EditableOp& entry() const { return program().ops[index]; }
+  Op& op() const { return entry().op; }
+  std::vector<OpIndex>& after() const { return entry().after; }
+  Collective collective() const { return schedule.frame.spec.collective; }
+};
+
+using SitePredicate = std::function<bool(const Site&)>;
+
+/// A site at random out of those that `fits`; nothing if there is none.
+std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SitePredicate& fits);
+
+/// Calls `change` on a site that fits; false if there is none.
+bool change_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits,
+                const std::function<void(const Site&)>& change);
+
+/// Takes out an op that fits; false if there is none.
+bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits);
+
+bool is_send(const Site& site);
+bool is_receive(const Site& site);
+bool is_kind(const Site& site, OpKind kind);
+bool is_reduce(const Site& site);
+bool has_peer(const Site& site);
+
+/// Whether it is a reduce or a recv_reduce.
+bool computes(const Site& site);
+
+bool is_barrier(const Site& site);
+bool reduces(Collective collective);
+
+/// What it sends or writes.
+Slice& used_slice(const Site& site);
+
+/// Whether its slice could be another chunk of the same buffer.
+bool has_other_chunk(const Site& site);
+
+/// Makes its slice the next chunk.
+void next_chunk(const Site& site);
+
+}  // namespace gradwire::testing_support

@@ -1,0 +1,13 @@
+#include "tests/schedule/mutations.h"
+
+namespace gradwire::testing_support {
+
+std::vector<Mutation> harmful_mutations() {
+  std::vector<Mutation> all;
+  for (const auto& some : {op_mutations(), order_mutations(), schedule_mutations()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+}  // namespace gradwire::testing_support

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ostream>
+
+#include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/verifier.h"
+#include "tests/schedule/mutations.h"
+
+/// How GoogleTest shows our types.
+namespace gradwire {
+
+inline void PrintTo(Fault fault, std::ostream* out) {
+  *out << name_of(fault);
+}
+
+inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
+  *out << name_of(algorithm.collective) << ' ' << algorithm.name;
+}
+
+namespace testing_support {
+
+inline void PrintTo(const Mutation& mutation, std::ostream* out) {
+  *out << mutation.name;
+}
+
+}  // namespace testing_support
+}  // namespace gradwire

@@ -1,0 +1,57 @@
+"""Calls that are not made directly, and what to use instead."""
+
+import re
+from typing import NamedTuple
+
+from tree import CPP, blank, code_of
+
+
+class Ban(NamedTuple):
+    """`call` is not written in the files that `where` matches, but for those that `but` does, nor
+    otherwise than as in `fine`."""
+    call: str
+    instead: str
+    where: str = r"^src/gradwire/"
+    but: str = r"^$"
+    fine: str = r"$^"
+
+
+# Everything a simulation or a test must be able to own is an argument; everything that blocks or
+# reaches out of the process has one place.
+BANS = [
+    Ban(r"\b(steady|system|high_resolution)_clock::now\b|\b(gettimeofday|clock_gettime)\s*\(",
+        "take a Clock as an argument (base/clock.h)", but=r"/base/clock\.cpp$"),
+    Ban(r"(?<![\w.>])s?rand\s*\(|\brandom_device\b|\bmt19937",
+        "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes",
+        where=r"^(src|tests|bench)/"),
+    Ban(r"\b(secure_)?getenv\s*\(", "take an Environment as an argument (comm/job.h)",
+        but=r"/(comm/job\.cpp|cli/\w+\.cpp)$"),
+    Ban(r"\bsleep_(for|until)\b|(?<![\w.>])(usleep|nanosleep|sleep)\s*\(",
+        "wait for the event itself", where=r"^(src|tests|bench)/"),
+    Ban(r"\b(v?f?printf|f?puts|putchar|perror)\s*\(|\b(cout|cerr|clog)\b",
+        "return it, or log it with spdlog: only commands print", but=r"/(cli/|base/check\.cpp)"),
+    Ban(r"\b(sprintf|snprintf|strcpy|strcat|atoi|atol|atof|gets)\s*\(",
+        "use fmt::format, std::string and std::from_chars", where=r"^(src|tests|bench|examples)/"),
+    # A private constructor is out of make_unique's reach.
+    Ban(r"\bnew\s+[\w:(]|(?<!=)(?<!= )\bdelete\b", "own it with std::make_unique or make_shared",
+        where=r"^(src|tests|bench|examples)/", fine=r"\b(unique|shared)_ptr<[\w:\[\]]+>( \w+)?\(\s*new\b"),
+    Ban(r"\busing namespace\b(?! std::(\w+_)?literals)", "name the namespace",
+        where=r"^(src|tests|bench|examples)/"),
+    Ban(r"(?<![\w>])::(connect|send(to|msg)?|recv(from|msg)?|bind|listen|accept4?|socket"
+        r"|setsockopt|getaddrinfo|epoll_\w+)\s*\("
+        r"|(?<![\w:.>])(epoll_\w+|accept4|getaddrinfo|setsockopt|sendmsg|recvmsg)\s*\(",
+        "use the sockets of net/", but=r"/net/"),
+]
+
+
+def banned_calls(path, text):
+    """Yields (line, what is wrong)."""
+    if path.suffix not in CPP:
+        return
+    name = path.as_posix()
+    for ban in BANS:
+        if re.search(ban.where, name) and not re.search(ban.but, name):
+            code = re.sub(ban.fine, blank, code_of(text))
+            for found in re.finditer(ban.call, code):
+                line = code.count("\n", 0, found.start()) + 1
+                yield line, f"{found.group(0).strip()}: {ban.instead}"

@@ -1,0 +1,100 @@
+"""Rules that need clang-format or the compiler."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+from tree import CPP, ROOT, files
+
+CLANG_FORMAT_VERSION = "14.0"  # Others format a few constructs differently. setup.sh installs it.
+
+
+def clang_format():
+    """The clang-format to check with; AssertionError if there is none of the right version."""
+    tried = [ROOT / ".venv/bin/clang-format", "clang-format-14", "clang-format"]
+    for program in filter(None, (shutil.which(str(name)) for name in tried)):
+        version = subprocess.run([program, "--version"], text=True, stdout=subprocess.PIPE).stdout
+        if re.search(rf"version {re.escape(CLANG_FORMAT_VERSION)}\b", version):
+            return program
+    raise AssertionError(f"no clang-format {CLANG_FORMAT_VERSION}: run scripts/setup.sh test")
+
+
+def unformatted(paths):
+    """The lines that clang-format would change, as it reports them."""
+    style = f"--style=file:{ROOT}/.clang-format"
+    done = subprocess.run([clang_format(), style, "--dry-run", "-Werror", *map(str, paths)],
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
+    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert bool(found) == bool(done.returncode), done.stdout
+    return found
+
+
+class Compiler:
+    """Compiles headers alone, with the options that the build gives to their layer."""
+
+    def __init__(self, build):
+        self.stubs = pathlib.Path(build).resolve() / "style"
+        self.stubs.mkdir(exist_ok=True)
+        self.commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
+
+    def options(self, layer):
+        """(folder, words) of the command for some source of the layer, or of base."""
+        for name in (layer, "base"):
+            for command in self.commands:
+                if f"/src/gradwire/{name}/" in command["file"]:
+                    return command["directory"], _without_files(shlex.split(command["command"]))
+        raise AssertionError(f"nothing compiles {layer}, nor base")
+
+    def errors(self, include, layer, *more):
+        """What the compiler says of a file that holds nothing but this include. A real file, and a
+        whole compilation, so that ccache remembers it."""
+        folder, words = self.options(layer)
+        stub = self.stubs / (str(include).replace("/", "__") + ".cpp")
+        stub.write_text(f'#include "{include}"\n')
+        done = subprocess.run([*words, *more, "-c", stub, "-o", f"{stub}.o"], text=True, cwd=folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.stdout if done.returncode else ""
+
+
+def _without_files(words):
+    """A compiler's command (ccache and all) without source and output."""
+    kept = list(words)
+    for option in ("-o", "-c", "-MF", "-MT", "-MQ"):
+        while option in kept:
+            place = kept.index(option)
+            del kept[place:place + 2]
+    return kept
+
+
+def lone_headers(layers):
+    """The headers of these layers that no source of the same name includes first: for the others
+    own_header_first and the build show that they compile alone."""
+    headers = (path for path in files(suffixes={".h"}) if path.parts[:2] == ("src", "gradwire"))
+    return [h for h in headers
+            if h.parts[2] in layers and not (ROOT / h.with_suffix(".cpp")).exists()]
+
+
+def headers_that_need_others(build):
+    """'header: errors' for each header of ours that does not compile alone."""
+    compiler = Compiler(build)
+    # Without libtorch, a build leaves some layers out.
+    sources = "\n".join(command["file"] for command in compiler.commands)
+    built = set(re.findall(r"/src/gradwire/(\w+)/", sources))
+    headers = lone_headers(built)
+
+    def check(header):
+        return compiler.errors(header.relative_to("src"), header.parts[2])
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for header, errors in zip(headers, pool.map(check, headers)):
+            if errors:
+                yield f"{header}: {errors}"
+
+
+def sources():
+    return files(suffixes=CPP)

@@ -1,0 +1,69 @@
+"""The layers: ARCHITECTURE.md has the table, CMakeLists.txt and the includes must agree with it."""
+
+import re
+
+from tree import CPP, files, read
+
+_ROW = re.compile(r"^\| `(\w+)` \|.*\| *([^|]*)\|$", re.MULTILINE)
+_CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)( TORCH)?(?: USES ([\w ]+))?\)", re.MULTILINE)
+_OURS = re.compile(r'^#include "gradwire/(\w+)/', re.MULTILINE)
+_LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTILINE)
+RIM = {"torch", "data", "train", "cli"}  # The layers that may include libtorch.
+
+
+def table(architecture):
+    """{layer: the layers its row in ARCHITECTURE.md names}; `cli` uses everything."""
+    rows = {layer: set(re.findall(r"`(\w+)`", uses)) for layer, uses in _ROW.findall(architecture)}
+    if "cli" in rows:
+        rows["cli"] = set(rows) - {"cli"}
+    return rows
+
+
+def reachable(uses):
+    """{layer: itself and all that it may use, directly or through others}."""
+    closed = {}
+
+    def close(layer):
+        if layer not in closed:
+            closed[layer] = {layer}
+            for used in uses.get(layer, ()):
+                closed[layer] |= close(used)
+        return closed[layer]
+
+    for layer in uses:
+        close(layer)
+    return closed
+
+
+def wrong_includes(path, text, uses):
+    """Yields (line, what is wrong) for a file under src/gradwire/LAYER."""
+    layer = path.parts[2]
+    if layer not in uses:
+        yield 1, f"{layer} is no layer of ARCHITECTURE.md"
+        return
+    allowed = reachable(uses)[layer]
+    for number, line in enumerate(text.splitlines(), 1):
+        ours = _OURS.match(line)
+        if ours and ours.group(1) not in allowed:
+            yield number, f"{layer} may not use {ours.group(1)}, only {', '.join(sorted(allowed))}"
+        if _LIBTORCH.match(line) and layer not in RIM:
+            yield number, f"{layer} may not include libtorch: only {', '.join(sorted(RIM))} may"
+
+
+def wrong_in_cmake(cmake, uses):
+    """Yields what CMakeLists.txt says differently from the table."""
+    said = {layer: set(names.split()) for layer, _, names in _CMAKE.findall(cmake)}
+    for layer in sorted((set(uses) - {"cli"}) | set(said)):
+        if said.get(layer) != uses.get(layer):
+            yield (f"{layer} uses {said.get(layer, 'nothing: it is missing')} in CMakeLists.txt, "
+                   f"{uses.get(layer, 'nothing: it is missing')} in ARCHITECTURE.md")
+
+
+def violations():
+    uses = table(read("ARCHITECTURE.md"))
+    for path in files(suffixes=CPP):
+        if path.as_posix().startswith("src/gradwire/"):
+            for line, what in wrong_includes(path, read(path), uses):
+                yield f"{path}:{line}: {what}"
+    for what in wrong_in_cmake(read("CMakeLists.txt"), uses):
+        yield f"CMakeLists.txt: {what}"

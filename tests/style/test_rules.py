@@ -1,0 +1,206 @@
+"""Each rule finds a violation planted for it, and leaves alone what is right.
+
+usage: test_rules.py BUILD_FOLDER [unittest arguments]
+"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import cli_docs
+import compile_rules
+import doc_rules
+import layers
+import text_rules
+from banned_calls import BANS, banned_calls
+from tree import code_of, files
+
+BUILD = sys.argv.pop(1) if len(sys.argv) > 1 else "build"
+LIBRARY = pathlib.PurePath("src/gradwire/comm/example.cpp")
+HEADER = pathlib.PurePath("src/gradwire/comm/example.h")
+
+
+def found(rule, text, path=LIBRARY):
+    """The lines in which a rule finds something."""
+    return [line for line, _ in rule(path, text)]
+
+
+class TextRules(unittest.TestCase):
+    def test_whitespace(self):
+        self.assertEqual(found(text_rules.whitespace, "a\nb \n\tc\nd"), [2, 3, 4])
+        self.assertEqual(found(text_rules.whitespace, "a\n  b\n"), [])
+
+    def test_left_overs(self):
+        self.assertEqual(found(text_rules.left_overs, "a\n// TODO: b\n// FIXME\n"), [2, 3])
+        self.assertEqual(found(text_rules.left_overs, "int todo;\n"), [])
+
+    def test_file_length(self):
+        self.assertEqual(found(text_rules.file_length, "a;\n" * 401), [401])
+        self.assertEqual(found(text_rules.file_length, "a;\n" * 400), [])
+
+    def test_line_length(self):
+        self.assertEqual(found(text_rules.line_length, "x" * 101 + "\n" + "x" * 100 + "\n"), [1])
+
+    def test_pragma_once(self):
+        self.assertEqual(found(text_rules.pragma_once, "int a;\n", HEADER), [1])
+        self.assertEqual(found(text_rules.pragma_once, "#pragma once\n", HEADER), [])
+
+    def test_include_paths(self):
+        self.assertEqual(found(text_rules.include_paths, '#include "example.h"\n'), [1])
+        self.assertEqual(found(text_rules.include_paths, '#include "gradwire/comm/a.h"\n'), [])
+
+    def test_own_header_first(self):
+        root = pathlib.Path(text_rules.__file__).parent.parent.parent
+        path = pathlib.PurePath("src/gradwire/base/clock.cpp")
+        own = '#include "gradwire/base/clock.h"\n'
+        self.assertTrue((root / path.with_suffix(".h")).exists())
+        self.assertEqual(found(text_rules.own_header_first, own + "#include <string>\n", path), [])
+        self.assertEqual(found(text_rules.own_header_first, "#include <string>\n" + own, path), [1])
+
+    def test_function_length(self):
+        body = "    f();\n\n" * 33
+        for head in ("void g(int a) {", "  bool h() const {", "A::A(int a)\n    : a_(a) {",
+                     "TEST(A, B) {"):
+            depth = " " * (len(head) - len(head.lstrip()))
+            short, long = f"{head}\n{body}{depth}}}\n", f"{head}\n{body}{body}{depth}}}\n"
+            self.assertEqual(found(text_rules.function_length, short), [], head)
+            self.assertEqual(found(text_rules.function_length, long), [1], head)
+        python = pathlib.PurePath("a.py")
+        long = "def f():\n" + "  g()\n" * 70
+        self.assertEqual(found(text_rules.function_length, long, python), [1])
+
+    def test_a_namespace_is_no_function(self):
+        text = "namespace a {\n" + "void f() {\n  g();\n}\n" * 40 + "}\n"
+        self.assertEqual(found(text_rules.function_length, text), [])
+
+
+class BannedCalls(unittest.TestCase):
+    PLANTED = ["auto t = std::chrono::steady_clock::now();", "int r = std::rand();",
+               'auto* v = std::getenv("A");', "std::this_thread::sleep_for(1s);",
+               'std::printf("a");', 'snprintf(b, 3, "a");', "auto* p = new Thing(1);",
+               "using namespace std;", "::connect(fd, a, n);"]
+
+    def test_each_is_found(self):
+        self.assertEqual(len(self.PLANTED), len(BANS))
+        for call in self.PLANTED:
+            self.assertEqual(found(banned_calls, f"\n{call}\n"), [2], call)
+        for call in ("delete p;", "delete[] p;", "srand(1);", "std::cout << 1;", "epoll_wait(e);"):
+            self.assertEqual(found(banned_calls, call), [1], call)
+
+    def test_what_only_looks_like_one_is_left_alone(self):
+        for text in ("A(const A&) = delete;", "// a new thing", 'f("printf(");', "operand(1);",
+                     "Communicator::connect(job);", "peer.send(1);", "this->connect();",
+                     "renew(1);", "std::unique_ptr<A>(\n  new A(1));", "using namespace std::chrono_literals;", "stream.recv(b);",
+                     "communicator.sleep_forever();", "fmt::format(a);"):
+            self.assertEqual(found(banned_calls, text), [], text)
+
+    def test_each_has_its_place(self):
+        for path, call in (("src/gradwire/base/clock.cpp", self.PLANTED[0]),
+                           ("src/gradwire/comm/job.cpp", self.PLANTED[2]),
+                           ("src/gradwire/cli/run.cpp", self.PLANTED[4]),
+                           ("src/gradwire/net/tcp/socket.cpp", self.PLANTED[8])):
+            self.assertEqual(found(banned_calls, call, pathlib.PurePath(path)), [], path)
+
+
+class Code(unittest.TestCase):
+    def test_comments_and_strings_go_and_lines_stay(self):
+        text = 'a; // b\n"c\\"d" /* e\nf */ g\nR"(h\ni)" 1\'000 \'j\'\n'
+        code = code_of(text)
+        self.assertEqual(code.count("\n"), text.count("\n"))
+        for letter in "bcdefhij":
+            self.assertNotIn(letter, code)
+        self.assertIn("1'000", code)
+
+
+class Layers(unittest.TestCase):
+    ARCHITECTURE = ("| `base` | errors | |\n| `net` | frames | `base` |\n| `comm` | all | `net` |\n"
+                    "| `torch` | rim | `comm` |\n| `cli` | commands | everything |\n")
+
+    def setUp(self):
+        self.uses = layers.table(self.ARCHITECTURE)
+
+    def wrong(self, path, text):
+        return [n for n, _ in layers.wrong_includes(pathlib.PurePath(path), text, self.uses)]
+
+    def test_an_arrow_that_points_down(self):
+        self.assertEqual(self.wrong("src/gradwire/net/a.h", '#include "gradwire/comm/b.h"\n'), [1])
+        self.assertEqual(self.wrong("src/gradwire/comm/a.h", '#include "gradwire/base/b.h"\n'), [])
+
+    def test_libtorch_below_the_rim(self):
+        for header in ("torch/torch.h", "ATen/ATen.h", "c10/util/a.h"):
+            self.assertEqual(self.wrong("src/gradwire/comm/a.h", f"#include <{header}>\n"), [1])
+            self.assertEqual(self.wrong("src/gradwire/torch/a.h", f"#include <{header}>\n"), [])
+
+    def test_an_unknown_layer(self):
+        self.assertEqual(self.wrong("src/gradwire/misc/a.h", "\n"), [1])
+
+    def test_cmake_that_says_otherwise(self):
+        right = ("gradwire_layer(base)\ngradwire_layer(net USES base)\n"
+                 "gradwire_layer(comm USES net)\n  gradwire_layer(torch TORCH USES comm)\n")
+        self.assertEqual(list(layers.wrong_in_cmake(right, self.uses)), [])
+        for wrong in (right.replace("comm USES net", "comm USES base net"),
+                      right + "gradwire_layer(a)\n"):
+            self.assertEqual(len(list(layers.wrong_in_cmake(wrong, self.uses))), 1)
+
+
+class Documents(unittest.TestCase):
+    def test_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "there.md").write_text("# A heading here\n")
+            text = ("[a](there.md) [b](gone.md)\n[c](https://example.org)\n"
+                    "[d](there.md#a-heading-here)\n[e](there.md#none)\n```\n[f](gone.md)\n```\n")
+            wrong = doc_rules.broken_links(pathlib.PurePath("docs.md"), text, root)
+            self.assertEqual([line for line, _ in wrong], [1, 4])
+
+    def test_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "src/gradwire/net").mkdir(parents=True)
+            (root / "src/gradwire/net/frame.h").touch()
+            text = ("`net/frame.h` `src/gradwire/net` `net/*.h`\n`net/gone.h`\n`gone.md`\n"
+                    "`Schedule` `gradwire run` `all_reduce`\n`Gone`\n")
+            wrong = doc_rules.names_nothing(text, {"Schedule"}, root)
+            self.assertEqual([line for line, _ in wrong], [2, 3, 5])
+
+
+class Commands(unittest.TestCase):
+    DOCUMENT = "# x\n## gradwire run\n`--hosts a`, `--rsh ssh`\n## gradwire bench\n`--sizes`\n"
+    HELP = "Usage: run [--not-defined-here]\n  -h,--help  Show\n  --hosts TEXT  as --rsh says\n"
+
+    def test_both_ways(self):
+        documented = cli_docs.options_of(cli_docs.sections(self.DOCUMENT)["run"])
+        self.assertEqual(documented, {"--hosts", "--rsh"})
+        defined = cli_docs.defined_options(self.HELP)
+        self.assertEqual(defined, {"--hosts"})
+        self.assertEqual(len(list(cli_docs.disagreements("run", documented, defined))), 1)
+        self.assertEqual(len(list(cli_docs.disagreements("run", {"--hosts"}, {"--json"}))), 2)
+
+
+class Tools(unittest.TestCase):
+    def test_clang_format(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.cpp"
+            path.write_text("int main() { return 0; }\n")
+            self.assertTrue(compile_rules.unformatted([path]))
+            path.write_text("int main() {\n  return 0;\n}\n")
+            self.assertFalse(compile_rules.unformatted([path]))
+
+    def test_a_header_that_needs_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            header = pathlib.Path(folder) / "a.h"
+            compiler = compile_rules.Compiler(BUILD)
+            header.write_text("#pragma once\nstd::string f();\n")
+            self.assertIn("string", compiler.errors("a.h", "base", f"-I{folder}"))
+            header.write_text("#pragma once\n#include <string>\nstd::string f();\n")
+            self.assertEqual(compiler.errors("a.h", "base", f"-I{folder}"), "")
+
+    def test_the_files_looked_at_are_the_projects(self):
+        names = {path.as_posix() for path in files()}
+        self.assertIn("src/gradwire/base/clock.cpp", names)
+        self.assertFalse([n for n in names if n.startswith(("build", ".venv", ".git/"))])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,199 @@
+#include "gradwire/torch/process_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/torch/init.h"
+#include "tests/torch/loopback.h"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr int kRanks = 3;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ProcessGroup, ReducesEveryTypeWithEveryOperation) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16,
+                            torch::kInt32, torch::kInt64, torch::kUInt8}) {
+      const auto expect = [&](c10d::ReduceOp::RedOpType op, double expected) {
+        Tensors tensors{torch::full({5, 2}, 3 * (group->getRank() + 1), type)};
+        c10d::AllreduceOptions options;
+        options.reduceOp = op;
+        group->allreduce(tensors, options)->wait();
+        EXPECT_TRUE(tensors[0].equal(torch::full({5, 2}, expected, type)))
+            << torch::toString(type) << " " << int{op} << "\n"
+            << tensors[0];
+      };
+      expect(c10d::ReduceOp::SUM, 18);
+      expect(c10d::ReduceOp::AVG, 6);
+      expect(c10d::ReduceOp::MIN, 3);
+      expect(c10d::ReduceOp::MAX, 9);
+      expect(c10d::ReduceOp::PRODUCT, 162);
+    }
+  });
+}
+
+TEST(ProcessGroup, BroadcastsAnyTypeFromAnyRoot) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    for (int root = 0; root < kRanks; ++root) {
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      Tensors flags{torch::full({7}, group->getRank() == root, torch::kBool)};
+      group->broadcast(flags, options)->wait();
+      EXPECT_TRUE(flags[0].all().template item<bool>());
+      Tensors numbers{torch::full({2}, group->getRank(), torch::kInt16)};
+      group->broadcast(numbers, options)->wait();
+      EXPECT_TRUE(numbers[0].eq(root).all().template item<bool>());
+    }
+    group->barrier()->wait();
+  });
+}
+
+TEST(ProcessGroup, GathersIntoListsAndIntoOneTensor) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    auto mine = torch::full({2, 2}, group->getRank(), torch::kFloat32);
+    std::vector<Tensors> lists(1);
+    for (int r = 0; r < kRanks; ++r) lists[0].push_back(torch::empty({2, 2}));
+    Tensors inputs{mine};
+    group->allgather(lists, inputs)->wait();
+    auto whole = torch::empty({kRanks, 2, 2});
+    group->all_gather_single(whole, mine)->wait();
+    for (int r = 0; r < kRanks; ++r) {
+      EXPECT_TRUE(lists[0][static_cast<std::size_t>(r)].eq(r).all().template item<bool>());
+      EXPECT_TRUE(whole[r].eq(r).all().template item<bool>());
+    }
+  });
+}
+
+TEST(ProcessGroup, ScattersReductions) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    auto input = torch::arange(kRanks * 2, torch::kInt64) * (group->getRank() + 1);
+    const auto expected = torch::arange(2, torch::kInt64).add(2 * group->getRank()).mul(6);
+    auto whole = torch::empty({2}, torch::kInt64);
+    group->reduce_scatter_single(whole, input)->wait();
+    EXPECT_TRUE(whole.equal(expected));
+    Tensors outputs{torch::empty({2}, torch::kInt64)};
+    std::vector<Tensors> inputs{input.chunk(kRanks)};
+    group->reduce_scatter(outputs, inputs)->wait();
+    EXPECT_TRUE(outputs[0].equal(expected));
+  });
+}
+
+TEST(ProcessGroup, CoalescedReductionsAreSeveral) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    Tensors tensors{torch::ones({4}), torch::ones({2}, torch::kFloat64)};
+    group->allreduce_coalesced(tensors)->wait();
+    EXPECT_TRUE(tensors[0].eq(kRanks).all().template item<bool>());
+    EXPECT_TRUE(tensors[1].eq(kRanks).all().template item<bool>());
+  });
+}
+
+TEST(ProcessGroup, SendsAndReceivesByTag) {
+  run_on_loopback(2, [](const auto& group) {
+    if (group->getRank() == 0) {
+      Tensors first{torch::tensor({1.0})};
+      Tensors second{torch::tensor({2.0})};
+      group->send(first, 1, 10)->wait();
+      group->send(second, 1, 20)->wait();
+    } else {
+      Tensors first{torch::zeros({1})};
+      Tensors second{torch::zeros({1})};
+      auto later = group->recv(second, 0, 20);
+      group->recv(first, 0, 10)->wait();
+      later->wait();
+      EXPECT_EQ(first[0].template item<double>(), 1);
+      EXPECT_EQ(second[0].template item<double>(), 2);
+    }
+    group->barrier()->wait();
+  });
+}
+
+TEST(ProcessGroup, FuturesCompleteWithTheResult) {
+  run_on_loopback(2, [](const auto& group) {
+    Tensors tensors{torch::ones({3})};
+    auto work = group->allreduce(tensors);
+    auto future = work->getFuture();
+    future->wait();
+    EXPECT_TRUE(future->value().toTensorVector()[0].eq(2).all().template item<bool>());
+    EXPECT_TRUE(work->isCompleted());
+    EXPECT_TRUE(work->isSuccess());
+  });
+}
+
+TEST(ProcessGroup, KeepsTensorsAliveUntilDone) {
+  run_on_loopback(2, [](const auto& group) {
+    c10::intrusive_ptr<c10d::Work> work;
+    {
+      Tensors tensors{torch::ones({100000})};
+      work = group->allreduce(tensors);
+    }
+    work->wait();
+    EXPECT_TRUE(work->result()[0].eq(2).all().template item<bool>());
+  });
+}
+
+TEST(ProcessGroup, RefusesWhatItCannotSendAndSaysWhy) {
+  run_on_loopback(1, [](const auto& group) {
+    const auto reduce = [&](const at::Tensor& tensor) {
+      Tensors tensors{tensor};
+      return error_of([&] { group->allreduce(tensors)->wait(); });
+    };
+    EXPECT_THAT(
+        reduce(torch::ones({2, 3}).t()),
+        HasSubstr("rank 0: all_reduce, argument 'tensors[0]': sizes [3, 2] with strides [1, "
+                  "3] are not contiguous"));
+    EXPECT_THAT(reduce(torch::ones({2}, torch::kBool)), HasSubstr("elements of type Bool"));
+    const auto backend = group->getBackend(c10::DeviceType::CPU);
+    Tensors sparse{torch::eye(2).to_sparse()};
+    EXPECT_THAT(error_of([&] { backend->allreduce(sparse); }), HasSubstr("to_dense()"));
+    Tensors meta{torch::ones({2}, torch::kMeta)};
+    EXPECT_THAT(error_of([&] { backend->allreduce(meta); }), HasSubstr("on meta"));
+    Tensors two{torch::ones({1}), torch::ones({1})};
+    EXPECT_THAT(error_of([&] { backend->allreduce(two); }), HasSubstr("must be one tensor"));
+    c10d::AllreduceOptions bits;
+    bits.reduceOp = c10d::ReduceOp::BAND;
+    Tensors one{torch::ones({1}, torch::kInt32)};
+    EXPECT_THAT(error_of([&] { backend->allreduce(one, bits); }), HasSubstr("not supported"));
+    auto whole = torch::ones({3});
+    auto part = torch::ones({2});
+    EXPECT_THAT(error_of([&] { group->all_gather_single(whole, part); }),
+                HasSubstr("3 elements of Float are not 1 times 2"));
+  });
+}
+
+TEST(ProcessGroup, AbortFailsTheOthers) {
+  run_on_loopback(2, [](const auto& group) {
+    if (group->getRank() == 1) {
+      group->abort();
+      return;
+    }
+    Tensors tensors{torch::ones({3})};
+    EXPECT_THAT(error_of([&] { group->allreduce(tensors)->wait(); }),
+                HasSubstr("rank 1 aborted its process group"));
+  });
+}
+
+TEST(Init, AWorldOfOneNeedsNoLauncher) {
+  const auto group = init(Job{});
+  EXPECT_EQ(group->getSize(), 1);
+  Tensors tensors{torch::full({2}, 4.0)};
+  group->allreduce(tensors)->wait();
+  EXPECT_TRUE(tensors[0].eq(4).all().item<bool>());
+  EXPECT_NE(communicator_of(*group), nullptr);
+}
+
+}  // namespace
+}  // namespace gradwire::test
