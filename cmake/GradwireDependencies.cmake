@@ -6,8 +6,10 @@ find_package(nlohmann_json REQUIRED)  # [nlohmann-json3-dev]
 find_package(CLI11 REQUIRED)          # [libcli11-dev]
 find_package(tl-expected REQUIRED)    # [libexpected-dev]
 find_package(OpenSSL REQUIRED)        # [libssl-dev]
+find_package(ZLIB REQUIRED)           # [zlib1g-dev]
+include(GradwirePython)
 if(GRADWIRE_TORCH)
-  find_package(Torch REQUIRED)        # the PyTorch wheel
+  include(GradwireTorch)              # the PyTorch wheel
 endif()
 
 find_program(CCACHE_PROGRAM ccache)

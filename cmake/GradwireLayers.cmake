@@ -27,9 +27,41 @@ function(gradwire_layer name)
     endif()
   endforeach()
   if(arg_TORCH)
-    # As system headers, so that our warnings stay about our code.
-    target_include_directories(gradwire_${name} SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
-    target_link_libraries(gradwire_${name} PUBLIC torch)
-    target_precompile_headers(gradwire_${name} PRIVATE <torch/torch.h>)
+    gradwire_use_torch(gradwire_${name})
+  endif()
+endfunction()
+
+# gradwire_use_torch(TARGET): libtorch, its headers precompiled once for all targets that use them:
+# parsing them takes 20 s a file. Whatever a precompiled header depends on must be the same in all of
+# them, hence -fPIC in programs too.
+function(gradwire_use_torch target)
+  if(NOT TARGET gradwire_torch_headers)
+    file(WRITE ${CMAKE_BINARY_DIR}/torch_headers.cpp.new "")
+    file(COPY_FILE ${CMAKE_BINARY_DIR}/torch_headers.cpp.new ${CMAKE_BINARY_DIR}/torch_headers.cpp
+         ONLY_IF_DIFFERENT)
+    add_library(gradwire_torch_headers OBJECT ${CMAKE_BINARY_DIR}/torch_headers.cpp)
+    _gradwire_torch_flags(gradwire_torch_headers)
+    target_precompile_headers(gradwire_torch_headers PRIVATE
+      <torch/torch.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp> <fmt/format.h>)
+  endif()
+  _gradwire_torch_flags(${target})
+  target_precompile_headers(${target} REUSE_FROM gradwire_torch_headers)
+endfunction()
+
+function(_gradwire_torch_flags target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
+  target_link_libraries(${target} PUBLIC torch PRIVATE $<BUILD_INTERFACE:gradwire_warnings>
+    fmt::fmt spdlog::spdlog Threads::Threads)
+  # libtorch's include folder holds a newer fmt than the system's library: with the headers alone,
+  # in a name space of their own version, the two never meet.
+  target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  # ccache sees through a precompiled header only if the compiler marks it in its output and ccache
+  # may trust it.
+  target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime;${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
 endfunction()

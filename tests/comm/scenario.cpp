@@ -56,11 +56,11 @@ ExecutorOptions draw_options(Random& random) {
 
 SimOptions draw_network(Random& random) {
   return {.seed = random.next(),
-          .window_bytes = 64 + random.below(8000),
+          .window_bytes = 256 + random.below(8000),
           .unit_bytes = 16 + random.below(2000),
           .short_io = random.one_in(2),
-          .stall_one_in = random.one_in(2) ? 1 + random.below(20) : 0,
-          .max_stall = milliseconds(random.between(1, 800))};
+          .stall_one_in = random.one_in(2) ? 8 + random.below(40) : 0,
+          .max_stall = milliseconds(random.between(1, 300))};
 }
 
 /// Every rank calls the operations in order, most soon, some late.

@@ -17,16 +17,24 @@ namespace gradwire::test {
 /// How an operation on one rank ended.
 class Outcome final : public Completion {
  public:
+  /// `clock`, if given, tells when.
+  explicit Outcome(const SimNetwork* clock = nullptr) : clock_(clock) {}
+
   void succeeded() override { ++successes; }
   void failed(const Error& error) override {
     ++failures;
     last = error;
+    if (clock_ != nullptr) at = clock_->now();
   }
   bool done() const { return successes + failures > 0; }
 
   int successes = 0;
   int failures = 0;
   Error last;
+  Time at{};
+
+ private:
+  const SimNetwork* clock_;
 };
 
 struct Case {

@@ -11,6 +11,44 @@ namespace {
 /// call, the longest freeze and the longest stalls.
 constexpr Time kHorizon{std::chrono::seconds(300)};
 
+/// How an operation may fail because of the fault, either itself or because an earlier one did.
+std::vector<ErrorKind> possible_causes(const Scenario& s) {
+  switch (s.fault) {
+    case Fault::none: return {};
+    case Fault::freeze:
+      // Shorter ones nobody may mind.
+      if (s.freeze_for < s.options.dead_peer_timeout - 4 * s.network.max_stall) {
+        return {};
+      }
+      return {ErrorKind::disconnected, ErrorKind::aborted};
+    case Fault::kill:
+    case Fault::cut:
+    case Fault::reset:
+    case Fault::departure: return {ErrorKind::disconnected, ErrorKind::aborted};
+    case Fault::flip: return {ErrorKind::corrupted, ErrorKind::aborted};
+    case Fault::mismatch: return {ErrorKind::mismatch, ErrorKind::aborted};
+    case Fault::absence: return {ErrorKind::timeout, ErrorKind::aborted};
+  }
+  return {};
+}
+
+/// How long after the fault and the call the failure may come: stalls of the network included.
+Duration longest_notice(Fault fault) {
+  switch (fault) {
+    case Fault::kill:
+    case Fault::reset: return std::chrono::milliseconds(2500);
+    case Fault::cut:
+    case Fault::freeze: return std::chrono::seconds(18);
+    case Fault::none:
+    case Fault::flip:
+    case Fault::mismatch:
+    case Fault::absence:
+    case Fault::departure: break;
+  }
+  // These strike when a rank makes its last call, or when the next frame comes.
+  return std::chrono::seconds(90);
+}
+
 class Run {
  public:
   explicit Run(const Scenario& scenario)
@@ -20,7 +58,7 @@ class Run {
       Slot slot{std::vector<Memory>(ranks), std::vector<Memory>(ranks), {}, c};
       for (Rank r = 0; r < s_.ranks; ++r) {
         slot.inputs[static_cast<std::size_t>(r)] = make_input(c, r, s_.seed);
-        slot.outcomes.push_back(std::make_shared<Outcome>());
+        slot.outcomes.push_back(std::make_shared<Outcome>(&job_.network()));
       }
       slots_.push_back(std::move(slot));
     }
@@ -139,7 +177,7 @@ class Run {
     if (outcome.successes + outcome.failures > 1) return "ended more than once";
     const bool struck = s_.fault == Fault::mismatch && strikes_call(rank, i);
     if (!struck && slot.inputs[r] != before[i][r]) return "its input was written";
-    if (outcome.failures > 0) return check_failure(outcome);
+    if (outcome.failures > 0) return check_failure(rank, i, outcome);
     if (struck && s_.ranks > 1 && slot.called.collective != Collective::broadcast) {
       return "succeeded although the others called something else";
     }
@@ -147,14 +185,16 @@ class Run {
     return std::nullopt;
   }
 
-  std::optional<std::string> check_failure(const Outcome& outcome) const {
-    const bool long_freeze = s_.fault == Fault::freeze && s_.freeze_for > std::chrono::seconds(3);
-    const bool may_fail = s_.fault != Fault::none && (s_.fault != Fault::freeze || long_freeze);
-    if (!may_fail) return "failed without a fault: " + outcome.last.message;
+  std::optional<std::string> check_failure(Rank rank, std::size_t i, const Outcome& outcome) const {
     if (outcome.last.message.empty()) return "failed without a word";
-    if (s_.fault == Fault::mismatch && outcome.last.kind != ErrorKind::mismatch &&
-        outcome.last.kind != ErrorKind::aborted) {
-      return "failed with another kind: " + outcome.last.message;
+    const std::vector<ErrorKind> causes = possible_causes(s_);
+    if (std::ranges::find(causes, outcome.last.kind) == causes.end()) {
+      return fmt::format("failed without cause ({}): {}", gradwire::name_of(outcome.last.kind),
+                         outcome.last.message);
+    }
+    const Time posted = s_.posted[static_cast<std::size_t>(rank)][i];
+    if (outcome.at > std::max(posted, s_.fault_at) + longest_notice(s_.fault)) {
+      return "failed late: " + outcome.last.message;
     }
     return std::nullopt;
   }

@@ -5,32 +5,26 @@
 namespace gradwire {
 namespace {
 
-/// What an announcement costs here, so that endless ones hit the limit too.
-constexpr std::size_t kAnnouncementBytes = 64;
+Status too_far_ahead() {
+  return failure(ErrorKind::corrupted,
+                 "more ahead of time than the protocol allows: it is not the same gradwire, or this "
+                 "rank has fallen far behind in its calls");
+}
 
 }  // namespace
 
-Status EarlyArrivals::charge(Rank peer, std::size_t bytes) {
-  std::size_t& held = bytes_[static_cast<std::size_t>(peer)];
-  if (held + bytes > most_bytes_) {
-    return failure(ErrorKind::corrupted,
-                   "more data ahead of time than the protocol allows: it is not the same gradwire, "
-                   "or this rank has fallen far behind in its calls");
-  }
-  held += bytes;
-  return {};
-}
-
 Status EarlyArrivals::announce(OperationKey key, Rank peer, const Fingerprint& fingerprint) {
-  if (Status charged = charge(peer, kAnnouncementBytes); !charged) return charged;
+  Held& held = held_[static_cast<std::size_t>(peer)];
+  if (held.announcements == kMostAnnouncements) return too_far_ahead();
+  ++held.announcements;
   operations_[key_of(key, peer)].announcements.push_back({peer, fingerprint});
   return {};
 }
 
 Result<std::byte*> EarlyArrivals::make_room(Rank peer, const FrameHeader& header) {
-  if (Status charged = charge(peer, header.length + kAnnouncementBytes); !charged) {
-    return tl::unexpected(charged.error());
-  }
+  Held& held = held_[static_cast<std::size_t>(peer)];
+  if (held.bytes + header.length > most_bytes_) return tl::unexpected(too_far_ahead().error());
+  held.bytes += header.length;
   Operation& operation = operations_[key_of({header.channel, header.sequence}, peer)];
   operation.pieces.push_back({peer, header, std::vector<std::byte>(header.length)});
   return operation.pieces.back().payload.data();
@@ -68,10 +62,10 @@ EarlyArrivals::Operation EarlyArrivals::take(OperationKey key, Rank pair) {
 
 void EarlyArrivals::refund(const Operation& operation) {
   for (const Announcement& a : operation.announcements) {
-    bytes_[static_cast<std::size_t>(a.peer)] -= kAnnouncementBytes;
+    --held_[static_cast<std::size_t>(a.peer)].announcements;
   }
   for (const Piece& p : operation.pieces) {
-    bytes_[static_cast<std::size_t>(p.peer)] -= p.payload.size() + kAnnouncementBytes;
+    held_[static_cast<std::size_t>(p.peer)].bytes -= p.payload.size();
   }
 }
 

@@ -28,9 +28,14 @@ class EarlyArrivals {
     std::vector<Piece> pieces;
   };
 
-  EarlyArrivals(int ranks, std::size_t most_bytes_per_peer)
-      : bytes_(static_cast<std::size_t>(ranks), 0), most_bytes_(most_bytes_per_peer) {}
+  /// Announcements of operations not posted that are held for one peer: how far ranks may drift apart.
+  static constexpr std::size_t kMostAnnouncements = 100'000;
 
+  /// `most_bytes`: of payload, per peer.
+  EarlyArrivals(int ranks, std::size_t most_bytes)
+      : held_(static_cast<std::size_t>(ranks)), most_bytes_(most_bytes) {}
+
+  /// Errors: corrupted, if the peer is too far ahead.
   Status announce(OperationKey key, Rank peer, const Fingerprint& fingerprint);
 
   /// Room for a payload: written to until the frame is complete. Errors: corrupted, if the peer has
@@ -58,11 +63,15 @@ class EarlyArrivals {
   static Key key_of(OperationKey key, Rank peer) {
     return {key.channel, key.sequence, key.channel == 0 ? -1 : peer};
   }
-  Status charge(Rank peer, std::size_t bytes);
+  struct Held {
+    std::size_t bytes = 0;
+    std::size_t announcements = 0;
+  };
+
   void refund(const Operation& operation);
 
   std::map<Key, Operation> operations_;
-  std::vector<std::size_t> bytes_;  ///< Held per peer.
+  std::vector<Held> held_;  ///< Per peer.
   std::size_t most_bytes_;
 };
 

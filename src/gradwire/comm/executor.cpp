@@ -12,9 +12,6 @@
 namespace gradwire {
 namespace {
 
-/// Early announcements cost little, but not nothing: a peer may be some thousand operations ahead.
-constexpr std::size_t kEarlyAllowance = 8u << 20;
-
 /// Scratch blocks kept for the next operations.
 constexpr std::size_t kSpareScratch = 4;
 
@@ -38,7 +35,8 @@ struct Executor::Peer final : Inbox::Handler {
   std::array<std::byte, kMaxControlPayload> control{};  ///< Where control payloads land.
   bool dirty = false;
   bool departed = false;  ///< Has said goodbye.
-  bool closed = false;    ///< Its stream has ended or is not to be believed.
+  bool closed = false;    ///< Its stream has ended.
+  bool garbled = false;   ///< What it sends cannot be read any more; it can still be told why.
 };
 
 Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport,
@@ -47,7 +45,7 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transpo
       options_(options),
       transport_(transport),
       now_(now),
-      early_(ranks, options.limits.eager_budget + kEarlyAllowance),
+      early_(ranks, options.limits.eager_budget),
       liveness_(ranks, options.dead_peer_timeout, now),
       receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
   GRADWIRE_CHECK(options.limits.segment_bytes % 8 == 0 && options.limits.segment_bytes > 0);
@@ -311,10 +309,10 @@ void Executor::sent(Flight& flight, OpIndex op, std::size_t bytes) {
 void Executor::on_readable(Rank from, Time now) {
   now_ = now;
   Peer& source = peer(from);
-  if (source.closed) return;
+  if (source.closed || source.garbled) return;
   const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
   liveness_.heard(from, now);
-  while (!source.closed) {
+  while (!source.closed && !source.garbled) {
     const Inbox::Reading reading = source.inbox.where_to_read(shared);
     const std::span<const Bytes> pieces = std::span(reading.pieces).first(reading.count);
     const std::size_t offered = pieces[0].size() + (pieces.size() > 1 ? pieces[1].size() : 0);
@@ -324,7 +322,7 @@ void Executor::on_readable(Rank from, Time now) {
       break;
     }
     if (Status status = source.inbox.received(shared, *size, source); !status) {
-      source.closed = true;
+      source.garbled = true;
       fail(status.error().kind, transport_.describe(from) + " sent " + status.error().message, rank_);
     }
     flush_dirty();
@@ -465,7 +463,6 @@ void Executor::check_silence(Time now) {
   for (const auto& peer : peers_) {
     if (!peer || peer->closed || peer->departed) continue;
     if (liveness_.is_dead(peer->rank, now)) {
-      peer->closed = true;
       fail(ErrorKind::disconnected, silent(transport_.describe(peer->rank), options_.dead_peer_timeout),
            rank_);
       return;

@@ -1,0 +1,59 @@
+# What `cmake --install` installs, and the package that find_package(gradwire CONFIG) finds, in the
+# install tree and, without installing, in the build tree. Two targets:
+#   gradwire::core      every layer below libtorch (COMPONENTS core: needs no PyTorch)
+#   gradwire::gradwire  all layers
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(GRADWIRE_CORE_LAYERS base topology schedule net comm report)
+set(GRADWIRE_TORCH_LAYERS torch data train)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
+
+# gradwire_component(TARGET PUBLIC_NAME EXPORT layer...): one target for several layers.
+function(gradwire_component target name export)
+  add_library(${target} INTERFACE)
+  add_library(gradwire::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS ${target} EXPORT ${export})
+  foreach(layer ${ARGN})
+    if(TARGET gradwire_${layer})
+      target_link_libraries(${target} INTERFACE gradwire_${layer})
+      set_target_properties(gradwire_${layer} PROPERTIES EXPORT_NAME ${layer})
+      install(TARGETS gradwire_${layer} EXPORT ${export}
+              ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+      install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/gradwire/${layer}
+              DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire FILES_MATCHING PATTERN *.h)
+    endif()
+  endforeach()
+  install(EXPORT ${export} NAMESPACE gradwire:: FILE ${export}-targets.cmake
+          DESTINATION ${package_dir})
+  export(EXPORT ${export} NAMESPACE gradwire:: FILE ${PROJECT_BINARY_DIR}/${export}-targets.cmake)
+endfunction()
+
+# Static libraries name what they were compiled with; as it is private to them, users get no flags.
+install(TARGETS gradwire_warnings EXPORT gradwire-core)
+gradwire_component(gradwire_core core gradwire-core ${GRADWIRE_CORE_LAYERS})
+if(GRADWIRE_TORCH)
+  gradwire_component(gradwire_everything gradwire gradwire-torch ${GRADWIRE_TORCH_LAYERS})
+  target_link_libraries(gradwire_everything INTERFACE gradwire_core torch)
+endif()
+
+foreach(program gradwire gradwire-torch)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    # libtorch lies where the wheel is: the path that the build used stays.
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
+endforeach()
+
+# The same file serves both trees: everything it includes lies beside it.
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwire-config.cmake.in
+  ${PROJECT_BINARY_DIR}/gradwire-config.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwire-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/GradwireTorch.cmake
+  ${PROJECT_BINARY_DIR}/GradwireTorch.cmake COPYONLY)
+install(FILES ${PROJECT_BINARY_DIR}/gradwire-config.cmake
+  ${PROJECT_BINARY_DIR}/gradwire-config-version.cmake cmake/GradwireTorch.cmake
+  DESTINATION ${package_dir})
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

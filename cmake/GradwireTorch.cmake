@@ -1,0 +1,58 @@
+# Finds libtorch in a PyTorch wheel: defines the target `torch`, TORCH_INCLUDE_DIRS and
+# TORCH_CXX_FLAGS as find_package(Torch) does, which it calls where that can work. Included by
+# gradwire's own build and by its package configuration. A project that found Torch itself keeps it.
+if(TARGET torch)
+  return()
+endif()
+
+# Unless the user points at one (Torch_DIR, CMAKE_PREFIX_PATH), ask Python where its PyTorch is.
+if(NOT Torch_DIR AND NOT GRADWIRE_TORCH_CMAKE)
+  find_file(GRADWIRE_TORCH_GIVEN Torch/TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH}
+            PATH_SUFFIXES . share/cmake NO_DEFAULT_PATH NO_CACHE)
+  if(GRADWIRE_TORCH_GIVEN)
+    cmake_path(GET GRADWIRE_TORCH_GIVEN PARENT_PATH Torch_DIR)
+  else()
+    # The folder is enough: importing torch would take seconds.
+    execute_process(
+      COMMAND ${GRADWIRE_PYTHON} -c "from importlib.util import find_spec as f
+print(f('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+    if(failed)
+      message(FATAL_ERROR
+        "${GRADWIRE_PYTHON} has no PyTorch. Run scripts/setup.sh, or give -DGRADWIRE_PYTHON= (a "
+        "Python that has one), or -DTorch_DIR=, or build the layers without it: "
+        "-DGRADWIRE_TORCH=OFF.")
+    endif()
+    set(GRADWIRE_TORCH_CMAKE ${folder}/share/cmake CACHE PATH "The PyTorch wheel's CMake files")
+    unset(folder)
+  endif()
+endif()
+if(NOT Torch_DIR)
+  set(Torch_DIR ${GRADWIRE_TORCH_CMAKE}/Torch)
+endif()
+
+# A wheel built with CUDA (PyPI has no other for x86-64) makes find_package(Torch) insist on a whole
+# CUDA toolkit. gradwire needs the CPU part alone, which stands without one.
+cmake_path(SET torch_root NORMALIZE ${Torch_DIR}/../../..)
+if(NOT EXISTS ${torch_root}/lib/libtorch_cuda.so)
+  set(level_before "${CMAKE_MESSAGE_LOG_LEVEL}")
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)  # It warns of a static kineto, which only static builds have.
+  find_package(Torch REQUIRED)
+  set(CMAKE_MESSAGE_LOG_LEVEL "${level_before}")
+  unset(level_before)
+else()
+  message(STATUS "PyTorch in ${torch_root} is built with CUDA: using its CPU part")
+  set(TORCH_INCLUDE_DIRS ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+  add_library(c10 SHARED IMPORTED)
+  set_target_properties(c10 PROPERTIES IMPORTED_LOCATION ${torch_root}/lib/libc10.so)
+  add_library(torch SHARED IMPORTED)
+  set_target_properties(torch PROPERTIES
+    IMPORTED_LOCATION ${torch_root}/lib/libtorch_cpu.so
+    INTERFACE_INCLUDE_DIRECTORIES "${TORCH_INCLUDE_DIRS}"
+    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
+    INTERFACE_LINK_LIBRARIES c10
+    # Nothing here calls what libtorch_cpu takes from the CUDA run-time, which it finds itself.
+    INTERFACE_LINK_OPTIONS -Wl,--allow-shlib-undefined)
+  set(TORCH_LIBRARIES torch)
+endif()
+unset(torch_root)

@@ -1,0 +1,17 @@
+#pragma once
+
+/// The commands of `gradwire` and `gradwire-torch`. argv[0] is the command's name; the result is
+/// the exit status: 0, 1 for an error, 2 for a wrong command line. Exceptions are for main().
+namespace gradwire {
+
+// gradwire
+int run_command(int argc, char** argv);       ///< run_command.cpp
+int bench_command(int argc, char** argv);     ///< bench_command.cpp
+int schedule_command(int argc, char** argv);  ///< schedule_command.cpp
+int env_command(int argc, char** argv);       ///< env_command.cpp
+
+// gradwire-torch
+int train_command(int argc, char** argv);        ///< train_command.cpp
+int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
+
+}  // namespace gradwire

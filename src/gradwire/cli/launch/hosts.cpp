@@ -1,0 +1,137 @@
+#include "gradwire/cli/launch/hosts.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/types.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+constexpr std::array<std::string_view, 4> kHostfileKeys{"slots", "address", "max_slots",
+                                                        "max-slots"};
+
+[[noreturn]] void refuse(const std::string& where, const std::string& problem) {
+  throw Exception(ErrorKind::invalid_argument, where + ": " + problem);
+}
+
+int parse_slots(std::string_view text, const std::string& where) {
+  int slots = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
+  if (error == std::errc() && end == text.data() + text.size() && slots >= 1 &&
+      slots <= kMaxRanks) {
+    return slots;
+  }
+  refuse(where, fmt::format("\"{}\" is not a number of slots: expected 1 to {}", text, kMaxRanks));
+}
+
+/// A name that begins with "-" would be an option to the remote shell.
+void check_name(std::string_view name, const std::string& where) {
+  if (name.empty()) refuse(where, "a host's name is empty");
+  if (name.front() == '-') refuse(where, fmt::format("\"{}\" is not a host's name", name));
+}
+
+/// "name" or "name:slots"; more than one colon is an IPv6 address.
+Host parse_host(std::string_view text, const std::string& where) {
+  Host host;
+  const std::size_t colon = text.find(':');
+  const bool has_slots = colon != std::string_view::npos && colon == text.rfind(':');
+  host.name = text.substr(0, has_slots ? colon : text.size());
+  check_name(host.name, where);
+  if (has_slots) host.slots = parse_slots(text.substr(colon + 1), where);
+  return host;
+}
+
+void add(std::vector<Host>& hosts, Host host) {
+  const auto same = [&](const Host& other) { return other.name == host.name; };
+  const auto known = std::find_if(hosts.begin(), hosts.end(), same);
+  if (known == hosts.end()) {
+    hosts.push_back(std::move(host));
+  } else {
+    known->slots = known->slots.value_or(1) + host.slots.value_or(1);
+  }
+}
+
+std::string_view take(std::string_view& rest, std::string_view separators) {
+  const std::string_view head = rest.substr(0, rest.find_first_of(separators));
+  rest.remove_prefix(std::min(head.size() + 1, rest.size()));
+  return head;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  while (!line.empty()) {
+    const std::string_view word = take(line, kBlank);
+    if (!word.empty()) words.push_back(word);
+  }
+  return words;
+}
+
+void apply_setting(Host& host, std::string_view setting, const std::string& where) {
+  std::string_view value = setting;
+  const std::string_view key = take(value, "=");
+  if (key.size() == setting.size()) {
+    refuse(where, fmt::format("\"{}\": expected key=value, such as slots=2", setting));
+  }
+  if (key == "slots") {
+    host.slots = parse_slots(value, where);
+  } else if (key == "address") {
+    check_name(value, where);
+    host.address = value;
+  } else if (std::find(kHostfileKeys.begin(), kHostfileKeys.end(), key) == kHostfileKeys.end()) {
+    refuse(where, unknown_name("setting", key, kHostfileKeys));
+  }
+}
+
+}  // namespace
+
+std::vector<Host> parse_hosts(std::string_view list) {
+  std::vector<Host> hosts;
+  std::string_view rest = list;
+  do {
+    add(hosts, parse_host(take(rest, ","), fmt::format("--hosts {}", list)));
+  } while (!rest.empty());
+  if (list.ends_with(',')) refuse(fmt::format("--hosts {}", list), "a host's name is empty");
+  return hosts;
+}
+
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& path) {
+  std::vector<Host> hosts;
+  for (int line_number = 1; !text.empty(); ++line_number) {
+    std::string_view line = take(text, "\n");
+    const std::vector<std::string_view> words = words_of(take(line, "#"));
+    if (words.empty()) continue;
+    const std::string where = fmt::format("{}:{}", path, line_number);
+    Host host = parse_host(words.front(), where);
+    for (std::size_t i = 1; i < words.size(); ++i) apply_setting(host, words[i], where);
+    add(hosts, std::move(host));
+  }
+  if (hosts.empty()) refuse(path, "the hostfile names no host");
+  return hosts;
+}
+
+std::string address_of(const Host& host) {
+  if (!host.address.empty()) return host.address;
+  return host.name.substr(host.name.find('@') + 1);
+}
+
+std::string this_host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+bool is_this_host(const Host& host) {
+  if (host.name == "localhost" || host.name == "127.0.0.1" || host.name == "::1") return true;
+  const std::string own = this_host_name();
+  return host.name == own || host.name == own.substr(0, own.find('.'));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,100 @@
+#include "gradwire/cli/launch/plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/random_hex.h"
+#include "gradwire/cli/launch/master.h"
+#include "gradwire/cli/launch/process_tree.h"
+
+namespace gradwire {
+namespace {
+
+std::vector<Host> hosts_of(const LaunchOptions& options) {
+  if (!options.hosts.empty()) return options.hosts;
+  return {Host{this_host_name(), "", options.ranks.value_or(usable_cores())}};
+}
+
+/// "GRADWIRE_" variables of ours concern the whole job, but the remote shell does not pass them on.
+VariableList inherited_settings() {
+  VariableList variables;
+  for (const auto& [name, value] : own_variables()) {
+    if (!name.starts_with("GRADWIRE_") || name == "GRADWIRE_SECRET" || name == kProcessMark)
+      continue;
+    variables.emplace_back(name, value);
+  }
+  return variables;
+}
+
+std::string secret_of(const LaunchOptions& options) {
+  if (!options.secret.empty()) return options.secret;
+  const std::string given = own_variables()["GRADWIRE_SECRET"];
+  return given.empty() ? random_hex(32) : given;
+}
+
+bool all_here(const std::vector<RankPlan>& ranks) {
+  return std::none_of(ranks.begin(), ranks.end(), [](const RankPlan& r) { return r.remote; });
+}
+
+VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks) {
+  const std::string address = options.master_address.empty()
+                                  ? default_master_address(ranks.front().host, all_here(ranks))
+                                  : options.master_address;
+  const std::uint16_t port = options.master_port ? *options.master_port : free_master_port(address);
+  VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
+                         {"MASTER_ADDR", address},
+                         {"MASTER_PORT", std::to_string(port)},
+                         {"GRADWIRE_SECRET", secret_of(options)}};
+  if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
+  variables.insert(variables.end(), options.variables.begin(), options.variables.end());
+  return variables;
+}
+
+void add_own_variables(RankPlan& rank, const std::string& run, std::size_t hosts) {
+  const auto add = [&](const char* name, const auto& value) {
+    rank.variables.emplace_back(name, fmt::to_string(value));
+  };
+  add("RANK", rank.place.rank);
+  add("LOCAL_RANK", rank.place.local_rank);
+  add("LOCAL_WORLD_SIZE", rank.place.local_world_size);
+  add("GROUP_RANK", rank.place.host);
+  add("GROUP_WORLD_SIZE", hosts);
+  add(kProcessMark, fmt::format("{}.{}", rank.place.rank, run));
+}
+
+std::vector<RankPlan> place(const LaunchOptions& options) {
+  const std::vector<Host> hosts = hosts_of(options);
+  std::vector<RankPlan> ranks;
+  for (const Placement& placement : place_ranks(hosts, options.ranks)) {
+    const Host& host = hosts[placement.host];
+    const bool remote = !options.hosts.empty() && !is_this_host(host);
+    ranks.push_back({placement, host, remote, {}});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+JobPlan plan_job(const LaunchOptions& options) {
+  JobPlan plan{random_hex(8), place(options)};
+  const VariableList shared = shared_variables(options, plan.ranks);
+  const VariableList inherited = inherited_settings();
+  const std::size_t hosts = plan.ranks.back().place.host + 1;
+  for (RankPlan& rank : plan.ranks) {
+    if (rank.remote) rank.variables = inherited;
+    rank.variables.insert(rank.variables.end(), shared.begin(), shared.end());
+    add_own_variables(rank, plan.run, hosts);
+  }
+  return plan;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/cli/launch/launch.h"
+#include "gradwire/cli/launch/placement.h"
+
+namespace gradwire {
+
+/// One rank, ready to be started.
+struct RankPlan {
+  Placement place;
+  Host host;
+  bool remote = false;
+  VariableList variables;  ///< What the launcher sets, on top of the host's own environment.
+};
+
+/// Everything about a job that is decided before its first process starts.
+struct JobPlan {
+  std::string run;  ///< Random; marks the processes (kProcessMark).
+  std::vector<RankPlan> ranks;
+};
+
+/// Throws Exception(invalid_argument, system).
+JobPlan plan_job(const LaunchOptions& options);
+
+/// How many cores this process may use.
+int usable_cores();
+
+}  // namespace gradwire

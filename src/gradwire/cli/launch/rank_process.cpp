@@ -1,0 +1,182 @@
+#include "gradwire/cli/launch/rank_process.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gradwire/cli/launch/remote_script.h"
+#include "gradwire/cli/launch/signal_source.h"
+
+namespace gradwire {
+namespace {
+
+std::string prefix_of(const RankPlan& plan, RankOutput output) {
+  const bool plain = output == RankOutput::unchanged ||
+                     (output == RankOutput::first_plain && plan.place.rank == 0);
+  return plain ? "" : fmt::format("[{}] ", plan.place.rank);
+}
+
+SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, bool plain) {
+  VariableMap variables = own_variables();
+  for (const auto& [name, value] : plan.variables) variables[name] = value;
+  const int threads = std::max(1, usable_cores() / plan.place.local_world_size);
+  variables.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
+  return {options.program, entries_of(variables), false, !plain, true};
+}
+
+/// Not to die with us: it must live to tell the other host that we are gone.
+SpawnRequest remote_request(const RankPlan& plan, const LaunchOptions& options) {
+  std::vector<std::string> arguments = options.rsh;
+  arguments.push_back(plan.host.name);
+  arguments.emplace_back("sh");
+  return {arguments, entries_of(own_variables()), true, true, false};
+}
+
+std::string script_for(const RankPlan& plan, const std::string& run, const LaunchOptions& options) {
+  const auto grace = std::chrono::ceil<std::chrono::seconds>(options.grace).count();
+  return remote_script({plan.place.rank, run, std::filesystem::current_path(), plan.variables,
+                        options.program, plan.place.local_world_size, static_cast<int>(grace)});
+}
+
+}  // namespace
+
+Ending Ending::from_wait(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return {128 + WTERMSIG(wait_status), WTERMSIG(wait_status)};
+  return {WEXITSTATUS(wait_status), 0};
+}
+
+std::string describe(const Ending& ending) {
+  if (ending.signal != 0) {
+    return fmt::format("was killed by signal {} ({})", ending.signal, signal_name(ending.signal));
+  }
+  const int signal = ending.status - 128;
+  if (signal > 0 && signal < SIGRTMIN) {
+    return fmt::format("failed with exit status {} (128 + signal {}, {})", ending.status, signal,
+                       signal_name(signal));
+  }
+  return fmt::format("failed with exit status {}", ending.status);
+}
+
+RankProcess::RankProcess(RankPlan plan, const std::string& run, OutputSink& out, OutputSink& err)
+    : plan_(std::move(plan)),
+      run_(run),
+      out_{UniqueFd(), LinePrefixer(""), out},
+      err_{UniqueFd(), LinePrefixer(""), err} {}
+
+Status RankProcess::start(const LaunchOptions& options) {
+  const std::string prefix = prefix_of(plan_, options.output);
+  out_.lines = LinePrefixer(prefix);
+  err_.lines = LinePrefixer(prefix);
+  if (plan_.remote) input_ = script_for(plan_, run_, options);
+  Result<Process> process = spawn(plan_.remote ? remote_request(plan_, options)
+                                               : local_request(plan_, options, prefix.empty()));
+  if (!process) return tl::unexpected(process.error());
+  process_ = std::move(*process);
+  out_.fd = std::move(process_.out);
+  err_.fd = std::move(process_.err);
+  return {};
+}
+
+void RankProcess::send_signal(int signal) {
+  if (!running()) return;
+  if (!plan_.remote) {
+    ::kill(-process_.pid, signal);
+  } else if (!remote_process_.empty()) {
+    input_ += control_line(signal, remote_process_);
+    write_input();
+  } else if (signal != SIGUSR1 && signal != SIGUSR2) {
+    abandon();
+  }
+}
+
+void RankProcess::abandon() {
+  if (running()) ::kill(-process_.pid, SIGKILL);
+}
+
+void RankProcess::append_poll_items(std::vector<pollfd>& items) const {
+  for (const Stream* stream : {&out_, &err_}) {
+    if (stream->fd.valid() && !stream->sink.full()) items.push_back({stream->fd.get(), POLLIN, 0});
+  }
+  if (!input_.empty() && process_.in.valid()) items.push_back({process_.in.get(), POLLOUT, 0});
+}
+
+void RankProcess::transfer() {
+  for (Stream* stream : {&out_, &err_}) {
+    // Nobody reads our output: then the rank must notice that as if it wrote there itself.
+    if (stream->sink.broken()) stream->fd.close();
+    if (stream->fd.valid() && !stream->sink.full()) read_from(*stream);
+  }
+  write_input();
+}
+
+void RankProcess::read_from(Stream& stream) {
+  std::array<char, 1 << 16> piece;
+  const ssize_t got = ::read(stream.fd.get(), piece.data(), piece.size());
+  if (got > 0) {
+    take_in(stream, {piece.data(), static_cast<std::size_t>(got)});
+  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    end_stream(stream);
+  }
+}
+
+void RankProcess::take_in(Stream& stream, std::string_view text) {
+  if (never_ran() && &stream == &out_) {
+    look_for_ready_line(stream, text);
+  } else {
+    stream.lines.feed(text, stream.sink.buffer());
+  }
+}
+
+void RankProcess::look_for_ready_line(Stream& stream, std::string_view text) {
+  greeting_ += text;
+  const std::string begin = ready_line(run_) + " ";
+  const std::size_t at = greeting_.find(begin);
+  const std::size_t end = at == std::string::npos ? at : greeting_.find('\n', at);
+  if (end == std::string::npos) return;
+  remote_process_ = greeting_.substr(at + begin.size(), end - at - begin.size());
+  const std::string rest = greeting_.substr(0, at) + greeting_.substr(end + 1);
+  greeting_.clear();
+  stream.lines.feed(rest, stream.sink.buffer());
+}
+
+void RankProcess::write_input() {
+  if (input_.empty() || !process_.in.valid()) return;
+  const ssize_t wrote = ::write(process_.in.get(), input_.data(), input_.size());
+  if (wrote > 0) input_.erase(0, static_cast<std::size_t>(wrote));
+  if (wrote < 0 && errno != EAGAIN && errno != EINTR) process_.in.close();
+}
+
+void RankProcess::set_ended(const Ending& ending) {
+  ending_ = ending;
+  process_.in.close();
+}
+
+bool RankProcess::finish_output() {
+  return finish(out_) && finish(err_);
+}
+
+bool RankProcess::finish(Stream& stream) {
+  while (stream.fd.valid()) {
+    if (stream.sink.full()) return false;
+    pollfd item{stream.fd.get(), POLLIN, 0};
+    // Somebody outside the job may still hold the other end, but nothing of ours comes any more.
+    if (::poll(&item, 1, 0) <= 0) end_stream(stream);
+    if (stream.fd.valid()) read_from(stream);
+  }
+  return true;
+}
+
+void RankProcess::end_stream(Stream& stream) {
+  stream.fd.close();
+  if (&stream == &out_) stream.lines.feed(std::exchange(greeting_, {}), stream.sink.buffer());
+  stream.lines.finish(stream.sink.buffer());
+}
+
+}  // namespace gradwire

@@ -1,0 +1,96 @@
+#include "gradwire/cli/launch/remote_script.h"
+
+#include <csignal>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/cli/launch/shell_quote.h"
+
+namespace gradwire {
+namespace {
+
+// The program runs in the foreground, as a shell makes background commands ignore SIGINT. The
+// shell's own stderr is closed while it does, because some shells report there how it ended, which
+// the launcher does better.
+constexpr const char* kScript = R"sh({{
+mark={mark}
+marked() {{ grep -ls "$mark" /proc/[0-9]*/environ; }}
+signal_marked() {{
+  for file in $(marked); do file=${{file%/environ}}; kill -s "$1" "${{file#/proc/}}"; done
+}}
+cd -- {folder} || exit 1
+exec 3<&0 4>&2 </dev/null 2>/dev/null
+(
+  while IFS=' ' read -r signal group; do
+    case $signal in
+      KILL) signal_marked KILL;;
+      *) kill -s "$signal" -- "-$group" || kill -s "$signal" "$group";;
+    esac
+  done
+  signal_marked KILL
+) <&3 3<&- 4>&- >/dev/null &
+reader=$!
+exec 3<&-
+(
+{exports}  if [ -z "${{OMP_NUM_THREADS-}}" ]; then
+    cores=$(nproc || echo 1)
+    OMP_NUM_THREADS=$((cores > {local_world_size} ? cores / {local_world_size} : 1))
+    export OMP_NUM_THREADS
+  fi
+  own_session=$(command -v setsid) || own_session=
+  exec $own_session sh -c 'printf "%s %s\n" {ready} $$; exec "$@"' sh {program} 2>&4 4>&-
+)
+status=$?
+# Who was asked to end, or ended well, may have children that still tidy up. After a failure the
+# launcher is to hear of it at once.
+case $status in
+  0|129|130|131|143) tenths={tenths};;
+  *) tenths=0;;
+esac
+signal_marked TERM
+while [ "$tenths" -gt 0 ] && [ -n "$(marked)" ]; do
+  sleep 0.1 || sleep 1
+  tenths=$((tenths - 1))
+done
+signal_marked KILL
+kill "$reader"
+exit "$status"
+}}
+)sh";
+
+std::string exports_of(const RemoteRank& rank) {
+  std::string lines;
+  for (const char* name : kTorchrunOnly) lines += fmt::format("  unset {}\n", name);
+  for (const auto& [name, value] : rank.variables) {
+    lines += fmt::format("  export {}={}\n", name, shell_quote(value));
+  }
+  return lines;
+}
+
+std::string words_of(const std::vector<std::string>& program) {
+  std::string words;
+  for (const std::string& word : program) words += (words.empty() ? "" : " ") + shell_quote(word);
+  return words;
+}
+
+}  // namespace
+
+std::string remote_script(const RemoteRank& rank) {
+  return fmt::format(
+      kScript, fmt::arg("mark", fmt::format("{}={}.{}", kProcessMark, rank.rank, rank.run)),
+      fmt::arg("folder", shell_quote(rank.folder)), fmt::arg("exports", exports_of(rank)),
+      fmt::arg("local_world_size", rank.local_world_size), fmt::arg("ready", ready_line(rank.run)),
+      fmt::arg("program", words_of(rank.program)), fmt::arg("tenths", 10 * rank.grace_seconds));
+}
+
+std::string ready_line(const std::string& run) {
+  return "gradwire-rank-runs-" + run;
+}
+
+std::string control_line(int signal, const std::string& process) {
+  return fmt::format("{} {}\n", ::sigabbrev_np(signal), process);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,238 @@
+#include "gradwire/cli/launch/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/cli/launch/process_tree.h"
+
+namespace gradwire {
+namespace {
+
+/// After SIGKILL, how long another host may take to confirm it.
+constexpr Duration kConfirmation = std::chrono::seconds(2);
+
+bool same_file(int a, int b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
+/// Exit statuses of shells for a program that cannot be started.
+constexpr int kCannotStart = 127;
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& clock)
+    : options_(options),
+      clock_(clock),
+      signals_({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}),
+      watcher_(plan.run),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO),
+      one_sink_(same_file(STDOUT_FILENO, STDERR_FILENO)) {
+  for (RankPlan& rank : plan.ranks) {
+    ranks_.emplace_back(std::move(rank), plan.run, out_, error_sink());
+  }
+}
+
+int Supervisor::run() {
+  start_ranks();
+  while (!over()) poll_once();
+  watcher_.release();
+  // Those that ended since the last look, lest they stay as zombies of whoever started us.
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
+  deliver_output();
+  report_end();
+  deliver_output();
+  return first_failure_ ? ranks_[*first_failure_].ending()->status : 0;
+}
+
+void Supervisor::start_ranks() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Status started = ranks_[i].start(options_);
+    if (started) continue;
+    say(started.error().message);
+    for (std::size_t rest = i; rest < ranks_.size(); ++rest) {
+      ranks_[rest].set_ended(Ending{kCannotStart, 0});
+    }
+    first_failure_ = i;
+    begin_stop(SIGTERM);
+    return;
+  }
+}
+
+void Supervisor::deliver_output() {
+  for (;;) {
+    bool finished = true;
+    for (RankProcess& rank : ranks_) finished &= rank.finish_output();
+    if ((finished && out_.empty() && err_.empty()) || output_unwanted_) return;
+    poll_once();
+  }
+}
+
+void Supervisor::poll_once() {
+  std::vector<pollfd> items{{signals_.fd(), POLLIN, 0}};
+  for (const RankProcess& rank : ranks_) rank.append_poll_items(items);
+  for (const OutputSink* sink : {&out_, &err_}) {
+    if (!sink->empty()) items.push_back({sink->fd(), POLLOUT, 0});
+  }
+  ::poll(items.data(), items.size(), poll_timeout());
+  for (RankProcess& rank : ranks_) rank.transfer();
+  on_signals();
+  if (deadline_ && clock_.now() >= *deadline_) on_deadline();
+  out_.write_some();
+  err_.write_some();
+}
+
+int Supervisor::poll_timeout() const {
+  if (!deadline_) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - clock_.now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
+}
+
+void Supervisor::on_signals() {
+  bool children = false;
+  while (const std::optional<int> signal = signals_.next()) {
+    if (*signal == SIGCHLD) {
+      children = true;
+    } else if (*signal == SIGUSR1 || *signal == SIGUSR2) {
+      for (RankProcess& rank : ranks_) rank.send_signal(*signal);
+    } else {
+      on_stop_signal(*signal);
+    }
+  }
+  if (children) collect_ended();
+}
+
+void Supervisor::on_stop_signal(int signal) {
+  // Nothing is left to stop but the wait for a reader of our output that does not read.
+  if (all_ended()) output_unwanted_ = true;
+  if (!stop_signal_) stop_signal_ = signal;
+  if (signal == SIGINT && ++interrupts_ > 1) return begin_kill();
+  if (phase_ == Phase::running) return begin_stop(signal);
+  for (RankProcess& rank : ranks_) rank.send_signal(signal);
+}
+
+void Supervisor::collect_ended() {
+  std::vector<std::size_t> ended;
+  int wait_status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i].pid() != pid || !ranks_[i].running()) continue;
+      ranks_[i].set_ended(Ending::from_wait(wait_status));
+      ended.push_back(i);
+    }
+  }
+  note_failures(ended);
+  // Those whose parents have just died are ours now.
+  if (phase_ == Phase::killing) kill_what_is_left();
+}
+
+void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
+  if (first_failure_) return;
+  // Of several that ended since the last look, one killed by a signal is rather the cause, and one
+  // that gave up by itself (as its peer was gone) the effect.
+  for (const std::size_t rank : ended) {
+    const Ending& ending = *ranks_[rank].ending();
+    if (!ending.failed()) continue;
+    if (!first_failure_ || (ending.signal != 0 && ranks_[*first_failure_].ending()->signal == 0)) {
+      first_failure_ = rank;
+    }
+  }
+  if (first_failure_ && phase_ == Phase::running) begin_stop(SIGTERM);
+}
+
+bool Supervisor::all_ended() const {
+  return std::none_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r.running(); });
+}
+
+std::vector<pid_t> Supervisor::left_behind() const {
+  std::set<pid_t> spared{watcher_.pid()};
+  for (const RankProcess& rank : ranks_) {
+    if (rank.running() && rank.plan().remote) spared.insert(rank.pid());
+  }
+  return descendants_of(::getpid(), spared);
+}
+
+bool Supervisor::over() {
+  if (!all_ended()) return false;
+  const std::vector<pid_t> rest = left_behind();
+  if (rest.empty()) return true;
+  if (!std::exchange(rest_asked_, true)) {
+    if (phase_ == Phase::running) begin_stop(SIGTERM);
+    for (const pid_t pid : rest) ::kill(pid, SIGTERM);
+  }
+  return false;
+}
+
+void Supervisor::begin_stop(int signal) {
+  phase_ = Phase::stopping;
+  deadline_ = clock_.now() + options_.grace;
+  for (RankProcess& rank : ranks_) rank.send_signal(signal);
+}
+
+void Supervisor::begin_kill() {
+  phase_ = Phase::killing;
+  deadline_ = clock_.now() + kConfirmation;
+  for (RankProcess& rank : ranks_) rank.send_signal(SIGKILL);
+  kill_what_is_left();
+}
+
+void Supervisor::kill_what_is_left() {
+  for (const pid_t pid : left_behind()) ::kill(pid, SIGKILL);
+}
+
+void Supervisor::on_deadline() {
+  if (phase_ == Phase::stopping) {
+    report_late_ranks();
+    return begin_kill();
+  }
+  for (RankProcess& rank : ranks_) rank.abandon();
+  kill_what_is_left();
+  deadline_ = clock_.now() + kConfirmation;
+}
+
+void Supervisor::say(const std::string& sentence) {
+  error_sink().append(fmt::format("{}: {}\n", options_.name, sentence));
+}
+
+std::string Supervisor::where(const RankProcess& rank) const {
+  return fmt::format("rank {} on host {}", rank.plan().place.rank, rank.plan().host.name);
+}
+
+void Supervisor::report_late_ranks() {
+  std::string late;
+  for (const RankProcess& rank : ranks_) {
+    if (rank.running())
+      late += fmt::format("{}{}", late.empty() ? "" : ", ", rank.plan().place.rank);
+  }
+  if (late.empty()) return;
+  say(fmt::format("killing what did not end within {:g} s: rank {}",
+                  std::chrono::duration<double>(options_.grace).count(), late));
+}
+
+void Supervisor::report_end() {
+  if (stop_signal_) say(fmt::format("stopped by {}", signal_name(*stop_signal_)));
+  if (!first_failure_) return;
+  const RankProcess& rank = ranks_[*first_failure_];
+  const char* others = ranks_.size() > 1 ? "; the other ranks were stopped" : "";
+  if (rank.pid() < 0) {
+    say(fmt::format("{} could not be started{}", where(rank), others));
+  } else if (rank.never_ran()) {
+    say(fmt::format("{} could not be started: \"{} {} sh\" {}{}", where(rank),
+                    fmt::join(options_.rsh, " "), rank.plan().host.name, describe(*rank.ending()),
+                    others));
+  } else if (!stop_signal_ || rank.ending()->status != 128 + *stop_signal_) {
+    say(fmt::format("{} {}{}", where(rank), describe(*rank.ending()), others));
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/cli/launch/launch.h"
+#include "gradwire/cli/launch/output_sink.h"
+#include "gradwire/cli/launch/plan.h"
+#include "gradwire/cli/launch/rank_process.h"
+#include "gradwire/cli/launch/signal_source.h"
+#include "gradwire/cli/launch/watcher.h"
+
+namespace gradwire {
+
+/// Runs a planned job to its end: one thread that polls signals, the ends of processes and their
+/// output, and decides who is to be stopped. The process must be a subreaper (prctl(2)), so that
+/// whatever ranks leave behind becomes its child.
+class Supervisor {
+ public:
+  Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& clock);
+
+  /// What launch() returns.
+  int run();
+
+ private:
+  /// A job goes through these in order.
+  enum class Phase : std::uint8_t {
+    running,
+    stopping,  ///< Asked to end with a signal; until the deadline.
+    killing,   ///< SIGKILL sent; remote shells may report until the deadline.
+  };
+
+  void start_ranks();
+  void deliver_output();
+  void poll_once();
+  int poll_timeout() const;
+  void on_signals();
+  void on_stop_signal(int signal);
+  void collect_ended();
+  void note_failures(const std::vector<std::size_t>& ended);
+  bool all_ended() const;
+  std::vector<pid_t> left_behind() const;
+  bool over();
+
+  void begin_stop(int signal);
+  void begin_kill();
+  void kill_what_is_left();
+  void on_deadline();
+
+  void say(const std::string& sentence);
+  void report_late_ranks();
+  void report_end();
+  std::string where(const RankProcess& rank) const;
+  OutputSink& error_sink() { return one_sink_ ? out_ : err_; }
+
+  const LaunchOptions& options_;
+  const Clock& clock_;
+  SignalSource signals_;
+  Watcher watcher_;
+  OutputSink out_;
+  OutputSink err_;
+  bool one_sink_;  ///< stdout and stderr are one file: its lines must not be torn by each other.
+  std::deque<RankProcess> ranks_;
+  Phase phase_ = Phase::running;
+  std::optional<Time> deadline_;
+  std::optional<int> stop_signal_;  ///< That the user sent.
+  int interrupts_ = 0;
+  bool rest_asked_ = false;  ///< What ranks left behind has got its SIGTERM.
+  bool output_unwanted_ = false;
+  std::optional<std::size_t> first_failure_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,35 @@
+#include <array>
+
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/dispatch.h"
+#include "gradwire/cli/sibling.h"
+#include "gradwire/comm/job.h"
+
+namespace gradwire {
+namespace {
+
+int torch_program(int argc, char** argv) {
+  exec_torch_program(argc, argv);
+}
+
+/// torchrun's own store, over which the ranks must then find each other, speaks c10d's protocol.
+int bench_with_any_launcher(int argc, char** argv) {
+  if (Job::from_environment().launcher_store) exec_torch_program(argc, argv);
+  return bench_command(argc, argv);
+}
+
+constexpr std::array<Command, 5> kCommands{{
+    {"train", "Trains a model as a JSON file says", torch_program},
+    {"run", "Starts any program as the ranks of a job, on one or several hosts", run_command},
+    {"bench", "Measures collective operations", bench_with_any_launcher},
+    {"schedule", "Draws, verifies and simulates collective algorithms", schedule_command},
+    {"env", "Prints the rank and the job that a process would have here", env_command},
+}};
+
+}  // namespace
+}  // namespace gradwire
+
+int main(int argc, char** argv) {
+  return gradwire::dispatch("gradwire", "Distributed training of neural networks on plain Ethernet",
+                            gradwire::kCommands, argc, argv);
+}

@@ -1,0 +1,202 @@
+#include <cstdio>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/units.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/comm/simulation.h"
+#include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/describe.h"
+#include "gradwire/schedule/drawing.h"
+#include "gradwire/schedule/verifier.h"
+
+namespace gradwire {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string collective = "all_reduce";
+  int ranks = 4;
+  Rank root = 0;
+  Rank target = 0;
+  std::string draw;
+  bool verify = false;
+  bool simulate = false;
+  std::string latency = "50us";
+  std::string bandwidth = "10Gb/s";
+  std::string bytes = "1M";
+  std::string segment = "128K";
+  std::string output;
+};
+
+void describe_options(CLI::App& app, Options& options) {
+  app.add_option("name", options.name, "ring, direct, tree, ...; without it, lists all");
+  app.add_option("-n,--ranks", options.ranks, "number of ranks")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--collective", options.collective, "all_reduce, broadcast, all_gather, ...")
+      ->capture_default_str();
+  app.add_option("--root", options.root, "broadcast: whose data; point_to_point: the sender");
+  app.add_option("--target", options.target, "point_to_point: the receiver");
+  app.add_option("--draw", options.draw, "draws it as text or svg")
+      ->check(CLI::IsMember({"text", "svg"}));
+  app.add_flag("--verify", options.verify, "proves that it is right for any size and timing");
+  app.add_flag("--simulate", options.simulate, "runs the real executors over simulated links");
+  app.add_option("--latency", options.latency, "of a link, one way")->capture_default_str();
+  app.add_option("--bandwidth", options.bandwidth, "of a rank's port, each way")
+      ->capture_default_str();
+  app.add_option("--bytes", options.bytes, "size of the whole data; K, M, G are powers of two")
+      ->capture_default_str();
+  app.add_option("--segment", options.segment, "bytes that travel on at once")
+      ->capture_default_str();
+  app.add_option("-o,--output", options.output, "file for the drawing; default: standard output");
+}
+
+/// The options' text as values.
+struct Setting {
+  Schedule schedule;
+  Topology topology;
+  std::size_t elements;  ///< float32, of all chunks together.
+  std::size_t segment_bytes;
+
+  ChunkLayout layout() const { return {schedule.chunks, elements, sizeof(float)}; }
+};
+
+Collective collective_of(const Options& options) {
+  if (const auto collective = collective_named(options.collective)) return *collective;
+  std::vector<std::string_view> known;
+  for (Collective collective : all_collectives()) known.push_back(name_of(collective));
+  throw Exception(ErrorKind::invalid_argument,
+                  unknown_name("collective", options.collective, known));
+}
+
+/// A whole number of elements, and in collectives where each rank has a part, as many for each.
+std::size_t elements_of(const Schedule& schedule, std::size_t bytes) {
+  const Collective collective = schedule.spec.collective;
+  const bool parts =
+      collective == Collective::all_gather || collective == Collective::reduce_scatter;
+  const std::size_t unit = parts ? schedule.chunks : 1;
+  return collective == Collective::barrier ? 0 : bytes / sizeof(float) / unit * unit;
+}
+
+Setting setting_of(const Options& options) {
+  const Link link{.latency = value_or_throw(parse_duration(options.latency)),
+                  .bytes_per_second = value_or_throw(parse_rate(options.bandwidth))};
+  const Topology topology = Topology::uniform(options.ranks, link);
+  Schedule schedule = value_or_throw(make_schedule(
+      {collective_of(options), options.root, options.target}, options.name, topology));
+  const std::size_t elements = elements_of(schedule, value_or_throw(parse_bytes(options.bytes)));
+  const std::size_t segment = value_or_throw(parse_bytes(options.segment));
+  if (segment < sizeof(float) || segment % sizeof(float) != 0) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("segments of {} bytes hold no whole number of 4-byte elements: "
+                                "give --segment a multiple of 4",
+                                segment));
+  }
+  return {std::move(schedule), topology, elements, segment};
+}
+
+int list_algorithms() {
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    fmt::print("{:<15} {:<19} {}\n", name_of(algorithm.collective), algorithm.name,
+               algorithm.summary);
+  }
+  return 0;
+}
+
+void write(const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    fmt::print("{}", text);
+    return;
+  }
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
+}
+
+/// What it costs, as the cost model has it.
+std::string summary(const Setting& setting, const ScheduleCost& cost, const Estimate& estimate) {
+  const Counts counts = cost.count(setting.layout());
+  const auto [least, most] = std::ranges::minmax(counts.bytes_sent);
+  const auto messages =
+      std::accumulate(counts.messages_sent.begin(), counts.messages_sent.end(), std::size_t{0});
+  const Link& link = setting.topology.port(0);
+  const std::string sent = least == most
+                               ? format_bytes(most)
+                               : fmt::format("{} to {}", format_bytes(least), format_bytes(most));
+  return fmt::format(
+      "{}, {} over links of {} and {}\n"
+      "steps     {}\n"
+      "messages  {}\n"
+      "sent      {} by each rank\n"
+      "estimate  {}\n",
+      describe(setting.schedule), format_bytes(setting.elements * sizeof(float)),
+      format_duration(link.latency), format_rate(link.bytes_per_second), counts.steps, messages,
+      sent, format_duration(estimate.total));
+}
+
+/// False if the schedule is wrong.
+bool report_verification(std::FILE* out, const Schedule& schedule) {
+  const auto finding = find_fault(schedule);
+  if (finding) {
+    fmt::print(stderr, "gradwire schedule: {}: {}\n", name_of(finding->fault), finding->message);
+    return false;
+  }
+  fmt::print(out,
+             "verified  no deadlock, no race, right and the same on every rank, for any size\n");
+  return true;
+}
+
+/// False if a rank ended with wrong data.
+bool report_simulation(std::FILE* out, const Setting& setting) {
+  const ScheduleSimulation run =
+      simulate(setting.schedule, setting.topology, setting.elements, setting.segment_bytes);
+  fmt::print(out, "simulated {}, executors sent {} by the busiest rank, result {}\n",
+             format_duration(run.time), format_bytes(std::ranges::max(run.payload_bytes)),
+             run.correct ? "correct" : "WRONG");
+  return run.correct;
+}
+
+void draw(const Options& options, const Drawing& drawing) {
+  if (options.draw == "svg") return write(options.output, draw_svg(drawing));
+  if (options.output.empty()) fmt::print("\n");
+  write(options.output, draw_text(drawing));
+}
+
+int show(const Options& options) {
+  const Setting setting = setting_of(options);
+  const ScheduleCost cost(setting.schedule);
+  const Estimate estimate =
+      cost.estimate(setting.topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
+  // A picture on standard output stands there alone, so that it can be redirected.
+  std::FILE* out = options.draw == "svg" && options.output.empty() ? stderr : stdout;
+  fmt::print(out, "{}", summary(setting, cost, estimate));
+  bool right = true;
+  if (options.verify) right = report_verification(out, setting.schedule);
+  if (options.simulate) right = report_simulation(out, setting) && right;
+  if (!options.draw.empty()) draw(options, drawing_of(cost, estimate));
+  return right ? 0 : 1;
+}
+
+}  // namespace
+
+int schedule_command(int argc, char** argv) {
+  CLI::App app("Shows a collective algorithm: what it costs, that it is right, how it runs",
+               "gradwire schedule");
+  Options options;
+  describe_options(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (options.name.empty()) return list_algorithms();
+  return show(options);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,11 @@
+#pragma once
+
+namespace gradwire {
+
+/// Becomes `gradwire-torch` with the same command line (argv[0] is the command's name): the program
+/// for what needs libtorch, a separate one so that the rest starts at once and runs without it. It
+/// is looked for beside the running program and in ../libexec. Returns only if it is not there:
+/// throws Exception(unsupported) that says how to build it.
+[[noreturn]] void exec_torch_program(int argc, char** argv);
+
+}  // namespace gradwire

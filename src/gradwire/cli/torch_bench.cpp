@@ -1,0 +1,17 @@
+#include <chrono>
+
+#include "gradwire/cli/bench/bench_with_store.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/torch/store.h"
+
+namespace gradwire {
+
+/// `gradwire bench` for jobs that torchrun starts: their ranks meet in torchrun's own store.
+int torch_bench_command(int argc, char** argv) {
+  return bench_with_store(argc, argv, [](const Job& job) -> std::shared_ptr<Store> {
+    if (!job.launcher_store) return nullptr;
+    return std::make_shared<C10dStore>(open_launcher_store(job, std::chrono::minutes(1)));
+  });
+}
+
+}  // namespace gradwire
