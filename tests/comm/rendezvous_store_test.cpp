@@ -150,15 +150,29 @@ TEST(RendezvousStore, HangsUpOnAClientThatTalksWhileItWaits) {
   EXPECT_TRUE(is_hung_up(socket));
 }
 
-TEST(RendezvousServer, KnowsWhenAllAreFinishedAndSendsThemAwayAfterwards) {
+TEST(RendezvousStore, SetAnswersAtOnceThoseWhoWait) {
   const auto server = start_server();
-  EXPECT_FALSE(server->wait_until_finished(Deadline::after(milliseconds(10))));
-  for (Rank rank = 0; rank < kWorldSize; ++rank) {
-    const auto store = std::move(*connect(*server, rank));
-    ASSERT_TRUE(store->finish());
-  }
-  EXPECT_TRUE(server->wait_until_finished(Deadline::after(seconds(20))));
+  const auto writer = std::move(*connect(*server, 0));
+  const Socket waiter = misbehaving(*server, 1);
+  const std::string get = encode_request(RequestKind::get, "later", "", 3'600'000);
+  ASSERT_GT(::send(waiter.descriptor(), get.data(), get.size(), MSG_NOSIGNAL), 0);
+  ASSERT_TRUE(writer->set("later", "v"));
+  EXPECT_TRUE(wait_for(waiter, POLLIN, Deadline::after(seconds(20))));
+}
+
+TEST(RendezvousServer, KnowsWhenItIsAlone) {
+  const auto server = start_server();
+  EXPECT_TRUE(server->wait_until_alone(Deadline::after(milliseconds(10))));
+  auto store = std::move(*connect(*server, 1));
+  ASSERT_TRUE(store->set("a", "b"));
+  EXPECT_FALSE(server->wait_until_alone(Deadline::after(milliseconds(10))));
+  store.reset();
   EXPECT_TRUE(server->wait_until_alone(Deadline::after(seconds(20))));
+}
+
+TEST(RendezvousServer, SendsFinishedRanksToItsSuccessor) {
+  const auto server = start_server();
+  ASSERT_TRUE((*connect(*server, 1))->finish());
   const auto again = connect(*server, 1, milliseconds(100));
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().kind, ErrorKind::timeout);

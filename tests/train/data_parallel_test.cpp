@@ -1,6 +1,6 @@
 #include "gradwire/train/data_parallel.h"
 
-#include <mutex>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -280,9 +280,7 @@ TEST(DataParallel, FrozenParametersStayOut) {
 }
 
 TEST(DataParallel, HooksGoWithIt) {
-  TwoLayers layers;
-  run_on_threads(1, [&](const auto&) {});
-  run_on_threads(2, [&](const auto& group) {
+  run_on_threads(2, [](const auto& group) {
     TwoLayers mine;
     { DataParallel model(mine, {.process_group = group}); }
     mine->forward(input_of(0), true, true).sum().backward();

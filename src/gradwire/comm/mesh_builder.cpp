@@ -14,13 +14,6 @@ constexpr std::size_t kCallsAtOnce = 64;
 
 constexpr Duration kBeforeNextAttempt = std::chrono::milliseconds(50);
 
-/// Whether the other end has closed an established connection, or it broke.
-bool has_ended(const Socket& socket) {
-  std::byte byte;
-  const ssize_t count = ::recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
 }  // namespace
 
 MeshBuilder::MeshBuilder(Rank rank, std::string secret, std::string scope,

@@ -121,7 +121,7 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
   if (!store) return tl::unexpected<Error>(store.error());
   Meeting meeting(**store, options.scope, who_of(job, options));
   Result<Mesh> mesh = join(job, options, job.secret, (*store)->server(), meeting, deadline);
-  // The mesh stands whether or not rank 0 hears that it may close the store.
+  // Rank 0 may have closed the store already.
   if (mesh) (void)(*store)->finish();
   return mesh;
 }
@@ -131,12 +131,9 @@ Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, De
   auto server = serve(job);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
-  if (mesh) {
-    // A rank that cannot finish ends by itself, which its connection to this one will show.
-    (*server)->wait_until_finished(deadline);
-  } else {
-    (*server)->wait_until_alone(Deadline::after(kFarewell));
-  }
+  // Every rank has connected to this one, for which it must have read all it needs from the store.
+  if (mesh) return mesh;
+  (*server)->wait_until_alone(Deadline::after(kFarewell));
   return mesh;
 }
 

@@ -91,13 +91,17 @@ class RendezvousServer::Loop {
   }
 
  private:
-  Verdict admit(const Claims& claims) const {
+  Verdict admit(const Claims& claims) {
     if (claims.to != 0) return Verdict::impossible;
     if (finished_[static_cast<std::size_t>(claims.from)]) return Verdict::later;
+    // It may have given up before it had our verdict, and try again.
+    const auto before = clients_.find(claims.from);
+    if (before != clients_.end() && has_ended(before->second.socket)) clients_.erase(before);
     return clients_.contains(claims.from) ? Verdict::duplicate : Verdict::accepted;
   }
 
   void enter(Admitted admitted) {
+    clients_[admitted.claims.from] = Client{};
     clients_[admitted.claims.from].socket = std::move(admitted.socket);
     report();
   }
@@ -158,7 +162,6 @@ class RendezvousServer::Loop {
       case RequestKind::finish:
         finished_[static_cast<std::size_t>(rank)] = true;
         respond(client, StoreAnswer::ok);
-        report();
     }
   }
 
@@ -195,7 +198,6 @@ class RendezvousServer::Loop {
   void report() {
     const std::lock_guard lock(progress_.mutex);
     progress_.connected = static_cast<int>(clients_.size());
-    progress_.finished = static_cast<int>(std::count(finished_.begin(), finished_.end(), true));
     progress_.changed.notify_all();
   }
 
@@ -217,7 +219,7 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(Socket listene
 }
 
 RendezvousServer::RendezvousServer(Socket listener, std::string secret, int world_size, Socket stop)
-    : world_size_(world_size), address_(local_address(listener)), stop_(std::move(stop)) {
+    : address_(local_address(listener)), stop_(std::move(stop)) {
   auto loop = std::make_unique<Loop>(std::move(listener), std::move(secret), world_size, progress_);
   thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
 }
@@ -226,12 +228,6 @@ RendezvousServer::~RendezvousServer() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
   thread_.join();
-}
-
-bool RendezvousServer::wait_until_finished(Deadline deadline) {
-  std::unique_lock lock(progress_.mutex);
-  return progress_.changed.wait_until(lock, deadline.at(),
-                                      [this] { return progress_.finished == world_size_; });
 }
 
 bool RendezvousServer::wait_until_alone(Deadline deadline) {

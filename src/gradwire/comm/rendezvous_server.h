@@ -14,7 +14,8 @@ namespace gradwire {
 
 /// The rendezvous store itself, on rank 0: a key-value table on a thread of its own, for clients
 /// that prove the job's secret (net/handshake.h, purpose "store"). Bounded: see store_protocol.h,
-/// and one connection a rank.
+/// and one connection a rank. A rank that has said it is finished and comes again is told to come
+/// later: it means the server of the job's next communicator, at the same port.
 class RendezvousServer {
  public:
   /// Serves a job of `world_size` ranks on a listening socket (of listen_on). Error: system.
@@ -28,11 +29,6 @@ class RendezvousServer {
 
   SocketAddress address() const { return address_; }
 
-  /// Waits until every rank has said that it is finished. A rank that comes again afterwards is
-  /// told to come later: it means the server of the next communicator. False if the deadline
-  /// passes.
-  bool wait_until_finished(Deadline deadline);
-
   /// Waits until no client is connected. False if the deadline passes.
   bool wait_until_alone(Deadline deadline);
 
@@ -42,13 +38,11 @@ class RendezvousServer {
   struct Progress {
     std::mutex mutex;
     std::condition_variable changed;
-    int finished = 0;
     int connected = 0;
   };
 
   RendezvousServer(Socket listener, std::string secret, int world_size, Socket stop);
 
-  int world_size_;
   SocketAddress address_;
   Socket stop_;
   Progress progress_;

@@ -18,6 +18,10 @@ namespace {
 /// The server answers at once; more means that its host or the link is in trouble.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
+/// For one attempt to connect. Longer than a server allows strangers, as it may first have to get
+/// through a queue of them.
+constexpr Duration kAttempt = std::chrono::seconds(5);
+
 /// How long one request waits at the server before others of this client get their turn.
 constexpr Duration kTurn = std::chrono::seconds(1);
 
@@ -49,8 +53,7 @@ Result<Attempt> try_addresses(const std::vector<SocketAddress>& addresses,
   const Claims claims = {.from = member.rank, .to = 0, .world_size = member.world_size};
   Error last;
   for (const SocketAddress& address : addresses) {
-    Result<Socket> socket =
-        connect_and_greet(address, shared, claims, deadline.or_after(kHandshakeTimeout));
+    Result<Socket> socket = connect_and_greet(address, shared, claims, deadline.or_after(kAttempt));
     if (socket) return Attempt{std::move(*socket), address};
     last = socket.error();
     if (!may_pass(last)) break;

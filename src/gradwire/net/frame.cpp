@@ -45,6 +45,9 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
   if (load_little_endian<std::uint16_t>(at) != kMagic) {
     return failure(ErrorKind::corrupted, "bytes that are not a gradwire frame");
   }
+  if (load_little_endian<std::uint32_t>(at + kCrcAt) != crc32c(from.first(kCrcAt))) {
+    return failure(ErrorKind::corrupted, "a frame header whose checksum is wrong");
+  }
   const auto version = static_cast<std::uint8_t>(at[2]);
   if (version != kFrameVersion) {
     return failure(
@@ -52,9 +55,6 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
         fmt::format("frames of version {}, while this side speaks version {}: install the "
                     "same gradwire everywhere",
                     version, kFrameVersion));
-  }
-  if (load_little_endian<std::uint32_t>(at + kCrcAt) != crc32c(from.first(kCrcAt))) {
-    return failure(ErrorKind::corrupted, "a frame header whose checksum is wrong");
   }
   FrameHeader header{.type = static_cast<FrameType>(at[3]),
                      .length = load_little_endian<std::uint32_t>(at + 4),

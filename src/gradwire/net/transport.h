@@ -27,7 +27,8 @@ class Transport {
   /// Errors: disconnected, when the stream has ended or broken and all its bytes have been read.
   virtual Result<std::size_t> read(Rank peer, std::span<const Bytes> pieces) = 0;
 
-  /// Ends the stream to `peer`. Bytes already taken are still delivered if the peer lives. Idempotent.
+  /// Ends the stream to `peer`. Bytes already taken are still delivered if the peer lives.
+  /// Idempotent.
   virtual void close(Rank peer) = 0;
 
   /// The peer for people: "rank 3 (host b, 10.77.0.4:41234 over gw0)".

@@ -38,6 +38,9 @@ class ChunkLayout {
   /// Bytes that all scratch slots of a program take.
   std::size_t scratch_bytes(const Program& program) const;
 
+  /// Bytes that a slot mirroring data chunk `mirrored` takes, rounded up to the alignment.
+  std::size_t slot_bytes(std::uint32_t mirrored) const;
+
   static constexpr std::size_t kScratchAlignment = 64;
 
  private:
@@ -47,8 +50,6 @@ class ChunkLayout {
     const std::size_t r = elements_ % chunks_;
     return (q * chunk + (chunk < r ? chunk : r)) * element_size_;
   }
-  std::size_t slot_bytes(std::uint32_t mirrored) const;
-
   std::uint32_t chunks_;
   std::size_t elements_;
   std::size_t element_size_;

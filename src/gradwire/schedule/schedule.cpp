@@ -24,12 +24,18 @@ bool same_place(const Slice& a, const Slice& b) {
 
 std::string_view name_of(Collective collective) {
   switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::broadcast: return "broadcast";
-    case Collective::all_gather: return "all_gather";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::barrier: return "barrier";
-    case Collective::point_to_point: return "point_to_point";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::barrier:
+      return "barrier";
+    case Collective::point_to_point:
+      return "point_to_point";
   }
   return "unknown";
 }
@@ -64,8 +70,8 @@ OpIndex ProgramBuilder::recv(Rank peer, Slice dst, std::span<const OpIndex> afte
 
 OpIndex ProgramBuilder::recv_reduce(Rank peer, Slice dst, Slice src, Order order,
                                     std::span<const OpIndex> after) {
-  return append(
-      {.kind = OpKind::recv_reduce, .order = order, .peer = peer, .dst = dst, .src = src}, after);
+  return append({.kind = OpKind::recv_reduce, .order = order, .peer = peer, .dst = dst, .src = src},
+                after);
 }
 
 OpIndex ProgramBuilder::copy(Slice dst, Slice src, std::span<const OpIndex> after) {

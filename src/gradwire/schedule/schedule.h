@@ -28,13 +28,13 @@ std::string_view name_of(Collective collective);
 
 /// What a schedule has to achieve, in chunks (C = Schedule::chunks, P = ranks):
 ///
-///   collective      input (chunks)   output (chunks)   afterwards
-///   all_reduce      C                C                 output[c] = finish(reduction of every rank's input[c])
-///   reduce_scatter  C = P            1                 output[0] on rank r = finish(reduction of every input[r])
-///   all_gather      1                C = P             output[c] = input[0] of rank c
-///   broadcast       -                C                 output[c] = output[c] of the root beforehand
-///   barrier         -                C                 every rank has heard from every other
-///   point_to_point  C (sender)       C (receiver)      output[c] = input[c] of the root, on `target` alone
+///   collective      input       output        afterwards
+///   all_reduce      C           C             output[c] = finish(sum of every rank's input[c])
+///   reduce_scatter  C = P       1             output[0] on rank r = finish(sum of every input[r])
+///   all_gather      1           C = P         output[c] = input[0] of rank c
+///   broadcast       -           C             output[c] = the root's output[c] beforehand
+///   barrier         -           -             every rank has heard from every other
+///   point_to_point  C (sender)  C (receiver)  output[c] = the root's input[c], on `target` alone
 ///
 /// In all_reduce the input and the output may be the same memory. Input is never written otherwise.
 struct CollectiveSpec {
@@ -111,7 +111,8 @@ struct Schedule {
   std::uint32_t chunks = 1;
   /// Makes one rank's program; a rank of thousands builds only its own. Pure, thread-safe.
   std::function<Program(Rank)> program;
-  /// "ring", "direct", ...: on the command line, in errors, in fingerprints. Below 16 characters.
+  /// "ring", "direct", ...: on the command line, in errors, in fingerprints (their first 16
+  /// characters, in which the algorithms of a collective must differ).
   std::string name;
 };
 

@@ -1,0 +1,99 @@
+#include "gradwire/net/gate.h"
+
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace gradwire {
+namespace {
+
+/// In one go, so that a flood of strangers does not keep those already here waiting.
+constexpr int kAcceptsAtOnce = 64;
+
+/// Each refusal is logged until there are this many, then those whose number is a power of two.
+constexpr std::uint64_t kRefusalsLogged = 20;
+
+}  // namespace
+
+Gate::Gate(Socket listener, Options options, ServerHandshake::Admit admit,
+           std::function<void(Admitted)> enter)
+    : listener_(std::move(listener)),
+      options_(std::move(options)),
+      admit_(std::move(admit)),
+      enter_(std::move(enter)) {}
+
+Deadline Gate::watch(PollSet& set, Deadline deadline) {
+  listener_place_ = set.add(listener_, POLLIN);
+  for (Pending& pending : pending_) {
+    pending.place = set.add(pending.handshake->socket(), pending.handshake->wanted_events());
+  }
+  if (pending_.empty()) return deadline;
+  return Deadline(std::min(deadline.at(), pending_.front().deadline.at()));
+}
+
+Status Gate::advance(const PollSet& set) {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const bool idle = set.happened(it->place) == 0 && !it->deadline.passed();
+    it = idle || move_on(*it) ? std::next(it) : pending_.erase(it);
+  }
+  if (set.happened(listener_place_) != 0) return accept_all();
+  return {};
+}
+
+Status Gate::accept_all() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    Result<std::optional<Accepted>> accepted = accept_one(listener_);
+    if (!accepted) {
+      if (pending_.empty()) return tl::unexpected<Error>(accepted.error());
+      // Out of descriptors, perhaps because of strangers: the oldest makes room.
+      pending_.pop_front();
+      return {};
+    }
+    if (!accepted->has_value()) return {};
+    begin(std::move(**accepted));
+  }
+  return {};
+}
+
+void Gate::begin(Accepted accepted) {
+  const std::size_t most = options_.most_strangers + static_cast<std::size_t>(options_.world_size);
+  if (pending_.size() >= most) {
+    log_refusal(pending_.front().from.to_string() + " was the slowest of too many");
+    pending_.pop_front();
+  }
+  auto handshake =
+      std::make_unique<ServerHandshake>(std::move(accepted.socket), accepted.from.to_string(),
+                                        options_.shared, options_.world_size, admit_);
+  pending_.push_back({.handshake = std::move(handshake),
+                      .deadline = Deadline::after(options_.timeout),
+                      .from = accepted.from});
+  if (!move_on(pending_.back())) pending_.pop_back();
+}
+
+void Gate::log_refusal(const std::string& reason) {
+  ++refusals_;
+  if (refusals_ > kRefusalsLogged && !std::has_single_bit(refusals_)) return;
+  spdlog::warn("refused a connection (number {}): {}", refusals_, reason);
+}
+
+/// False once there is nothing more to do with it.
+bool Gate::move_on(Pending& pending) {
+  const Status moved = pending.handshake->advance();
+  if (!moved) {
+    if (moved.error().kind != ErrorKind::aborted) log_refusal(moved.error().message);
+    return false;
+  }
+  if (pending.handshake->done()) {
+    const Claims claims = pending.handshake->claims();
+    enter_({pending.handshake->take_socket(), claims});
+    return false;
+  }
+  if (!pending.deadline.passed()) return true;
+  log_refusal(fmt::format("{} did not prove who it is within {} ms", pending.from.to_string(),
+                          milliseconds_of(options_.timeout)));
+  return false;
+}
+
+}  // namespace gradwire

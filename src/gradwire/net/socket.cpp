@@ -1,0 +1,189 @@
+#include "gradwire/net/socket.h"
+
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+/// Failure is ignored: every option set so is one that a kernel may lack and that only tunes.
+void set_option(const Socket& socket, int level, int option, int value) {
+  setsockopt(socket.descriptor(), level, option, &value, sizeof value);
+}
+
+Socket make_stream_socket(int family) {
+  Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  // Handshakes are small messages too. Connections accepted inherit it from their listener.
+  if (socket.valid()) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  return socket;
+}
+
+tl::unexpected<Error> listen_failure(const SocketAddress& address, int cause) {
+  const std::string at = address.to_string();
+  if (cause == EADDRINUSE) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("cannot listen at {}: another program already does (an earlier job "
+                               "that still runs?); stop it or choose another port",
+                               at));
+  }
+  if (cause == EADDRNOTAVAIL) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("cannot listen at {}: that is not an address of this host", at));
+  }
+  if (cause == EACCES) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("cannot listen at {}: not permitted; choose a port above 1023", at));
+  }
+  return system_failure("cannot listen at " + at, cause);
+}
+
+/// Binds to an address of our own before connecting; the port is chosen by the connect, so that
+/// different destinations can share one.
+bool bind_source(const Socket& socket, const SocketAddress& source) {
+  if (!source.valid()) return true;
+  set_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  return ::bind(socket.descriptor(), source.data(), source.size()) == 0;
+}
+
+using GetName = int (*)(int, sockaddr*, socklen_t*);
+
+SocketAddress name_of_end(const Socket& socket, GetName get_name) {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof storage;
+  auto* at = reinterpret_cast<sockaddr*>(&storage);
+  if (get_name(socket.descriptor(), at, &size) != 0) return {};
+  return SocketAddress(at, size);
+}
+
+int pending_error(const Socket& socket) {
+  int code = 0;
+  socklen_t size = sizeof code;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &code, &size);
+  return code;
+}
+
+bool is_of_one_connection(int cause) {
+  return cause == ECONNABORTED || cause == EPROTO || cause == EINTR || cause == EPERM ||
+         cause == ENETDOWN || cause == EHOSTUNREACH || cause == ENETUNREACH;
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    close();
+    descriptor_ = std::exchange(other.descriptor_, -1);
+  }
+  return *this;
+}
+
+void Socket::close() {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+void tune_stream(const Socket& socket, Duration dead_after) {
+  set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentLowWater);
+  constexpr char kCubic[] = "cubic";
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_CONGESTION, kCubic, sizeof kCubic - 1);
+  if (dead_after > Duration::zero()) {
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds_of(dead_after));
+  }
+}
+
+Result<Socket> listen_on(const SocketAddress& address) {
+  GRADWIRE_CHECK(address.valid());
+  if (address.is_any()) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("will not listen at {}, which is every interface: name one address",
+                               address.to_string()));
+  }
+  Socket socket = make_stream_socket(address.family());
+  if (!socket.valid()) return system_failure("cannot make a socket");
+  // Connections of an earlier job that linger in TIME_WAIT do not keep us from the port.
+  set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(socket.descriptor(), address.data(), address.size()) != 0 ||
+      ::listen(socket.descriptor(), kBacklog) != 0) {
+    return listen_failure(address, errno);
+  }
+  return socket;
+}
+
+Result<std::optional<Accepted>> accept_one(const Socket& listener) {
+  for (;;) {
+    sockaddr_storage storage = {};
+    socklen_t size = sizeof storage;
+    auto* at = reinterpret_cast<sockaddr*>(&storage);
+    Socket socket(::accept4(listener.descriptor(), at, &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.valid()) return Accepted{std::move(socket), SocketAddress(at, size)};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::nullopt;
+    if (!is_of_one_connection(errno)) return system_failure("cannot accept a connection");
+  }
+}
+
+Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source) {
+  Socket socket = make_stream_socket(to.family());
+  if (!socket.valid()) {
+    return system_failure("cannot make a socket (more descriptors: ulimit -n)");
+  }
+  if (!bind_source(socket, source)) {
+    return system_failure(fmt::format("cannot connect from {}", source.host()));
+  }
+  if (::connect(socket.descriptor(), to.data(), to.size()) != 0 && errno != EINPROGRESS) {
+    return system_failure("cannot connect to " + to.to_string(), errno, ErrorKind::disconnected);
+  }
+  return socket;
+}
+
+Result<Socket> connect_to(const SocketAddress& to, Deadline deadline, const SocketAddress& source) {
+  Result<Socket> socket = start_connect(to, source);
+  if (!socket) return socket;
+  if (!wait_for(*socket, POLLOUT, deadline)) {
+    return failure(ErrorKind::timeout, fmt::format("{} did not answer in time", to.to_string()));
+  }
+  if (const int cause = pending_error(*socket); cause != 0) {
+    return system_failure("cannot connect to " + to.to_string(), cause, ErrorKind::disconnected);
+  }
+  return socket;
+}
+
+SocketAddress local_address(const Socket& socket) {
+  return name_of_end(socket, &::getsockname);
+}
+
+SocketAddress peer_address(const Socket& socket) {
+  return name_of_end(socket, &::getpeername);
+}
+
+bool connected_to_itself(const Socket& socket) {
+  const SocketAddress peer = peer_address(socket);
+  return peer.valid() && peer == local_address(socket);
+}
+
+bool has_ended(const Socket& socket) {
+  char byte;
+  const ssize_t count = ::recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+bool wait_for(const Socket& socket, short events, Deadline deadline) {
+  pollfd entry = {socket.descriptor(), events, 0};
+  for (;;) {
+    const Duration left = deadline.left();
+    const int ready = ::poll(&entry, 1, milliseconds_of(left));
+    if (ready > 0) return true;
+    if (left == Duration::zero()) return false;
+  }
+}
+
+}  // namespace gradwire

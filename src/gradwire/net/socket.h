@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/net/address.h"
+#include "gradwire/net/deadline.h"
+
+namespace gradwire {
+
+/// Owns a file descriptor of a socket, or of something polled beside one. All that is made here is
+/// non-blocking and closed on exec, and every stream sends small messages without delay.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket() { close(); }
+
+  int descriptor() const { return descriptor_; }
+  bool valid() const { return descriptor_ >= 0; }
+  void close();
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Bytes that wait in the kernel unsent before it says "not now". Large enough to keep a 10 Gb/s
+/// link busy for the 200 us that a woken thread may take to come back (250 KB), small enough that
+/// an urgent operation overtakes a bulky one within 2 ms at 1 Gb/s. Bytes sent but not yet
+/// acknowledged do not count, so the bandwidth-delay product has no part in it.
+inline constexpr int kUnsentLowWater = 256 * 1024;
+
+/// Sets what a stream between ranks needs: cubic where the kernel has it
+/// (bbr, some systems' default, keeps loopback and LAN links at a third of their rate), a short
+/// queue of unsent bytes. After `dead_after` without an acknowledgement (or with a peer whose full
+/// buffers nobody empties) the kernel breaks the connection with ETIMEDOUT; zero: its own, long,
+/// limits. What the kernel does not know is left as it is.
+void tune_stream(const Socket& socket, Duration dead_after);
+
+/// Listens on exactly this address; never on all (0.0.0.0, ::). Port 0: any free one. Errors:
+/// invalid_argument if the port is taken or the address not one of this host, system.
+Result<Socket> listen_on(const SocketAddress& address);
+
+struct Accepted {
+  Socket socket;
+  SocketAddress from;
+};
+
+/// The next connection that waits, or nothing if there is none. Error: system (out of descriptors).
+Result<std::optional<Accepted>> accept_one(const Socket& listener);
+
+/// Begins to connect, from the local address `source` if it is valid. The socket becomes writable
+/// once the connection stands or has failed; the first send or receive then reports the failure.
+/// Errors: disconnected, system.
+Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source = {});
+
+/// start_connect and wait until the connection stands. Errors: disconnected, timeout, system.
+Result<Socket> connect_to(const SocketAddress& to, Deadline deadline,
+                          const SocketAddress& source = {});
+
+/// This end's and the other end's address; none if not connected.
+SocketAddress local_address(const Socket& socket);
+SocketAddress peer_address(const Socket& socket);
+
+/// Whether the socket got connected to itself, as can happen to one that keeps trying to connect to
+/// an unused port of the ephemeral range on its own host (both ends then send SYN: the same end).
+bool connected_to_itself(const Socket& socket);
+
+/// Whether the other end has closed the connection, or it broke, with nothing left to read.
+bool has_ended(const Socket& socket);
+
+/// Waits for `events` (of poll(2)) on one socket; false when the deadline passes.
+bool wait_for(const Socket& socket, short events, Deadline deadline);
+
+}  // namespace gradwire

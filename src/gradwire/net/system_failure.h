@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+
+/// What the operating system calls an error number.
+inline std::string words_of(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+/// "`what`: No such file or directory", of the call that has just failed.
+inline tl::unexpected<Error> system_failure(const std::string& what, int error_number = errno,
+                                            ErrorKind kind = ErrorKind::system) {
+  return failure(kind, what + ": " + words_of(error_number));
+}
+
+}  // namespace gradwire

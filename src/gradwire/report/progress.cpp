@@ -1,0 +1,53 @@
+#include "gradwire/report/progress.h"
+
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+namespace {
+
+constexpr Duration kLiveInterval = std::chrono::milliseconds(100);
+constexpr Duration kLogInterval = std::chrono::seconds(5);
+
+// Back to the line's start, and clear what the last one leaves over.
+constexpr const char* kRestartLine = "\r\x1b[K";
+
+}  // namespace
+
+std::string format_clock(Duration duration) {
+  const auto seconds = std::chrono::round<std::chrono::seconds>(duration).count();
+  if (seconds < 3600) return fmt::format("{}:{:02}", seconds / 60, seconds % 60);
+  return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+std::string progress_line(const Progress& p) {
+  return fmt::format(
+      "epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} images/s  communication {:.0f} %  {} left",
+      p.epoch, p.epochs, p.step, p.steps, p.loss, p.images_per_second, 100 * p.communication_share,
+      format_clock(p.left));
+}
+
+ProgressPrinter::ProgressPrinter(std::ostream& out, bool terminal)
+    : out_(out), terminal_(terminal) {}
+
+void ProgressPrinter::update(const Progress& progress, Time now) {
+  const bool last_step = progress.epoch == progress.epochs && progress.step == progress.steps;
+  const auto interval = terminal_ ? kLiveInterval : kLogInterval;
+  if (last_ && now - *last_ < interval && !last_step) return;
+  last_ = now;
+  if (terminal_) {
+    out_ << kRestartLine << progress_line(progress) << std::flush;
+    line_open_ = true;
+  } else {
+    out_ << progress_line(progress) << std::endl;
+  }
+}
+
+void ProgressPrinter::end_line() {
+  if (line_open_) out_ << std::endl;
+  line_open_ = false;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,50 @@
+#include "gradwire/report/training_summary.h"
+
+#include <fmt/format.h>
+
+#include "gradwire/base/units.h"
+#include "gradwire/report/progress.h"
+#include "gradwire/report/statistics.h"
+
+namespace gradwire {
+namespace {
+
+std::string line(const std::string& name, const std::string& value) {
+  return fmt::format("  {:<20} {}\n", name, value);
+}
+
+std::string bytes_text(double bytes) {
+  return format_bytes(static_cast<std::size_t>(bytes));
+}
+
+std::string traffic(const TrainingSummary& s) {
+  const double textbook = textbook_all_reduce_bytes(s.ranks, s.gradient_bytes);
+  const auto formula = fmt::format("2(P-1)G/P = {} for P = {}, G = {}", bytes_text(textbook),
+                                   s.ranks, bytes_text(s.gradient_bytes));
+  if (s.sent_bytes < 0) return "not counted by this backend; " + formula;
+  if (textbook <= 0) return bytes_text(s.sent_bytes);
+  return fmt::format("{} a step, {:.3f} of the textbook's {}", bytes_text(s.sent_bytes),
+                     s.sent_bytes / textbook, formula);
+}
+
+}  // namespace
+
+std::string format_summary(const TrainingSummary& s) {
+  std::string text = fmt::format("Trained on {} rank{}: {} steps in {}\n", s.ranks,
+                                 s.ranks == 1 ? "" : "s", s.steps, format_clock(s.training));
+  text += line("test accuracy", fmt::format("{:.2f} % of {} images (loss {:.4f})",
+                                            100 * s.test_accuracy, s.test_images, s.test_loss));
+  text += line("throughput", fmt::format("{:.0f} images/s", s.images_per_second));
+  text += line("compute T_s", fmt::format("{:.2f} ms a step (median)", 1e3 * s.compute_seconds));
+  text += line(
+      "communication T_c",
+      fmt::format("{:.2f} ms a step not hidden behind compute (median)", 1e3 * s.exposed_seconds));
+  text += line("scaling efficiency",
+               fmt::format("{:.1f} % = T_s / (T_s + T_c)",
+                           100 * scaling_efficiency(s.compute_seconds, s.exposed_seconds)));
+  text += line("sent by each rank", traffic(s));
+  if (!s.checkpoint.empty()) text += line("checkpoint", s.checkpoint);
+  return text;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,119 @@
+#include "gradwire/schedule/program_set.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+/// A message's ends and its place in its rank's program, sortable as one number: ranks have 12 bits
+/// (kMaxRanks), and a rank's messages to a peer sort in program order.
+using MessageKey = std::uint64_t;
+static_assert(kMaxRanks <= 1 << 12);
+
+MessageKey message_key(Rank from, Rank to, NodeId node) {
+  return static_cast<MessageKey>(from) << 44 | static_cast<MessageKey>(to) << 32 | node;
+}
+
+NodeId node_of(MessageKey key) {
+  return static_cast<NodeId>(key);
+}
+
+MessageKey ends_of(MessageKey key) {
+  return key >> 32;
+}
+
+struct Messages {
+  std::vector<MessageKey> sent;
+  std::vector<MessageKey> received;
+};
+
+Messages messages_of(const ProgramSet& programs) {
+  Messages messages;
+  for (NodeId node = 0; node < programs.size(); ++node) {
+    const Op& op = programs.op(node);
+    const Rank rank = programs.ref(node).rank;
+    if (sends(op)) messages.sent.push_back(message_key(rank, op.peer, node));
+    if (receives(op)) messages.received.push_back(message_key(op.peer, rank, node));
+  }
+  std::ranges::sort(messages.sent);
+  std::ranges::sort(messages.received);
+  return messages;
+}
+
+/// The data chunk that a slice's length is that of.
+std::uint32_t measured_chunk(const Program& program, const Slice& slice) {
+  return slice.buffer == Buffer::scratch ? program.scratch_mirrors[slice.first] : slice.first;
+}
+
+}  // namespace
+
+ProgramSet::ProgramSet(Schedule schedule) : schedule_(std::move(schedule)) {
+  for (Rank rank = 0; rank < schedule_.ranks; ++rank) {
+    first_.push_back(size());
+    programs_.push_back(schedule_.program(rank));
+    for (OpIndex op = 0; op < programs_.back().ops.size(); ++op) refs_.push_back({rank, op});
+  }
+}
+
+std::vector<NodeId> match_messages(const ProgramSet& programs) {
+  std::vector<NodeId> partner(programs.size(), kNoNode);
+  const auto [sent, received] = messages_of(programs);
+  auto send = sent.begin();
+  auto receive = received.begin();
+  while (send != sent.end() && receive != received.end()) {
+    if (ends_of(*send) < ends_of(*receive)) {
+      ++send;
+    } else if (ends_of(*receive) < ends_of(*send)) {
+      ++receive;
+    } else {
+      partner[node_of(*send)] = node_of(*receive);
+      partner[node_of(*receive)] = node_of(*send);
+      ++send;
+      ++receive;
+    }
+  }
+  return partner;
+}
+
+std::uint32_t chunks_of(const Schedule& schedule, const Program& program, Buffer buffer) {
+  if (buffer == Buffer::scratch) return static_cast<std::uint32_t>(program.scratch_mirrors.size());
+  const bool is_input = buffer == Buffer::input;
+  switch (schedule.spec.collective) {
+    case Collective::all_gather:
+      return is_input ? 1 : schedule.chunks;
+    case Collective::reduce_scatter:
+      return is_input ? schedule.chunks : 1;
+    case Collective::broadcast:
+      return is_input ? 0 : schedule.chunks;
+    case Collective::all_reduce:
+    case Collective::barrier:
+    case Collective::point_to_point:
+      return schedule.chunks;
+  }
+  return 0;
+}
+
+bool sends(const Op& op) {
+  return op.kind == OpKind::send;
+}
+
+bool receives(const Op& op) {
+  return op.kind == OpKind::recv || op.kind == OpKind::recv_reduce;
+}
+
+bool same_length(const Schedule& schedule, const Program& a_program, const Slice& a,
+                 const Program& b_program, const Slice& b) {
+  if (a.count != b.count) return false;
+  const Collective collective = schedule.spec.collective;
+  const bool all_equal = collective == Collective::all_gather ||
+                         collective == Collective::reduce_scatter || schedule.chunks == 1;
+  return a.count == 0 || all_equal || measured_chunk(a_program, a) == measured_chunk(b_program, b);
+}
+
+const Slice& extent(const Op& op) {
+  return sends(op) ? op.src : op.dst;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,22 @@
+#include "gradwire/torch/init.h"
+
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/store.h"
+
+namespace gradwire {
+
+c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options) {
+  return init(Job::from_environment(), options);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job, const CommunicatorOptions& options) {
+  if (!job.launcher_store || job.world_size == 1) {
+    return make_process_group(Communicator::connect(job, options));
+  }
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(options.rendezvous_timeout);
+  auto store = open_launcher_store(job, timeout);
+  auto communicator = Communicator::connect(job, options, std::make_shared<C10dStore>(store));
+  return make_process_group(std::move(communicator), std::move(store));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/store.h"
+
+namespace gradwire {
+
+/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/".
+class C10dStore final : public Store {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  Status set(const std::string& key, const std::string& value) override;
+  Result<std::string> get(const std::string& key, Duration timeout) override;
+
+ private:
+  std::mutex mutex_;  ///< c10d's clients carry one request at a time.
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+/// Joins the TCPStore that torchrun serves at the job's master address and port. Throws
+/// Exception(disconnected) naming both if nobody answers within `timeout`.
+c10::intrusive_ptr<c10d::Store> open_launcher_store(const Job& job,
+                                                    std::chrono::milliseconds timeout);
+
+}  // namespace gradwire

@@ -1,0 +1,87 @@
+#include "gradwire/torch/tensor_span.h"
+
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+namespace {
+
+std::optional<DataType> data_type_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DataType::float32;
+    case torch::kFloat64:
+      return DataType::float64;
+    case torch::kBFloat16:
+      return DataType::bfloat16;
+    case torch::kFloat16:
+      return DataType::float16;
+    case torch::kInt32:
+      return DataType::int32;
+    case torch::kInt64:
+      return DataType::int64;
+    case torch::kUInt8:
+      return DataType::uint8;
+    default:
+      return std::nullopt;
+  }
+}
+
+[[noreturn]] void refuse(ErrorKind kind, const ArgumentName& name, const std::string& reason) {
+  throw Exception(kind, fmt::format("rank {}: {}, argument '{}': {}", name.rank, name.operation,
+                                    name.argument, reason));
+}
+
+std::string text(const auto& printable) {
+  std::ostringstream out;
+  out << printable;
+  return out.str();
+}
+
+void check_memory(const torch::Tensor& tensor, const ArgumentName& name) {
+  const auto wrong = [&](const std::string& reason) {
+    refuse(ErrorKind::invalid_argument, name, reason);
+  };
+  if (!tensor.defined()) wrong("the tensor is undefined");
+  if (tensor.layout() != torch::kStrided) {
+    wrong(fmt::format("the layout is {}; convert it with to_dense()", text(tensor.layout())));
+  }
+  if (!tensor.device().is_cpu()) {
+    wrong(fmt::format("the tensor is on {}; gradwire communicates CPU memory: move it with .cpu()",
+                      text(tensor.device())));
+  }
+  if (!tensor.is_contiguous()) {
+    wrong(fmt::format("sizes {} with strides {} are not contiguous; pass .contiguous()",
+                      text(tensor.sizes()), text(tensor.strides())));
+  }
+}
+
+LentSpan span_of(const torch::Tensor& tensor, DataType type) {
+  return {.data = tensor.data_ptr(),
+          .count = tensor.nbytes() / size_of(type),
+          .type = type,
+          .keep_alive = std::make_shared<torch::Tensor>(tensor)};
+}
+
+}  // namespace
+
+LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
+  check_memory(tensor, name);
+  const auto type = data_type_of(tensor.scalar_type());
+  if (!type) {
+    refuse(ErrorKind::unsupported, name,
+           fmt::format("cannot reduce elements of type {}; convert to float32, float64, bfloat16, "
+                       "float16, int32, int64 or uint8",
+                       torch::toString(tensor.scalar_type())));
+  }
+  return span_of(tensor, *type);
+}
+
+LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name) {
+  check_memory(tensor, name);
+  return span_of(tensor, data_type_of(tensor.scalar_type()).value_or(DataType::uint8));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string_view>
+
+#include <torch/torch.h>
+
+#include "gradwire/comm/communicator.h"
+
+namespace gradwire {
+
+/// Names an argument in an error: "rank 2: all_reduce, argument 'tensors[0]'".
+struct ArgumentName {
+  std::string_view operation;
+  std::string_view argument;
+  Rank rank = 0;
+};
+
+/// Lends a tensor's memory to an operation; the span keeps the tensor alive until the operation
+/// lets go of it. Throws Exception(invalid_argument) unless the tensor is defined, dense,
+/// contiguous and on the CPU, Exception(unsupported) if its element type has no counterpart in
+/// DataType.
+LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
+
+/// The same for operations that only move bytes, which any element type can travel through: types
+/// without a DataType (bool, int16, complex, ...) are lent as uint8.
+LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name);
+
+}  // namespace gradwire

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "gradwire/train/data_parallel.h"
+
+namespace gradwire {
+
+/// Samples in each of `steps` equal parts of a batch of `samples`. Throws
+/// Exception(invalid_argument) if they are not equal: unequal parts would weigh samples
+/// differently.
+std::int64_t micro_batch_size(std::int64_t samples, int steps);
+
+/// Forward and backward over a batch in `steps` equal parts, with one averaging of gradients at the
+/// end: the gradients are those of the whole batch, the memory that of a part. `inputs` and
+/// `targets` are split along dimension 0; `loss(output, targets)` is the mean over its samples.
+/// Returns the mean loss over the batch, detached.
+template <class Model, class Loss>
+torch::Tensor accumulate(Model& model, const torch::Tensor& inputs, const torch::Tensor& targets,
+                         int steps, const Loss& loss) {
+  const auto size = micro_batch_size(inputs.size(0), steps);
+  auto total = torch::zeros({});
+  for (int step = 0; step < steps; ++step) {
+    std::optional<NoSync> alone;
+    if (step + 1 < steps) alone.emplace(model.core());
+    const auto part =
+        loss(model(inputs.narrow(0, step * size, size)), targets.narrow(0, step * size, size)) /
+        steps;
+    part.backward();
+    total = total + part.detach().to(total.scalar_type());
+  }
+  return total;
+}
+
+}  // namespace gradwire

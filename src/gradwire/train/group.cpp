@@ -1,0 +1,105 @@
+#include "gradwire/train/group.h"
+
+#include <algorithm>
+
+#include "gradwire/torch/process_group.h"
+
+namespace gradwire {
+namespace {
+
+/// Any dense tensor's memory as bytes, copied if it is not contiguous.
+torch::Tensor bytes_of(const torch::Tensor& tensor) {
+  return tensor.detach().contiguous().view(-1).view(torch::kByte);
+}
+
+void broadcast_as_one(c10d::ProcessGroup& group, const std::vector<torch::Tensor>& tensors,
+                      int root) {
+  std::vector<torch::Tensor> pieces;
+  for (const auto& tensor : tensors) pieces.push_back(bytes_of(tensor));
+  std::vector<torch::Tensor> message{torch::cat(pieces)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  group.broadcast(message, options)->wait();
+  if (group.getRank() == root) return;
+  std::int64_t offset = 0;
+  for (const auto& tensor : tensors) {
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+    const auto piece = message[0].narrow(0, offset, bytes);
+    // clone: a slice of bytes need not lie where the wider type may.
+    tensor.detach().copy_(piece.clone().view(tensor.scalar_type()).view(tensor.sizes()));
+    offset += bytes;
+  }
+}
+
+torch::Tensor gather_rows(c10d::ProcessGroup& group, torch::Tensor row) {
+  std::vector<std::vector<torch::Tensor>> rows(1);
+  for (int r = 0; r < group.getSize(); ++r) rows[0].push_back(torch::empty_like(row));
+  std::vector<torch::Tensor> input{std::move(row)};
+  group.allgather(rows, input)->wait();
+  return torch::stack(rows[0]);
+}
+
+}  // namespace
+
+void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>& tensors, int root,
+                       std::size_t message_bytes) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> message;
+  std::size_t bytes = 0;
+  const auto flush = [&] {
+    if (bytes > 0) broadcast_as_one(group, message, root);
+    message.clear();
+    bytes = 0;
+  };
+  for (const auto& [name, tensor] : tensors) {
+    if (bytes + tensor.nbytes() > message_bytes) flush();
+    if (!message.empty() && message.back().device() != tensor.device()) flush();
+    if (tensor.nbytes() == 0) continue;
+    message.push_back(tensor);
+    bytes += tensor.nbytes();
+  }
+  flush();
+}
+
+std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::string& text) {
+  const auto length = static_cast<std::int64_t>(text.size());
+  const auto lengths = gather_rows(group, torch::full({1}, length, torch::kInt64));
+  const auto longest = std::max<std::int64_t>(1, lengths.max().item<std::int64_t>());
+  auto row = torch::zeros({longest}, torch::kByte);
+  std::copy(text.begin(), text.end(), row.data_ptr<std::uint8_t>());
+  const auto rows = gather_rows(group, row);
+  std::vector<std::string> texts;
+  for (int r = 0; r < group.getSize(); ++r) {
+    const auto* begin = rows[r].data_ptr<std::uint8_t>();
+    texts.emplace_back(begin, begin + lengths[r].item<std::int64_t>());
+  }
+  return texts;
+}
+
+std::vector<double> sum_over_ranks(c10d::ProcessGroup& group, std::vector<double> values) {
+  if (group.getSize() == 1 || values.empty()) return values;
+  std::vector<torch::Tensor> tensors{torch::tensor(values, torch::kFloat64)};
+  group.allreduce(tensors)->wait();
+  const auto* sums = tensors[0].data_ptr<double>();
+  return {sums, sums + values.size()};
+}
+
+bool can_average(c10d::ProcessGroup& group, c10::DeviceType device) {
+  if (!group.hasBackendForDeviceType(device)) return false;
+  const auto name = group.getBackend(device)->getBackendName();
+  return name == "gradwire" || name == "nccl";
+}
+
+void abort_group(c10d::ProcessGroup& group, const std::string& reason) noexcept {
+  try {
+    if (const auto communicator = communicator_of(group)) {
+      communicator->abort(reason);
+    } else {
+      group.abort();
+    }
+  } catch (...) {
+    // The error that led here is the one to report.
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gradwire/train/train_config.h"
+
+namespace gradwire {
+
+/// The factor on the learning rate at step `step` (from 0) of `total`, with `steps_per_epoch`:
+/// linear warm-up, which ends at 1 (Goyal et al., arXiv:1706.02677, section 2.2), then constant or
+/// half a cosine down to final_fraction (Loshchilov, Hutter, arXiv:1608.03983, equation 5, without
+/// restart).
+double learning_rate_factor(const ScheduleConfig& schedule, std::int64_t step, std::int64_t total,
+                            std::int64_t steps_per_epoch);
+
+}  // namespace gradwire

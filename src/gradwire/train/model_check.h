@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/train/group.h"
+#include "gradwire/train/named_tensor.h"
+
+namespace gradwire {
+
+/// Throws Exception(mismatch), the same on every rank, unless all ranks have the same tensors in
+/// the same order: it names the first one that differs, and both ranks' shapes and types.
+void check_same_model(c10d::ProcessGroup& group, const std::vector<NamedTensor>& tensors);
+
+/// One line for each tensor: name, type, shape. What check_same_model compares.
+std::string describe_tensors(const std::vector<NamedTensor>& tensors);
+
+/// The first difference between two descriptions as a sentence; empty if there is none.
+std::string first_difference(const std::string& ours, int our_rank, const std::string& theirs,
+                             int their_rank);
+
+}  // namespace gradwire

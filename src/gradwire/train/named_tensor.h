@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace gradwire {
+
+/// A parameter or buffer with its full name ("layers.0.weight").
+struct NamedTensor {
+  std::string name;
+  torch::Tensor tensor;
+};
+
+/// The module's parameters that require a gradient, in the order of registration. A parameter that
+/// is registered under several names comes once, under the first.
+std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
+
+/// All parameters, trainable or not, each once.
+std::vector<NamedTensor> all_parameters(const torch::nn::Module& module);
+
+/// The module's buffers, each once.
+std::vector<NamedTensor> all_buffers(const torch::nn::Module& module);
+
+}  // namespace gradwire

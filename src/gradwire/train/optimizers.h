@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/train/train_config.h"
+
+namespace gradwire {
+
+/// libtorch's optimiser of that name. Throws Exception(invalid_argument) for settings it refuses.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
+                                                        std::vector<torch::Tensor> parameters);
+
+/// Sets the rate of all parameters.
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
+
+}  // namespace gradwire

@@ -1,0 +1,70 @@
+"""Training across four hosts, whole and with a host or a link that fails."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import Hosts
+
+BIN = pathlib.Path(os.environ["GRADWIRE_BIN"])
+GRADWIRE, TRAINER = BIN / "gradwire", BIN / "gradwire-torch"
+CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/fashion_mnist.json"
+
+
+def training(folder, *settings):
+    words = [GRADWIRE, "train", CONFIG, "--output", folder]
+    for setting in ("data.limit=2048", *settings):
+        words += ["--set", setting]
+    return words
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="gradwire-training-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_four_hosts_learn_what_four_local_processes_learn_bit_for_bit(self):
+        # One core, hence one thread, a rank: libtorch adds in another order with more.
+        one_core = ["sh", "-c", 'exec taskset -c $((${RANK:-0} % $(nproc))) "$0" "$@"']
+        subprocess.run([*one_core, *training(self.folder / "local", "epochs=1"), "-n", "4"],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with Hosts(4) as hosts:
+            job = hosts.launch(GRADWIRE, [],
+                               [*one_core, *training(self.folder / "hosts", "epochs=1")])
+            self.assertEqual(job.wait(120), 0, job.output())
+            self.assertIn("Trained on 4 ranks", job.output())
+        models = [(self.folder / where / "model.safetensors").read_bytes()
+                  for where in ("local", "hosts")]
+        self.assertEqual(models[0], models[1])
+
+    def start(self, hosts):
+        """Ranks that train for ever, under way."""
+        ranks = hosts.start_ranks(training(self.folder, "epochs=1000000"))
+        ranks[0].wait_for(r"step [1-9]")
+        return ranks
+
+    def assert_all_name(self, hosts, ranks, lost):
+        place = rf"rank {lost} \(host {hosts.names[lost]}, {hosts.addresses[lost]}:\d+ over gw0\)"
+        for rank, process in enumerate(ranks):
+            if rank != lost:
+                self.assertEqual(process.wait(30), 1, process.output())
+                self.assertRegex(process.output(), place, f"what rank {rank} said")
+
+    def test_a_killed_host_is_named_on_every_rank(self):
+        with Hosts(4) as hosts:
+            ranks = self.start(hosts)
+            hosts.kill(2, TRAINER)
+            self.assert_all_name(hosts, ranks, 2)
+
+    def test_a_cut_link_is_named_on_every_rank(self):
+        with Hosts(4) as hosts:
+            ranks = self.start(hosts)
+            hosts.cut(3)
+            self.assert_all_name(hosts, ranks, 3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

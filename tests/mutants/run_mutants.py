@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Plants bugs in copies of the executor's sources, one at a time, and demands that the fault
+simulations find every one.
+
+usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
+
+Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it exactly
+once, with what to put in its place. The changed file is compiled with the project's own flags and
+linked, before the libraries, with the objects of the simulation test.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+SHARDS = 4
+SIMULATIONS = "4000"
+TIME_LIMIT_S = 120
+
+
+def compile_command(build, source):
+    entries = json.loads((build / "compile_commands.json").read_text())
+    for entry in entries:
+        if entry["file"] == str(source):
+            return shlex.split(entry["command"])
+    raise SystemExit(f"{source} is not in compile_commands.json")
+
+
+def compile_mutant(build, original, text, folder):
+    changed = folder / original.name
+    changed.write_text(text)
+    command = compile_command(build, original)
+    output = folder / (original.stem + ".o")
+    replaced = {str(original): str(changed)}
+    arguments = [replaced.get(word, word) for word in command]
+    arguments[arguments.index("-o") + 1] = str(output)
+    # A planted bug may leave something unused. That must not be what finds it.
+    subprocess.run(arguments + ["-w", "-O1"], check=True, cwd=build, capture_output=True, text=True)
+    return output
+
+
+def link(build, mutant, folder):
+    program = folder / "simulation"
+    objects = sorted((build / "tests/CMakeFiles/simulation_objects.dir").rglob("*.o"))
+    libraries = [build / f"libgradwire_{layer}.a" for layer in ("comm", "net", "schedule", "topology", "base")]
+    command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
+               "-lgmock", "-lfmt", "-lspdlog", "-lcrypto", "-lpthread"]
+    subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
+    return program
+
+
+def survives(program):
+    """Whether no shard of the simulations fails."""
+    for shard in range(SHARDS):
+        environment = dict(os.environ, GRADWIRE_SIMULATIONS=SIMULATIONS)
+        try:
+            run = subprocess.run([program, f"--gtest_filter=*FaultSimulation*/{shard}"], env=environment,
+                                 capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return False
+        if "[  PASSED  ] 1 test" not in run.stdout or run.returncode != 0:
+            return False
+    return True
+
+
+def judge(build, source, mutant):
+    original = source / "src/gradwire/comm" / mutant["file"]
+    text = original.read_text()
+    if text.count(mutant["find"]) != 1:
+        return f"stale: its text stands {text.count(mutant['find'])} times in {mutant['file']}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        try:
+            changed = text.replace(mutant["find"], mutant["replace"])
+            program = link(build, compile_mutant(build, original, changed, folder), folder)
+        except subprocess.CalledProcessError as error:
+            return f"does not build: {error.stderr[-2000:]}"
+        return "SURVIVES" if survives(program) else None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    arguments.build, arguments.source = arguments.build.resolve(), arguments.source.resolve()
+    mutants = json.loads((pathlib.Path(__file__).parent / "mutants.json").read_text())
+    mutants = [m for m in mutants if arguments.only in m["bug"]]
+    failures = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        verdicts = pool.map(lambda m: judge(arguments.build, arguments.source, m), mutants)
+        for mutant, verdict in zip(mutants, verdicts):
+            failures += verdict is not None
+            print(f"{mutant['file']:20} {mutant['bug']}: {verdict or 'found'}", flush=True)
+    print(f"{len(mutants) - failures} of {len(mutants)} planted bugs were found")
+    return 1 if failures or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+// What each process of the equality proof runs: proof_rank sgd|adam FOLDER.
+#include <filesystem>
+#include <string>
+
+#include "gradwire/torch/init.h"
+#include "gradwire/train/safetensors.h"
+#include "tests/train/proof_model.h"
+
+int main(int argc, char** argv) {
+  using namespace gradwire;
+  if (argc != 3) return 2;
+  at::set_num_threads(1);
+  const auto group = init();
+  const auto rule =
+      std::string(argv[1]) == "adam" ? test::Rule::adam : test::Rule::sgd_with_momentum;
+  std::vector<NamedTensor> result;
+  for (const auto& [name, tensor] : test::train_proof_net(group, rule, 50)) {
+    result.push_back({name, tensor});
+  }
+  const auto file = std::to_string(group->getRank()) + ".safetensors";
+  save_safetensors(std::filesystem::path(argv[2]) / file, result);
+  group->barrier()->wait();
+}

@@ -1,0 +1,136 @@
+#include "gradwire/train/train_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/json_object.h"
+#include "tests/data/idx_files.h"
+#include "tests/data/temporary_folder.h"
+
+namespace gradwire::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const char* text) {
+  return error_of([&] { parse_train_config(json::parse(text)); });
+}
+
+TEST(TrainConfig, EverythingHasADefault) {
+  const auto config = parse_train_config(json::object());
+  EXPECT_EQ(config.model.name, "convnet");
+  EXPECT_EQ(config.optimizer.momentum, 0.9);
+  EXPECT_EQ(config.parallel.bucket_cap_mb, 25);
+  EXPECT_EQ(config.batch_size, 128);
+}
+
+TEST(TrainConfig, ReadsEveryKey) {
+  const auto config = parse_train_config(json::parse(R"({
+    "model": {"name": "convnet", "channels": 4, "hidden": 32, "dropout": 0.5},
+    "data": {"path": "somewhere", "limit": 100, "uneven": "pad", "prefetch": 2},
+    "optimizer": {"name": "adam", "learning_rate": 0.01, "beta1": 0.8, "beta2": 0.9,
+                  "epsilon": 1e-6, "weight_decay": 0.1},
+    "schedule": {"warmup_epochs": 1.5, "decay": "cosine", "final_fraction": 0.1},
+    "parallel": {"bucket_cap_mb": 2, "broadcast_buffers": false, "find_unused_parameters": true},
+    "epochs": 3, "batch_size": 64, "accumulation_steps": 2, "seed": 7, "checkpoint": "a.safetensors"
+  })"));
+  EXPECT_EQ(config.model.channels, 4);
+  EXPECT_EQ(config.model.dropout, 0.5);
+  EXPECT_EQ(config.data.path, "somewhere");
+  EXPECT_EQ(config.data.limit, 100);
+  EXPECT_EQ(config.data.uneven, UnevenBatch::pad);
+  EXPECT_EQ(config.optimizer.beta2, 0.9);
+  EXPECT_EQ(config.schedule.warmup_epochs, 1.5);
+  EXPECT_EQ(config.schedule.final_fraction, 0.1);
+  EXPECT_TRUE(config.parallel.find_unused_parameters);
+  EXPECT_FALSE(config.parallel.broadcast_buffers);
+  EXPECT_EQ(config.accumulation_steps, 2);
+  EXPECT_EQ(config.seed, 7u);
+  EXPECT_EQ(config.checkpoint, "a.safetensors");
+}
+
+TEST(TrainConfig, UnknownKeysAreRefusedWithTheNearestRightOne) {
+  EXPECT_THAT(error_of(R"({"epoch": 3})"), AllOf(HasSubstr("\"epoch\""), HasSubstr("\"epochs\"")));
+  EXPECT_THAT(
+      error_of(R"({"optimizer": {"momentun": 0.9}})"),
+      AllOf(HasSubstr("key in optimizer"), HasSubstr("\"momentun\""), HasSubstr("\"momentum\"")));
+}
+
+TEST(TrainConfig, KeysOfAnotherChoiceAreUnknown) {
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
+              HasSubstr("\"momentum\""));
+  EXPECT_THAT(error_of(R"({"model": {"name": "mlp", "channels": 3}})"), HasSubstr("\"channels\""));
+}
+
+TEST(TrainConfig, WrongTypesAndRangesNameThePathAndWhatIsRight) {
+  EXPECT_THAT(error_of(R"({"epochs": "3"})"),
+              HasSubstr("epochs is \"3\"; it must be a whole number"));
+  EXPECT_THAT(error_of(R"({"epochs": 1.5})"), HasSubstr("epochs is 1.5"));
+  EXPECT_THAT(error_of(R"({"epochs": 0})"), HasSubstr("from 1 to"));
+  EXPECT_THAT(error_of(R"({"epochs": 99999999999999999999})"), HasSubstr("whole number"));
+  EXPECT_THAT(error_of(R"({"optimizer": {"momentum": -1}})"),
+              HasSubstr("optimizer.momentum is -1; it must be a number from 0 to 1"));
+  EXPECT_THAT(error_of(R"({"parallel": {"broadcast_buffers": 1}})"),
+              HasSubstr("parallel.broadcast_buffers is 1; it must be true or false"));
+  EXPECT_THAT(error_of(R"({"model": "convnet"})"), HasSubstr("model is \"convnet\""));
+  EXPECT_THAT(error_of(R"({"checkpoint": 3})"), HasSubstr("must be a text"));
+  EXPECT_THAT(error_of(R"([])"), HasSubstr("must be an object"));
+}
+
+TEST(TrainConfig, UnknownNamesListTheKnown) {
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "sdg"}})"),
+              AllOf(HasSubstr("optimizer.name"), HasSubstr("\"sgd\""), HasSubstr("adam")));
+}
+
+TEST(TrainConfig, SettingsGoBeforeTheFile) {
+  const TemporaryFolder folder;
+  write_file(folder / "c.json", "{\"epochs\": 3, // as in C++\n \"model\": {\"hidden\": 5}}");
+  const auto config = load_train_config(
+      folder / "c.json", {"epochs=4", "optimizer.learning_rate=0.5", "data.path=/a b", "epochs=5"});
+  EXPECT_EQ(config.epochs, 5);
+  EXPECT_EQ(config.model.hidden, 5);
+  EXPECT_EQ(config.optimizer.learning_rate, 0.5);
+  EXPECT_EQ(config.data.path, "/a b");
+}
+
+TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
+  const TemporaryFolder folder;
+  write_file(folder / "c.json", "{}");
+  const auto with = [&](const std::string& setting) {
+    return error_of([&] { load_train_config(folder / "c.json", {setting}); });
+  };
+  EXPECT_THAT(with("epochs"), HasSubstr("key.sub=value"));
+  EXPECT_THAT(with("=3"), HasSubstr("key.sub=value"));
+  EXPECT_THAT(with("model.hiden=3"), AllOf(HasSubstr("c.json"), HasSubstr("\"hidden\"")));
+  write_file(folder / "c.json", "{\"epochs\": 3");
+  EXPECT_THAT(with("epochs=1"), HasSubstr("is not JSON"));
+  write_file(folder / "c.json", "{\"epochs\": 3}");
+  EXPECT_THAT(with("epochs.of=1"), HasSubstr("where an object should be"));
+  EXPECT_THAT(error_of([&] { load_train_config(folder / "none.json"); }), HasSubstr("cannot read"));
+}
+
+TEST(TrainConfig, ABatchMustDivide) {
+  TrainConfig config;
+  config.batch_size = 128;
+  EXPECT_EQ(batch_size_per_rank(config, 4), 32);
+  config.accumulation_steps = 3;
+  EXPECT_THAT(error_of([&] { batch_size_per_rank(config, 4); }),
+              HasSubstr("batch_size 128 does not divide by 4 ranks times 3 accumulation_steps"));
+}
+
+}  // namespace
+}  // namespace gradwire::test
