@@ -31,9 +31,9 @@ function(gradwire_layer name)
   endif()
 endfunction()
 
-# gradwire_use_torch(TARGET): libtorch, its headers precompiled once for all targets that use them:
-# parsing them takes 20 s a file. Whatever a precompiled header depends on must be the same in all of
-# them, hence -fPIC in programs too.
+# gradwire_use_torch(TARGET): libtorch, its headers precompiled once for all targets that use them,
+# as parsing them takes 20 s a file. What a precompiled header depends on must be the same in all
+# of them, hence -fPIC in programs too.
 function(gradwire_use_torch target)
   if(NOT TARGET gradwire_torch_headers)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_headers.cpp.new "")
@@ -61,7 +61,8 @@ function(_gradwire_torch_flags target)
   # may trust it.
   target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
+    set(sloppiness pch_defines,time_macros,include_file_ctime,include_file_mtime)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime;${CMAKE_CXX_COMPILER_LAUNCHER}")
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=${sloppiness};${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
 endfunction()

@@ -39,9 +39,9 @@ Case draw_case(Random& random, int ranks) {
 
 Fault draw_fault(Random& random, int ranks) {
   if (ranks == 1 || random.one_in(3)) return Fault::none;
-  constexpr std::array<Fault, 8> kFaults{Fault::kill,  Fault::cut,      Fault::freeze,
-                                         Fault::reset, Fault::flip,     Fault::mismatch,
-                                         Fault::absence, Fault::departure};
+  constexpr std::array<Fault, 9> kFaults{Fault::kill,     Fault::cut,     Fault::freeze,
+                                         Fault::suspend,  Fault::reset,   Fault::flip,
+                                         Fault::mismatch, Fault::absence, Fault::departure};
   return kFaults[random.below(kFaults.size())];
 }
 
@@ -78,9 +78,9 @@ std::vector<Time> draw_posts(Random& random, std::size_t operations) {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  constexpr std::array<std::string_view, 9> kNames{"none",     "kill",    "cut",
-                                                   "freeze",   "reset",   "flip",
-                                                   "mismatch", "absence", "departure"};
+  constexpr std::array<std::string_view, 10> kNames{"none",     "kill",    "cut",  "freeze",
+                                                    "suspend",  "reset",   "flip", "mismatch",
+                                                    "absence", "departure"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

@@ -14,7 +14,8 @@ constexpr Time kHorizon{std::chrono::seconds(300)};
 /// How an operation may fail because of the fault, either itself or because an earlier one did.
 std::vector<ErrorKind> possible_causes(const Scenario& s) {
   switch (s.fault) {
-    case Fault::none: return {};
+    case Fault::none:
+    case Fault::suspend: return {};
     case Fault::freeze:
       // Shorter ones nobody may mind.
       if (s.freeze_for < s.options.dead_peer_timeout - 4 * s.network.max_stall) {
@@ -40,6 +41,7 @@ Duration longest_notice(Fault fault) {
     case Fault::cut:
     case Fault::freeze: return std::chrono::seconds(18);
     case Fault::none:
+    case Fault::suspend:
     case Fault::flip:
     case Fault::mismatch:
     case Fault::absence:
@@ -114,13 +116,25 @@ class Run {
     Case c = slots_[i].called;
     if (strikes_call(rank, i)) {
       if (s_.fault == Fault::absence) return;
-      if (s_.fault == Fault::departure) return job_.executor(rank).say_goodbye();
+      if (s_.fault == Fault::departure) return leave(rank);
       if (s_.fault == Fault::mismatch) c.count += 1;
     }
     if (c.count != slots_[i].called.count) slots_[i].inputs[r] = make_input(c, rank, s_.seed);
     job_.executor(rank).post(
         make_request(c, rank, slots_[i].inputs[r], slots_[i].outputs[r], slots_[i].outcomes[r]),
         job_.now());
+  }
+
+  /// What closing a communicator does.
+  void leave(Rank rank) {
+    Executor& executor = job_.executor(rank);
+    if (executor.in_flight() > 0) {
+      executor.abort({ErrorKind::aborted, "closed"});
+    } else {
+      executor.say_goodbye();
+    }
+    job_.network().kill(rank);
+    killed_ = true;
   }
 
   void strike() {
@@ -132,6 +146,9 @@ class Run {
         break;
       case Fault::cut: network.cut(s_.victim); break;
       case Fault::freeze: network.freeze(s_.victim, job_.now() + s_.freeze_for); break;
+      case Fault::suspend:
+        for (Rank r = 0; r < s_.ranks; ++r) network.freeze(r, job_.now() + s_.freeze_for);
+        break;
       case Fault::reset: network.reset(s_.victim, s_.other); break;
       case Fault::flip: network.flip_bit(s_.victim, s_.other); break;
       case Fault::none:

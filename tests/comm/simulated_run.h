@@ -18,11 +18,12 @@ enum class Fault : std::uint8_t {
   kill,       ///< A rank's process ends.
   cut,        ///< A rank's cable is pulled.
   freeze,     ///< A rank stands still, perhaps for longer than the others put up with.
+  suspend,    ///< All stand still together, as on a machine that sleeps.
   reset,      ///< A connection breaks.
   flip,       ///< A bit changes on the wire.
   mismatch,   ///< A rank calls something else than the others.
   absence,    ///< A rank does not make the last call.
-  departure,  ///< A rank says goodbye instead of making the last call.
+  departure,  ///< A rank closes its communicator instead of making the last call.
 };
 
 std::string_view name_of(Fault fault);

@@ -109,8 +109,12 @@ void Executor::post(OperationRequest request, Time now) {
 void Executor::announce(Flight& flight) {
   std::array<std::byte, kFingerprintBytes> payload;
   encode(flight.operation.fingerprint(), payload);
-  for (const CompiledProgram::Exchange& exchange : flight.operation.program().exchanges) {
-    Peer& to = peer(exchange.peer);
+  // Beginning with the next rank up: if all began with the lowest, they would all send to it first.
+  const auto& exchanges = flight.operation.program().exchanges;
+  const auto next = std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
+  const auto begin = static_cast<std::size_t>(next - exchanges.begin());
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    Peer& to = peer(exchanges[(begin + i) % exchanges.size()].peer);
     if (to.departed) {
       fail(ErrorKind::disconnected, left_before(transport_.describe(to.rank), flight.operation),
            rank_);
@@ -346,9 +350,9 @@ void Executor::mark_dirty(Rank rank) {
 }
 
 void Executor::flush_dirty() {
-  while (!dirty_.empty()) {
-    Peer& to = peer(dirty_.back());
-    dirty_.pop_back();
+  // In the order in which there came to be something to send; more may be added meanwhile.
+  for (std::size_t i = 0; i < dirty_.size(); ++i) {
+    Peer& to = peer(dirty_[i]);
     to.dirty = false;
     if (to.closed) continue;
     const std::size_t before = to.outbox.total_bytes();
@@ -356,6 +360,7 @@ void Executor::flush_dirty() {
     if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);
     if (!status) lose(to.rank, status.error());
   }
+  dirty_.clear();
 }
 
 /// The stream to a peer has ended.

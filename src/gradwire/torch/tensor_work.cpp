@@ -7,6 +7,8 @@
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
+
 namespace gradwire {
 
 TensorWork::TensorWork(Rank rank, c10d::OpType type, std::vector<gradwire::Work> parts,
@@ -49,12 +51,12 @@ std::exception_ptr TensorWork::exception() const {
 }
 
 bool TensorWork::wait(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const SteadyClock clock;
+  const auto deadline = clock.now() + timeout;
   for (const auto& part : state_->parts) {
     if (timeout <= kNoTimeout) {
       part.wait();
-    } else if (!part.wait_for(
-                   std::max<Duration>(deadline - std::chrono::steady_clock::now(), {}))) {
+    } else if (!part.wait_for(std::max<Duration>(deadline - clock.now(), {}))) {
       throw Exception(ErrorKind::timeout,
                       fmt::format("rank {}: {} is still under way after {} ms; its buffers stay "
                                   "lent until it completes",

@@ -1,7 +1,6 @@
 #include "gradwire/train/data_parallel.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
@@ -33,7 +32,8 @@ ReducerOptions reducer_options(const DataParallelOptions& options) {
   const auto cap = static_cast<std::size_t>(options.bucket_cap_mb * (1 << 20));
   const BucketLimits limits;
   return {.buckets = {.first_bytes = std::min(limits.first_bytes, cap), .bytes = cap},
-          .find_unused = options.find_unused_parameters};
+          .find_unused = options.find_unused_parameters,
+          .clock = options.clock};
 }
 
 }  // namespace
@@ -42,7 +42,8 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
     : group_(options.process_group),
       buffers_(all_buffers(module)),
       broadcast_buffers_(options.broadcast_buffers),
-      find_unused_(options.find_unused_parameters) {
+      find_unused_(options.find_unused_parameters),
+      clock_(options.clock) {
   check_options(options);
   if (size() == 1) return;
   const auto state = concatenated(all_parameters(module), buffers_);
@@ -63,9 +64,9 @@ void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) 
 
 void DataParallelCore::synchronise_buffers() {
   if (!reducer_ || buffers_.empty()) return;
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = clock_->now();
   broadcast_tensors(*group_, buffers_);
-  buffer_time_ += std::chrono::steady_clock::now() - begin;
+  buffer_time_ += clock_->now() - begin;
 }
 
 ReducerStats DataParallelCore::stats() const {

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/train/gradient_reducer.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/output_tensors.h"
@@ -18,6 +19,7 @@ struct DataParallelOptions {
   double bucket_cap_mb = 25;   ///< In 2^20 bytes; the first bucket is at most 1.
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
 };
 
 /// What DataParallel does that does not depend on the module's type.
@@ -44,6 +46,7 @@ class DataParallelCore {
   bool broadcast_buffers_;
   bool find_unused_;
   bool synchronise_ = true;
+  std::shared_ptr<const Clock> clock_;
   Duration buffer_time_{};
   std::unique_ptr<GradientReducer> reducer_;  ///< None in a world of one.
 };

@@ -1,7 +1,6 @@
 #include "gradwire/train/gradient_reducer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include <fmt/format.h>
@@ -32,7 +31,7 @@ std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters) 
 
 GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> parameters,
                                  ReducerOptions options)
-    : group_(std::move(group)), parameters_(std::move(parameters)), options_(options) {
+    : group_(std::move(group)), parameters_(std::move(parameters)), options_(std::move(options)) {
   average_ = std::ranges::all_of(parameters_, [this](const auto& parameter) {
     return can_average(*group_, parameter.tensor.device().type());
   });
@@ -205,10 +204,10 @@ void GradientReducer::finish() {
 }
 
 void GradientReducer::wait_for_all() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = options_.clock->now();
   for (auto& flight : flights_) flight.work->wait();
   if (usage_work_) usage_work_->wait();
-  stats_.exposed += std::chrono::steady_clock::now() - begin;
+  stats_.exposed += options_.clock->now() - begin;
 }
 
 void GradientReducer::adopt_averages() {

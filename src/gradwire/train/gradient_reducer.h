@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/torch.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/train/bucket.h"
@@ -31,6 +32,7 @@ struct ReducerStats {
 struct ReducerOptions {
   BucketLimits buckets;
   bool find_unused = false;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For the statistics.
 };
 
 /// Averages gradients over a group while backward computes them. One backward pass goes

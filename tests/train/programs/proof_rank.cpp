@@ -7,17 +7,16 @@
 #include "tests/train/proof_model.h"
 
 int main(int argc, char** argv) {
-  using namespace gradwire;
   if (argc != 3) return 2;
   at::set_num_threads(1);
-  const auto group = init();
-  const auto rule =
-      std::string(argv[1]) == "adam" ? test::Rule::adam : test::Rule::sgd_with_momentum;
-  std::vector<NamedTensor> result;
-  for (const auto& [name, tensor] : test::train_proof_net(group, rule, 50)) {
+  const auto group = gradwire::init();
+  using gradwire::test::Rule;
+  const auto rule = std::string(argv[1]) == "adam" ? Rule::adam : Rule::sgd_with_momentum;
+  std::vector<gradwire::NamedTensor> result;
+  for (const auto& [name, tensor] : gradwire::test::train_proof_net(group, rule, 50)) {
     result.push_back({name, tensor});
   }
   const auto file = std::to_string(group->getRank()) + ".safetensors";
-  save_safetensors(std::filesystem::path(argv[2]) / file, result);
+  gradwire::save_safetensors(std::filesystem::path(argv[2]) / file, result);
   group->barrier()->wait();
 }

@@ -1,0 +1,73 @@
+# What a person types. Everything here only calls scripts/, cmake and ctest; use those directly
+# for anything unusual.
+
+BUILD ?= build
+# As many compilers at once as there are cores, but no more than memory allows: one that includes
+# libtorch takes about 1.5 GB.
+JOBS ?= $(shell awk -v n="$$(nproc)" '/^MemAvailable/ { m = int($$2 / 1500000); \
+          print (m < 1 ? 1 : m < n ? m : n) }' /proc/meminfo)
+CMAKE_ARGS ?=
+PREFIX ?= /usr/local
+DEMO_OUTPUT ?= demo-output
+
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
+COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench install clean format tidy
+
+help:
+	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
+	@echo 'make test     install what is missing, build, run every test'
+	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
+	@echo 'make bench    install what is missing, build, measure against the limits of the links'
+	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
+	@echo 'make setup    only install what is missing, for all of the above'
+	@echo 'make format   format the sources'
+	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
+	@echo 'make clean    remove what was built ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
+	@echo
+	@echo 'Variables: BUILD=$(BUILD) JOBS=$(JOBS) CMAKE_ARGS= PREFIX=$(PREFIX)'
+	@echo 'GRADWIRE_PYTHON=/path/to/python takes libtorch from the PyTorch which that Python has.'
+
+setup:
+	@scripts/setup.sh
+
+# The first configuration leaves the tests out, which need more packages; `make test` adds them.
+build:
+	@scripts/setup.sh build
+	@$(CONFIGURE) $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DGRADWIRE_TESTS=OFF)
+	@$(COMPILE)
+
+demo:
+	@scripts/setup.sh build demo
+	@$(CONFIGURE) $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DGRADWIRE_TESTS=OFF)
+	@$(COMPILE) --target gradwire gradwire-torch
+	@$(BUILD)/bin/gradwire train examples/fashion_mnist.json -n 4 --output $(DEMO_OUTPUT)
+
+# Last come ctest's own words: how many tests passed.
+test:
+	@scripts/setup.sh build demo test
+	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
+	@$(COMPILE)
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
+
+bench:
+	@scripts/setup.sh build demo test bench
+	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
+	@$(COMPILE) --target gradwire bench
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	@scripts/setup.sh test
+	@git ls-files -co --exclude-standard '*.cpp' '*.h' | xargs .venv/bin/clang-format -i
+
+tidy:
+	@scripts/setup.sh build test tidy
+	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
+	@scripts/tidy.sh $(BUILD) $(JOBS)
+
+clean:
+	@rm -rf $(BUILD) $(DEMO_OUTPUT)

@@ -1,0 +1,250 @@
+#!/bin/bash
+# Installs what building, the demo and the tests need and this machine lacks; says what and why.
+# Changes nothing, and takes a fraction of a second, when nothing is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly torch_version=2.13.0
+readonly clang_format_version=14.0.6
+readonly oldest_cmake=3.25
+
+usage() {
+  cat <<USAGE
+usage: scripts/setup.sh [build] [demo] [test] [bench] [tidy]     (none: all of them)
+
+Installs, where it is missing,
+  build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version
+  demo   the Fashion-MNIST images and labels (Debian or Ubuntu package)
+  test   what the tests use: GoogleTest, RapidCheck, iproute2, Open MPI; in .venv clang-format
+  bench  Google Benchmark
+  tidy   clang-tidy
+
+Environment:
+  GRADWIRE_PYTHON  a Python whose PyTorch ($torch_version or newer) to use instead of installing
+                   one; an active virtual environment, or python3, that has one is found without
+USAGE
+}
+
+# Whether VERSION is OLDEST or newer.
+at_least() {  # OLDEST VERSION
+  [[ -n $2 ]] && printf '%s\n' "$1" "$2" | sort -V --check=quiet
+}
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+
+# --- packages of the distribution ---
+
+declare -A packages=(
+  [build]="g++ cmake ninja-build ccache libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
+           libexpected-dev libssl-dev zlib1g-dev python3 python3-venv"
+  [demo]="dataset-fashion-mnist"
+  [test]="libgtest-dev libgmock-dev librapidcheck-dev iproute2 openmpi-bin"
+  [bench]="libbenchmark-dev iproute2"
+  [tidy]="clang-tidy"
+)
+declare -A reason=(
+  [build]="to compile gradwire"
+  [demo]="the images that the demo learns from"
+  [test]="for the tests"
+  [bench]="for the benchmarks"
+  [tidy]="for make tidy"
+)
+
+is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+all_installed() {  # one question for all of them: the usual, quick case
+  local states
+  states=$(dpkg-query -W -f '${db:Status-Status}\n' "$@" 2>/dev/null) || return 1
+  ! grep -qvx installed <<<"$states"
+}
+
+find_root() {  # sets as_root to the words that make a command run as root
+  as_root=()
+  if (($(id -u) == 0)); then return; fi
+  if ! command -v sudo >/dev/null; then
+    fail "this needs root, and you are $(id -un) without sudo. Ask an administrator to run" \
+         "    apt-get install $*" "and then run this again."
+  fi
+  if [[ -t 0 ]]; then
+    as_root=(sudo)
+  elif sudo -n true 2>/dev/null; then
+    as_root=(sudo -n)
+  else
+    fail "sudo wants a password and there is no terminal to ask for it. Run" \
+         "    sudo apt-get install $*" "yourself, and then this again."
+  fi
+}
+
+# Another apt (unattended upgrades, usually) may hold the locks: wait for it. apt-get update has no
+# option for that.
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+apt_update() {
+  local output try
+  say "refreshing apt's list of packages"
+  for ((try = 0; try < 60; try++)); do
+    output=$(apt update 2>&1) && return
+    grep -q 'Could not get lock' <<<"$output" || break
+    ((try)) || say "another apt is running: waiting for it"
+    sleep 5
+  done
+  fail "apt-get update failed:" "$output"
+}
+
+without_candidate() {  # PACKAGE...: those that apt could not install, as far as it knows
+  local package
+  for package in "$@"; do
+    [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[^\(]* ]] || echo "$package"
+  done
+}
+
+apt_install() {
+  local unknown
+  [[ -z $(without_candidate "$@") ]] || apt_update
+  unknown=$(without_candidate "$@" | xargs)
+  [[ -z $unknown ]] || fail "apt knows no $unknown. gradwire builds on Debian 12, Ubuntu 24.04" \
+    "(with universe) and newer; elsewhere install the like of these yourself."
+  apt install --no-install-recommends "$@" >/dev/null && return
+  # Stale lists, or an installation that was interrupted: mend both and try once more.
+  apt_update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive dpkg --configure -a </dev/null
+  apt install --fix-broken >/dev/null
+  apt install --no-install-recommends "$@" >/dev/null ||
+    fail "apt-get could not install: $*" "Its own words are above."
+}
+
+install_packages() {  # GROUP...
+  local group package missing=() wanted=()
+  for group in "$@"; do wanted+=(${packages[$group]}); done
+  if ! command -v dpkg-query >/dev/null; then
+    say "no Debian or Ubuntu: install the likes of these yourself: ${wanted[*]}"
+    return
+  fi
+  all_installed "${wanted[@]}" && return
+  for group in "$@"; do
+    local lacking=()
+    for package in ${packages[$group]}; do
+      [[ " ${missing[*]} " == *" $package "* ]] || is_installed "$package" || lacking+=("$package")
+    done
+    ((${#lacking[@]})) || continue
+    say "installing, ${reason[$group]}: ${lacking[*]}"
+    missing+=("${lacking[@]}")
+  done
+  find_root "${missing[@]}"
+  apt_install "${missing[@]}"
+}
+
+check_cmake() {
+  local version
+  version=$(cmake --version 2>/dev/null | awk 'NR == 1 {print $3}') || true
+  at_least "$oldest_cmake" "$version" || fail "cmake is ${version:-missing}; gradwire needs" \
+    "$oldest_cmake (Debian 12, Ubuntu 24.04) or newer."
+}
+
+# --- PyTorch and what else comes from PyPI, in .venv ---
+
+# As Python reads its records of packages: much quicker than importing it.
+version_of() {  # PYTHON PACKAGE
+  "$1" -c "import importlib.metadata as m; print(m.version('$2'))" 2>/dev/null || true
+}
+
+has_torch() {  # PYTHON
+  local version
+  version=$(version_of "$1" torch)
+  at_least "$torch_version" "${version%%+*}"  # As in 2.13.0+cpu.
+}
+
+users_torch() {  # prints the Python to take torch from, or nothing
+  local python active=${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}
+  for python in "${GRADWIRE_PYTHON:-}" "$active" "$(command -v python3)"; do
+    [[ -n $python && $python != "$PWD"/.venv/* ]] || continue
+    has_torch "$python" && "$python" -c 'import torch' 2>/dev/null || continue
+    echo "$python"
+    return
+  done
+}
+
+check_users_choice() {
+  [[ -n ${GRADWIRE_PYTHON:-} && $GRADWIRE_PYTHON != "$PWD"/.venv/* ]] || return 0
+  command -v "$GRADWIRE_PYTHON" >/dev/null || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON is no program."
+  has_torch "$GRADWIRE_PYTHON" || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON has no PyTorch" \
+    "$torch_version or newer; unset it and one is installed into .venv."
+}
+
+# .venv sees the packages of the Python that has torch, and leaves that Python as it is.
+lend_packages() {  # PYTHON
+  local site
+  site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$1" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' \
+    >"$site/gradwire-lent.pth"
+}
+
+make_venv() {  # [PYTHON]
+  rm -rf .venv
+  "${1:-python3}" -m venv .venv || fail "could not make .venv; is python3-venv installed?"
+  [[ -z ${1:-} ]] || lend_packages "$1"
+  echo "${1:-PyPI}" >.venv/torch-from
+}
+
+pip_install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+
+install_torch() {
+  local wheel="torch==$torch_version"
+  if pip_install --dry-run --no-deps "$wheel+cpu" 2>/dev/null; then
+    say "installing $wheel+cpu into .venv: libtorch, for CPUs only (0.7 GB on disk)"
+    wheel+=+cpu
+  elif [[ $(uname -m) == x86_64 ]]; then
+    say "installing $wheel from PyPI into .venv: libtorch. On x86-64 PyPI has only the build with"
+    say "CUDA: a download of about 2.5 GB, 5 GB on disk. If pip is configured with an index"
+    say "that has $wheel+cpu, that is taken instead: 0.2 GB."
+  else
+    say "installing $wheel from PyPI into .venv: libtorch (0.7 GB on disk)"
+  fi
+  pip_install "$wheel"
+}
+
+install_python() {  # GROUP...
+  check_users_choice
+  local lender extra=() known
+  known=$(cat .venv/torch-from 2>/dev/null || true)
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [[ -n ${GRADWIRE_PYTHON:-} &&
+       $GRADWIRE_PYTHON != "$PWD"/.venv/* && $GRADWIRE_PYTHON != "$known" ]]; then
+    lender=$(users_torch)
+    [[ -z $lender ]] || say "using PyTorch $(version_of "$lender" torch) of $lender"
+    say "making the virtual environment .venv"
+    make_venv "$lender"
+  fi
+  has_torch .venv/bin/python || install_torch
+  local package
+  for package in numpy safetensors; do
+    [[ -n $(version_of .venv/bin/python $package) ]] || extra+=($package)
+  done
+  if [[ " $* " == *" test "* ]]; then
+    [[ $(version_of .venv/bin/python clang-format) == "$clang_format_version" ]] ||
+      extra+=("clang-format==$clang_format_version")
+  fi
+  ((${#extra[@]})) || return 0
+  say "installing into .venv: ${extra[*]}"
+  pip_install "${extra[@]}"
+}
+
+main() {
+  local group
+  for group in "$@"; do
+    case $group in
+      -h | --help) usage; exit 0 ;;
+      build | demo | test | bench | tidy) ;;
+      *) usage >&2; fail "unknown group $group" ;;
+    esac
+  done
+  (($#)) || set -- build demo test bench tidy
+  install_packages "$@"
+  [[ " $* " != *" build "* ]] || check_cmake
+  [[ " $* " != *" build "* && " $* " != *" test "* ]] || install_python "$@"
+}
+
+main "$@"
