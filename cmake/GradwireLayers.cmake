@@ -19,8 +19,8 @@ function(gradwire_layer name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include>)
   target_compile_features(gradwire_${name} PUBLIC cxx_std_20)
   target_link_libraries(gradwire_${name} PUBLIC tl::expected
-    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json
-    OpenSSL::Crypto Threads::Threads)
+    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> fmt::fmt spdlog::spdlog OpenSSL::Crypto
+    nlohmann_json::nlohmann_json Threads::Threads)
   foreach(used ${arg_USES})
     if(TARGET gradwire_${used})
       target_link_libraries(gradwire_${name} PUBLIC gradwire_${used})

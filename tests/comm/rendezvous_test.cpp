@@ -442,6 +442,18 @@ TEST(Rendezvous, GivenStoreNamesMissingRanksToo) {
   }
 }
 
+TEST(Rendezvous, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
+  MemoryStore store;
+  ASSERT_TRUE(store.set("gradwire/0/place/1",
+                        R"({"host":"b","address":"10.0.0.2:1234","interface":"eth0"})"));
+  Job job = job_of(0, 2, /*port=*/1);
+  const auto mesh = connect_mesh(job, within(seconds(60)), &store);
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(mesh.error().message, HasSubstr("and rank 1 (host b, 10.0.0.2:1234 over eth0) cannot "
+                                              "reach each other"));
+}
+
 TEST(Rendezvous, ALaunchersStoreMustBeGiven) {
   const auto mesh = connect_mesh(launched_job(2)[0], within(seconds(5)));
   ASSERT_FALSE(mesh);

@@ -49,7 +49,10 @@ TEST(FashionMnist, ReadsAFolderOfTheUser) {
   EXPECT_EQ(batch.inputs.sizes(), (at::IntArrayRef{3, 1, 28, 28}));
   EXPECT_TRUE(batch.targets.equal(torch::tensor({1, 0, 1}, torch::kInt64)));
   EXPECT_EQ(batch.own, 2);
-  EXPECT_LT(batch.inputs[1].max().item<double>(), batch.inputs[0].min().item<double>());
+  const auto white = batch.inputs.max();
+  EXPECT_TRUE(batch.inputs[0][0].slice(0, 2, 4).eq(white).all().item<bool>());
+  EXPECT_TRUE(batch.inputs[1][0].slice(0, 0, 2).eq(white).all().item<bool>());
+  EXPECT_EQ(batch.inputs.eq(white).sum().item<int>(), 3 * 2 * 28);
 }
 
 TEST(FashionMnist, AMissingFileIsAnErrorThatNamesThePackage) {

@@ -289,6 +289,19 @@ TEST(Handshake, TheServersOwnProofReflectedIsRefused) {
   EXPECT_FALSE(case_of.after(proof));
 }
 
+TEST(Handshake, WithItselfIsRecognised) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = test::any_loopback_port();
+  ASSERT_EQ(::bind(socket.descriptor(), any.data(), any.size()), 0);
+  const SocketAddress own = local_address(socket);
+  ASSERT_EQ(::connect(socket.descriptor(), own.data(), own.size()), 0);
+  ClientHandshake client(std::move(socket), own.to_string(), kShared, kClaims);
+  const Status status = client.advance();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::disconnected);
+  EXPECT_EQ(status.error().message, "nobody listens at " + own.to_string());
+}
+
 TEST(ConnectAndGreet, SilentServerTimesOut) {
   const auto listener = listen_on(test::any_loopback_port());
   const auto socket = connect_and_greet(local_address(*listener), kShared, kClaims,

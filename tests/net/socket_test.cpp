@@ -102,6 +102,19 @@ TEST(Socket, ConnectionToItselfIsRecognised) {
   EXPECT_FALSE(connected_to_itself(test::connected_pair().first));
 }
 
+TEST(Socket, KnowsWhetherTheOtherEndHasClosed) {
+  test::SocketPair pair = test::connected_pair();
+  EXPECT_FALSE(has_ended(pair.first));
+  ASSERT_EQ(::send(pair.second.descriptor(), "x", 1, 0), 1);
+  pair.second.close();
+  char byte;
+  ASSERT_TRUE(wait_for(pair.first, POLLIN, test::soon_enough()));
+  EXPECT_FALSE(has_ended(pair.first));
+  ASSERT_EQ(::recv(pair.first.descriptor(), &byte, 1, 0), 1);
+  ASSERT_TRUE(wait_for(pair.first, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(has_ended(pair.first));
+}
+
 TEST(Socket, TuningSetsWhatTheKernelKnows) {
   const test::SocketPair pair = test::connected_pair();
   tune_stream(pair.first, std::chrono::milliseconds(1500));

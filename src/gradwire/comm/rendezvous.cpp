@@ -42,6 +42,24 @@ Status check_interface(const std::string& wanted) {
   return {};
 }
 
+/// Ranks at the loopback and ranks elsewhere, or at IPv4 and IPv6, cannot all be connected.
+Status check_alike(const std::vector<RankPlace>& places) {
+  const RankPlace& first = places.front();
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    const RankPlace& other = places[i];
+    if (other.address.family() == first.address.family() &&
+        other.address.is_loopback() == first.address.is_loopback()) {
+      continue;
+    }
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format("{} and {} cannot reach each other: choose interfaces of one network "
+                    "on all hosts (GRADWIRE_INTERFACE)",
+                    first.describe(0), other.describe(static_cast<Rank>(i))));
+  }
+  return {};
+}
+
 /// The steps that need a store, whichever it is. `master` says which way the others are.
 Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::string& secret,
                   const SocketAddress& master, Meeting& meeting, Deadline deadline) {
@@ -53,6 +71,7 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
       .host = host_name(), .address = local_address(*listener), .interface = here->interface};
   auto places = meeting.exchange(mine, deadline);
   if (!places) return tl::unexpected<Error>(places.error());
+  if (Status alike = check_alike(*places); !alike) return tl::unexpected<Error>(alike.error());
 
   MeshBuilder builder(job.rank, secret, options.scope, *places, std::move(*listener));
   if (Status built = builder.run(deadline, options.timeout); !built) {

@@ -33,6 +33,7 @@ class Tuner {
     std::string name;
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
+    bool crowds = false;  ///< Many ranks send to one at the same time.
   };
 
   const std::vector<Candidate>& candidates(Collective collective);
