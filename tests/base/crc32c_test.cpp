@@ -1,9 +1,9 @@
 #include "gradwire/base/crc32c.h"
 
-#include <gtest/gtest.h>
-
 #include <string_view>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
 

@@ -1,12 +1,12 @@
 #include "gradwire/comm/communicator.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "tests/comm/local_job.h"
 
@@ -25,7 +25,8 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<std::vector<float>> data;
     std::vector<Work> works;
-    for (std::size_t i = 0; i < 20; ++i) data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
+    for (std::size_t i = 0; i < 20; ++i)
+      data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
     for (std::size_t i = 0; i < data.size(); ++i) {
       works.push_back(c.all_reduce(lend(data[i]), ReduceOp::sum, {.urgency = static_cast<int>(i)}));
     }
@@ -112,8 +113,8 @@ TEST(Communicator, ADifferentCountIsAnErrorOnEveryRankNamingBothSides) {
     c.all_reduce(lend(data), ReduceOp::sum).wait();
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("disagree"), HasSubstr("1001 float32"), HasSubstr("1000 float32"),
-                             HasSubstr("rank 2")));
+    EXPECT_THAT(error, AllOf(HasSubstr("disagree"), HasSubstr("1001 float32"),
+                             HasSubstr("1000 float32"), HasSubstr("rank 2")));
   }
 }
 
@@ -134,8 +135,10 @@ TEST(Communicator, ADifferentTypeReductionOrCollectiveIsAnError) {
   });
   disagreeing([](Rank rank, Communicator& c) {
     std::vector<float> data(64);
-    if (rank == 2) c.barrier().wait();
-    else c.all_reduce(lend(data), ReduceOp::sum).wait();
+    if (rank == 2)
+      c.barrier().wait();
+    else
+      c.all_reduce(lend(data), ReduceOp::sum).wait();
   });
 }
 
@@ -187,7 +190,9 @@ TEST(Communicator, PreservedInputIsIntactAfterAFailureAndReplacedAfterSuccess) {
   for (auto& values : data) std::iota(values.begin(), values.end(), 0.0f);
   const std::vector<float> before = data[0];
   auto errors = job.run([&](Rank rank, Communicator& c) {
-    c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::mean, {.preserve_input = true}).wait();
+    c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::mean,
+                 {.preserve_input = true})
+        .wait();
   });
   EXPECT_EQ(errors[0] + errors[1], "");
   EXPECT_EQ(data[0], before);  // The mean of equal values.

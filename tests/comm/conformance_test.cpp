@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
+
+#include <gtest/gtest.h>
 
 #include "tests/comm/local_job.h"
 #include "tests/comm/sim_collective.h"
@@ -48,10 +48,16 @@ Memory over_sockets(const Case& c, Rank rank, Communicator& communicator) {
       if (rank == c.root) output = input;
       communicator.broadcast({output.data(), c.count, c.type, nullptr}, c.root, options).wait();
       break;
-    case Collective::all_gather: communicator.all_gather(in, out, options).wait(); break;
-    case Collective::reduce_scatter: communicator.reduce_scatter(in, out, c.op, options).wait(); break;
+    case Collective::all_gather:
+      communicator.all_gather(in, out, options).wait();
+      break;
+    case Collective::reduce_scatter:
+      communicator.reduce_scatter(in, out, c.op, options).wait();
+      break;
     case Collective::barrier:
-    case Collective::point_to_point: communicator.barrier(options).wait(); break;
+    case Collective::point_to_point:
+      communicator.barrier(options).wait();
+      break;
   }
   return output;
 }
@@ -79,7 +85,8 @@ class Conformance : public testing::TestWithParam<int> {
     }
     if (c.rough) return;
     const std::vector<Memory> inputs = inputs_of(c);
-    for (Rank r = 0; r < c.ranks; ++r) expect_right(c, r, inputs, real[static_cast<std::size_t>(r)]);
+    for (Rank r = 0; r < c.ranks; ++r)
+      expect_right(c, r, inputs, real[static_cast<std::size_t>(r)]);
   }
 
   /// What rank 0's program sends.
@@ -107,7 +114,8 @@ TEST_P(Conformance, AlgorithmsAndSizes) {
     if (algorithm.collective == Collective::point_to_point) continue;
     const bool parts = algorithm.collective == Collective::all_gather ||
                        algorithm.collective == Collective::reduce_scatter;
-    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1021}, std::size_t{1} << 18}) {
+    for (std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{1021}, std::size_t{1} << 18}) {
       if (algorithm.collective == Collective::barrier && count > 0) continue;
       if (parts && count > 2000) count /= static_cast<std::size_t>(ranks);
       check({.collective = algorithm.collective,

@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <map>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "tests/comm/simulated_run.h"
 
@@ -14,8 +14,8 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// Seeds are split into shards so that they run side by side. GRADWIRE_SIMULATIONS: how many a shard;
-/// GRADWIRE_SEED: only this one.
+/// Seeds are split into shards so that they run side by side. GRADWIRE_SIMULATIONS: how many a
+/// shard; GRADWIRE_SEED: only this one.
 constexpr int kShards = 4;
 constexpr std::uint64_t kPerShard = 26'000;
 
@@ -24,7 +24,8 @@ class FaultSimulation : public testing::TestWithParam<int> {};
 TEST_P(FaultSimulation, NothingHangsAndNothingIsWrong) {
   const std::uint64_t count = from_environment("GRADWIRE_SIMULATIONS", kPerShard);
   const std::uint64_t only = from_environment("GRADWIRE_SEED", 0);
-  const std::uint64_t first = only != 0 ? only : static_cast<std::uint64_t>(GetParam()) * 1'000'000'000 + 1;
+  const std::uint64_t first =
+      only != 0 ? only : static_cast<std::uint64_t>(GetParam()) * 1'000'000'000 + 1;
   const std::uint64_t last = only != 0 ? only : first + count - 1;
   std::map<std::string_view, int> drawn;
   for (std::uint64_t seed = first; seed <= last; ++seed) {

@@ -1,11 +1,11 @@
 #include "tests/comm/local_job.h"
 
+#include <stdexcept>
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <stdexcept>
 
 namespace gradwire::test {
 

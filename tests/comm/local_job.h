@@ -21,8 +21,8 @@ class LocalJob {
   /// Closes one rank's communicator.
   void leave(Rank rank) { communicators_[static_cast<std::size_t>(rank)].reset(); }
 
-  /// Runs `body` on every rank at once and returns when all are back. What a rank throws is returned as
-  /// text, empty for none.
+  /// Runs `body` on every rank at once and returns when all are back. What a rank throws is
+  /// returned as text, empty for none.
   std::vector<std::string> run(const std::function<void(Rank, Communicator&)>& body);
 
  private:

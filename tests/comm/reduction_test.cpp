@@ -1,18 +1,19 @@
 #include "gradwire/comm/reduction.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 namespace gradwire {
 namespace {
 
 template <class T>
-std::vector<T> combined(std::vector<T> left, const std::vector<T>& right, DataType type, ReduceOp op) {
+std::vector<T> combined(std::vector<T> left, const std::vector<T>& right, DataType type,
+                        ReduceOp op) {
   auto* l = reinterpret_cast<std::byte*>(left.data());
   combine(l, l, reinterpret_cast<const std::byte*>(right.data()), left.size(), type, op);
   return left;
@@ -37,8 +38,10 @@ TEST(Reduction, NotANumberAndInfinitySurviveInHalfPrecision) {
 
 TEST(Reduction, BFloat16RoundsToNearestEven) {
   // 1 + 2^-8 lies half way between 1 and the next bfloat16: to even, 1. 1 + 3 * 2^-8: up.
-  EXPECT_EQ(combined<std::uint16_t>({0x3F80}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0], 0x3F80);
-  EXPECT_EQ(combined<std::uint16_t>({0x3F81}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0], 0x3F82);
+  EXPECT_EQ(combined<std::uint16_t>({0x3F80}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0],
+            0x3F80);
+  EXPECT_EQ(combined<std::uint16_t>({0x3F81}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0],
+            0x3F82);
 }
 
 TEST(Reduction, IntegersWrapAround) {
@@ -56,8 +59,9 @@ TEST(Reduction, AnyAddressAndAnyCountWillDo) {
       std::vector<float> right(count, 2.5f);
       std::byte* odd = memory.data() + 1 + offset;
       if (count > 0) std::memcpy(odd, right.data(), count * 4);
-      combine(reinterpret_cast<std::byte*>(result.data()), reinterpret_cast<std::byte*>(left.data()), odd,
-              count, DataType::float32, ReduceOp::sum);
+      combine(reinterpret_cast<std::byte*>(result.data()),
+              reinterpret_cast<std::byte*>(left.data()), odd, count, DataType::float32,
+              ReduceOp::sum);
       ASSERT_EQ(result, expected);
     }
   }
@@ -65,18 +69,22 @@ TEST(Reduction, AnyAddressAndAnyCountWillDo) {
 
 TEST(Reduction, MeanDividesOnceAndTruncatesIntegers) {
   std::vector<std::int64_t> ints{7, -7, 0};
-  finish_reduction(reinterpret_cast<std::byte*>(ints.data()), 3, DataType::int64, ReduceOp::mean, 2);
+  finish_reduction(reinterpret_cast<std::byte*>(ints.data()), 3, DataType::int64, ReduceOp::mean,
+                   2);
   EXPECT_EQ(ints, (std::vector<std::int64_t>{3, -3, 0}));
   std::vector<float> floats{1, 2};
-  finish_reduction(reinterpret_cast<std::byte*>(floats.data()), 2, DataType::float32, ReduceOp::mean, 3);
+  finish_reduction(reinterpret_cast<std::byte*>(floats.data()), 2, DataType::float32,
+                   ReduceOp::mean, 3);
   EXPECT_EQ(floats, (std::vector<float>{1.0f / 3, 2.0f / 3}));
-  finish_reduction(reinterpret_cast<std::byte*>(floats.data()), 2, DataType::float32, ReduceOp::sum, 3);
+  finish_reduction(reinterpret_cast<std::byte*>(floats.data()), 2, DataType::float32, ReduceOp::sum,
+                   3);
   EXPECT_EQ(floats[0], 1.0f / 3);
 }
 
 TEST(Reduction, MoreRanksThanASmallIntegerHolds) {
   std::vector<std::uint8_t> bytes{200};
-  finish_reduction(reinterpret_cast<std::byte*>(bytes.data()), 1, DataType::uint8, ReduceOp::mean, 256);
+  finish_reduction(reinterpret_cast<std::byte*>(bytes.data()), 1, DataType::uint8, ReduceOp::mean,
+                   256);
   EXPECT_EQ(bytes[0], 0);
 }
 

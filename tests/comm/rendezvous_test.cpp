@@ -2,11 +2,9 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -20,100 +18,21 @@
 #include <unistd.h>
 
 #include "gradwire/net/socket.h"
+#include "tests/comm/rendezvous_jobs.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::connect_all;
+using test::expect_connected;
+using test::free_port;
+using test::job_of;
+using test::whole_job;
+using test::within;
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// A port of the loopback that was free a moment ago.
-std::uint16_t free_port() {
-  const auto listener = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  return local_address(*listener).port();
-}
-
-Job job_of(Rank rank, int world_size, std::uint16_t port) {
-  Job job;
-  job.rank = rank;
-  job.world_size = world_size;
-  job.local_world_size = world_size;
-  job.master_port = port;
-  job.secret = "the secret of this test";
-  return job;
-}
-
-RendezvousOptions within(Duration timeout) {
-  RendezvousOptions options;
-  options.timeout = timeout;
-  return options;
-}
-
-/// Runs connect_mesh for the given jobs, each on a thread.
-std::vector<Result<Mesh>> connect_all(const std::vector<Job>& jobs,
-                                      const RendezvousOptions& options = within(seconds(60)),
-                                      Store* store = nullptr) {
-  std::vector<Result<Mesh>> meshes(jobs.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    threads.emplace_back([&, i] { meshes[i] = connect_mesh(jobs[i], options, store); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return meshes;
-}
-
-std::vector<Job> whole_job(int world_size, std::uint16_t port) {
-  std::vector<Job> jobs;
-  for (Rank rank = 0; rank < world_size; ++rank) jobs.push_back(job_of(rank, world_size, port));
-  return jobs;
-}
-
-ConstBytes bytes_of(const std::int32_t& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
-/// Reads one number from a peer, driving poll() meanwhile.
-std::int32_t read_number(PollingTransport& transport, Rank from) {
-  std::int32_t number = -1;
-  const Bytes all = std::as_writable_bytes(std::span(&number, 1));
-  std::size_t got = 0;
-  std::vector<ReadyEvent> events;
-  const Deadline deadline = Deadline::after(seconds(20));
-  while (got < all.size() && !deadline.passed()) {
-    const Bytes rest = all.subspan(got);
-    const auto count = transport.read(from, std::span(&rest, 1));
-    if (!count) ADD_FAILURE() << count.error().message;
-    if (!count) return -1;
-    got += *count;
-    if (*count == 0) transport.poll(milliseconds(100), events);
-  }
-  return number;
-}
-
-/// Every rank tells every other "from * 1000 + to", and hears what it should.
-void expect_connected(std::vector<Result<Mesh>>& meshes) {
-  const auto ranks = static_cast<Rank>(meshes.size());
-  for (Rank from = 0; from < ranks; ++from) {
-    auto& mesh = meshes[static_cast<std::size_t>(from)];
-    ASSERT_TRUE(mesh) << "rank " << from << ": " << mesh.error().message;
-    ASSERT_EQ(mesh->places.size(), meshes.size());
-    for (Rank to = 0; to < ranks; ++to) {
-      if (to == from) continue;
-      const std::int32_t number = from * 1000 + to;
-      const ConstBytes piece = bytes_of(number);
-      ASSERT_EQ(mesh->transport->write(to, std::span(&piece, 1)).value_or(0), sizeof number);
-    }
-  }
-  for (Rank to = 0; to < ranks; ++to) {
-    for (Rank from = 0; from < ranks; ++from) {
-      if (to == from) continue;
-      auto& transport = *meshes[static_cast<std::size_t>(to)]->transport;
-      ASSERT_EQ(read_number(transport, from), from * 1000 + to);
-    }
-  }
-}
 
 /// Connections of 64 ranks in one process need more descriptors than the usual limit.
 void allow_many_descriptors() {
@@ -370,126 +289,6 @@ TEST(Rendezvous, TheInterfaceDecidesTheAddress) {
   expect_connected(meshes);
   EXPECT_EQ(meshes[0]->places[1].interface, "lo");
   EXPECT_EQ(meshes[0]->places[1].address.host(), "127.0.0.1");
-}
-
-/// A store as a launcher brings one.
-class MemoryStore final : public Store {
- public:
-  Status set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-    return {};
-  }
-
-  Result<std::string> get(const std::string& key, Duration timeout) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) {
-      return failure(ErrorKind::timeout, "not there: " + key);
-    }
-    return values_[key];
-  }
-
-  const std::map<std::string, std::string>& values() const { return values_; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
-std::vector<Job> launched_job(int world_size) {
-  // Nothing of ours may use the port: the launcher does.
-  auto jobs = whole_job(world_size, /*port=*/1);
-  for (Job& job : jobs) {
-    job.secret.clear();
-    job.launcher_store = true;
-    job.launcher = "torchrun";
-  }
-  return jobs;
-}
-
-TEST(Rendezvous, GivenStoreBringsAddressesAndASecret) {
-  MemoryStore store;
-  auto meshes = connect_all(launched_job(4), within(seconds(30)), &store);
-  expect_connected(meshes);
-  for (const auto& [key, value] : store.values()) {
-    EXPECT_THAT(key, testing::StartsWith("gradwire/0/"));
-  }
-  EXPECT_EQ(store.values().at("gradwire/0/secret").size(), 64u);
-}
-
-TEST(Rendezvous, OneGivenStoreServesSeveralCommunicators) {
-  MemoryStore store;
-  for (const char* scope : {"first", "second"}) {
-    RendezvousOptions options = within(seconds(30));
-    options.scope = scope;
-    auto meshes = connect_all(launched_job(3), options, &store);
-    expect_connected(meshes);
-  }
-  EXPECT_NE(store.values().at("gradwire/first/secret"),
-            store.values().at("gradwire/second/secret"));
-}
-
-TEST(Rendezvous, GivenStoreNamesMissingRanksToo) {
-  MemoryStore store;
-  auto jobs = launched_job(4);
-  jobs.erase(jobs.begin() + 1);
-  const auto meshes = connect_all(jobs, within(milliseconds(300)), &store);
-  for (const auto& mesh : meshes) {
-    ASSERT_FALSE(mesh);
-    EXPECT_THAT(mesh.error().message, HasSubstr("rank 1 has not joined"));
-  }
-}
-
-TEST(Rendezvous, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
-  MemoryStore store;
-  ASSERT_TRUE(store.set("gradwire/0/place/1",
-                        R"({"host":"b","address":"10.0.0.2:1234","interface":"eth0"})"));
-  Job job = job_of(0, 2, /*port=*/1);
-  const auto mesh = connect_mesh(job, within(seconds(60)), &store);
-  ASSERT_FALSE(mesh);
-  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
-  EXPECT_THAT(mesh.error().message, HasSubstr("and rank 1 (host b, 10.0.0.2:1234 over eth0) cannot "
-                                              "reach each other"));
-}
-
-TEST(Rendezvous, ALaunchersStoreMustBeGiven) {
-  const auto mesh = connect_mesh(launched_job(2)[0], within(seconds(5)));
-  ASSERT_FALSE(mesh);
-  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
-  EXPECT_THAT(mesh.error().message, HasSubstr("torchrun keeps its own store"));
-}
-
-TEST(Rendezvous, ARankThatHasGoneSinceIsNamed) {
-  MemoryStore store;
-  auto jobs = launched_job(2);
-  // Rank 0 left its place and died: rank 1 finds all places, but nobody there.
-  const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
-  const auto place = [](const SocketAddress& address) {
-    return fmt::format(R"("{{\"host\":\"b\",\"address\":\"{}\",\"interface\":\"lo\"}}")",
-                       address.to_string());
-  };
-  const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
-  ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
-  ASSERT_TRUE(store.set("gradwire/0/places/0", fmt::format("[{},{}]", place(gone), place(own))));
-  const auto mesh = connect_mesh(jobs[1], within(seconds(30)), &store);
-  ASSERT_FALSE(mesh);
-  EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
-  EXPECT_THAT(mesh.error().message,
-              AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has ended")));
-}
-
-TEST(Rendezvous, NonsenseInAStoreIsAnErrorNotACrash) {
-  for (const char* nonsense : {"", "[", "[1,2]", "{}", "[\"{}\",\"{}\"]", "[\"x\"]", "null",
-                               "{\"failed\":1}", "[\"{\\\"address\\\":7}\",\"\"]"}) {
-    MemoryStore store;
-    ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
-    ASSERT_TRUE(store.set("gradwire/0/places/0", nonsense));
-    const auto mesh = connect_mesh(launched_job(2)[1], within(seconds(30)), &store);
-    ASSERT_FALSE(mesh) << nonsense;
-    EXPECT_EQ(mesh.error().kind, ErrorKind::corrupted) << nonsense;
-  }
 }
 
 }  // namespace

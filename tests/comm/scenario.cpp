@@ -1,7 +1,7 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
 
 #include "tests/comm/simulated_run.h"
 
@@ -78,8 +78,8 @@ std::vector<Time> draw_posts(Random& random, std::size_t operations) {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  constexpr std::array<std::string_view, 10> kNames{"none",     "kill",    "cut",  "freeze",
-                                                    "suspend",  "reset",   "flip", "mismatch",
+  constexpr std::array<std::string_view, 10> kNames{"none",    "kill",     "cut",  "freeze",
+                                                    "suspend", "reset",    "flip", "mismatch",
                                                     "absence", "departure"};
   return kNames[static_cast<std::size_t>(fault)];
 }
@@ -89,15 +89,20 @@ Scenario draw_scenario(std::uint64_t seed) {
   Scenario s;
   s.seed = seed;
   s.ranks = static_cast<int>(random.between(1, kMostRanks));
-  for (std::uint64_t n = 1 + random.below(4); n > 0; --n) s.cases.push_back(draw_case(random, s.ranks));
+  for (std::uint64_t n = 1 + random.below(4); n > 0; --n)
+    s.cases.push_back(draw_case(random, s.ranks));
   for (Rank r = 0; r < s.ranks; ++r) {
     s.posted.push_back(draw_posts(random, s.cases.size()));
-    s.ports.push_back({Duration(random.between(1'000, 200'000)), 1e6 * static_cast<double>(random.between(1, 1000))});
+    s.ports.push_back({Duration(random.between(1'000, 200'000)),
+                       1e6 * static_cast<double>(random.between(1, 1000))});
   }
   s.fault = draw_fault(random, s.ranks);
   s.fault_at = Time(Duration(random.between(0, 1'500'000)));
   s.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
-  s.other = static_cast<Rank>((s.victim + 1 + static_cast<Rank>(random.below(static_cast<std::uint64_t>(std::max(1, s.ranks - 1))))) % s.ranks);
+  s.other = static_cast<Rank>(
+      (s.victim + 1 +
+       static_cast<Rank>(random.below(static_cast<std::uint64_t>(std::max(1, s.ranks - 1))))) %
+      s.ranks);
   s.freeze_for = milliseconds(random.between(1, 9000));
   s.options = draw_options(random);
   s.network = draw_network(random);

@@ -1,10 +1,10 @@
 #include "tests/comm/sim_collective.h"
 
-#include <fmt/format.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/bytes.h"
 
@@ -31,26 +31,39 @@ std::uint16_t bfloat16_bits(double value) {
 
 void store(std::byte* at, DataType type, double value) {
   switch (type) {
-    case DataType::float32: return put(at, static_cast<float>(value));
-    case DataType::float64: return put(at, value);
-    case DataType::bfloat16: return put(at, bfloat16_bits(value));
-    case DataType::float16: return put(at, static_cast<_Float16>(value));
-    case DataType::int32: return put(at, static_cast<std::int32_t>(value));
-    case DataType::int64: return put(at, static_cast<std::int64_t>(value));
-    case DataType::uint8: return put(at, static_cast<std::uint8_t>(value));
+    case DataType::float32:
+      return put(at, static_cast<float>(value));
+    case DataType::float64:
+      return put(at, value);
+    case DataType::bfloat16:
+      return put(at, bfloat16_bits(value));
+    case DataType::float16:
+      return put(at, static_cast<_Float16>(value));
+    case DataType::int32:
+      return put(at, static_cast<std::int32_t>(value));
+    case DataType::int64:
+      return put(at, static_cast<std::int64_t>(value));
+    case DataType::uint8:
+      return put(at, static_cast<std::uint8_t>(value));
   }
 }
 
 double load(const std::byte* at, DataType type) {
   switch (type) {
-    case DataType::float32: return get<float>(at);
-    case DataType::float64: return get<double>(at);
+    case DataType::float32:
+      return get<float>(at);
+    case DataType::float64:
+      return get<double>(at);
     case DataType::bfloat16:
       return std::bit_cast<float>(static_cast<std::uint32_t>(get<std::uint16_t>(at)) << 16);
-    case DataType::float16: return get<_Float16>(at);
-    case DataType::int32: return get<std::int32_t>(at);
-    case DataType::int64: return get<std::int64_t>(at);
-    case DataType::uint8: return get<std::uint8_t>(at);
+    case DataType::float16:
+      return get<_Float16>(at);
+    case DataType::int32:
+      return get<std::int32_t>(at);
+    case DataType::int64:
+      return get<std::int64_t>(at);
+    case DataType::uint8:
+      return get<std::uint8_t>(at);
   }
   return 0;
 }
@@ -60,10 +73,18 @@ double combined(const std::vector<double>& values, ReduceOp op) {
   for (std::size_t i = 1; i < values.size(); ++i) {
     switch (op) {
       case ReduceOp::sum:
-      case ReduceOp::mean: result += values[i]; break;
-      case ReduceOp::min: result = std::min(result, values[i]); break;
-      case ReduceOp::max: result = std::max(result, values[i]); break;
-      case ReduceOp::product: result *= values[i]; break;
+      case ReduceOp::mean:
+        result += values[i];
+        break;
+      case ReduceOp::min:
+        result = std::min(result, values[i]);
+        break;
+      case ReduceOp::max:
+        result = std::max(result, values[i]);
+        break;
+      case ReduceOp::product:
+        result *= values[i];
+        break;
     }
   }
   return op == ReduceOp::mean ? result / static_cast<double>(values.size()) : result;
@@ -71,14 +92,16 @@ double combined(const std::vector<double>& values, ReduceOp op) {
 
 double reduced_at(const Case& c, const std::vector<Memory>& inputs, std::size_t i) {
   std::vector<double> values;
-  for (const Memory& input : inputs) values.push_back(load(input.data() + i * size_of(c.type), c.type));
+  for (const Memory& input : inputs)
+    values.push_back(load(input.data() + i * size_of(c.type), c.type));
   return combined(values, c.op);
 }
 
 double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, std::size_t i) {
   const std::size_t size = size_of(c.type);
   switch (c.collective) {
-    case Collective::all_reduce: return reduced_at(c, inputs, i);
+    case Collective::all_reduce:
+      return reduced_at(c, inputs, i);
     case Collective::reduce_scatter:
       return reduced_at(c, inputs, static_cast<std::size_t>(rank) * c.count + i);
     case Collective::all_gather:
@@ -86,7 +109,8 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
     case Collective::broadcast:
     case Collective::point_to_point:
       return load(inputs[static_cast<std::size_t>(c.root)].data() + i * size, c.type);
-    case Collective::barrier: return 0;
+    case Collective::barrier:
+      return 0;
   }
   return 0;
 }
@@ -94,8 +118,9 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
 }  // namespace
 
 std::string Case::describe() const {
-  return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}{}", name_of(collective), algorithm,
-                     count, name_of(type), name_of(op), ranks, root, in_place ? "" : ", out of place");
+  return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}{}", name_of(collective),
+                     algorithm, count, name_of(type), name_of(op), ranks, root,
+                     in_place ? "" : ", out of place");
 }
 
 Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
@@ -121,7 +146,8 @@ bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const
   return true;
 }
 
-void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output) {
+void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
+                  const Memory& output) {
   EXPECT_TRUE(is_right(c, rank, inputs, output)) << c.describe() << ", rank " << rank;
 }
 

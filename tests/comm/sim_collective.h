@@ -1,10 +1,10 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
 #include "gradwire/comm/operation.h"
@@ -41,7 +41,8 @@ struct Case {
   Collective collective = Collective::all_reduce;
   std::string algorithm = "ring";
   int ranks = 4;
-  std::size_t count = 1000;  ///< Elements of one rank's part (all_gather, reduce_scatter) or of all.
+  std::size_t count =
+      1000;  ///< Elements of one rank's part (all_gather, reduce_scatter) or of all.
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
@@ -53,9 +54,7 @@ struct Case {
         collective == Collective::all_gather || collective == Collective::reduce_scatter;
     return parts ? count * static_cast<std::size_t>(ranks) : count;
   }
-  std::size_t input_count() const {
-    return collective == Collective::all_gather ? count : total();
-  }
+  std::size_t input_count() const { return collective == Collective::all_gather ? count : total(); }
   std::size_t output_count() const {
     return collective == Collective::reduce_scatter ? count : total();
   }
@@ -69,7 +68,8 @@ Memory make_input(const Case& c, Rank rank, std::uint64_t seed);
 
 /// Whether `output` is, bit for bit, what the inputs of all ranks make. Only for cases that are not
 /// rough.
-void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
+void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
+                  const Memory& output);
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
 
 /// The request of one rank. The memories must outlive the operation.

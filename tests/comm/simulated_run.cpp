@@ -1,21 +1,22 @@
 #include "tests/comm/simulated_run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace gradwire::test {
 namespace {
 
-/// When even the slowest failure must have been noticed: the operation's timeout (60 s), after the last
-/// call, the longest freeze and the longest stalls.
+/// When even the slowest failure must have been noticed: the operation's timeout (60 s), after the
+/// last call, the longest freeze and the longest stalls.
 constexpr Time kHorizon{std::chrono::seconds(300)};
 
 /// How an operation may fail because of the fault, either itself or because an earlier one did.
 std::vector<ErrorKind> possible_causes(const Scenario& s) {
   switch (s.fault) {
     case Fault::none:
-    case Fault::suspend: return {};
+    case Fault::suspend:
+      return {};
     case Fault::freeze:
       // Shorter ones nobody may mind.
       if (s.freeze_for < s.options.dead_peer_timeout - 4 * s.network.max_stall) {
@@ -25,10 +26,14 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
     case Fault::kill:
     case Fault::cut:
     case Fault::reset:
-    case Fault::departure: return {ErrorKind::disconnected, ErrorKind::aborted};
-    case Fault::flip: return {ErrorKind::corrupted, ErrorKind::aborted};
-    case Fault::mismatch: return {ErrorKind::mismatch, ErrorKind::aborted};
-    case Fault::absence: return {ErrorKind::timeout, ErrorKind::aborted};
+    case Fault::departure:
+      return {ErrorKind::disconnected, ErrorKind::aborted};
+    case Fault::flip:
+      return {ErrorKind::corrupted, ErrorKind::aborted};
+    case Fault::mismatch:
+      return {ErrorKind::mismatch, ErrorKind::aborted};
+    case Fault::absence:
+      return {ErrorKind::timeout, ErrorKind::aborted};
   }
   return {};
 }
@@ -37,15 +42,18 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
 Duration longest_notice(Fault fault) {
   switch (fault) {
     case Fault::kill:
-    case Fault::reset: return std::chrono::milliseconds(2500);
+    case Fault::reset:
+      return std::chrono::milliseconds(2500);
     case Fault::cut:
-    case Fault::freeze: return std::chrono::seconds(18);
+    case Fault::freeze:
+      return std::chrono::seconds(18);
     case Fault::none:
     case Fault::suspend:
     case Fault::flip:
     case Fault::mismatch:
     case Fault::absence:
-    case Fault::departure: break;
+    case Fault::departure:
+      break;
   }
   // These strike when a rank makes its last call, or when the next frame comes.
   return std::chrono::seconds(90);
@@ -98,7 +106,8 @@ class Run {
   void schedule_calls() {
     for (Rank r = 0; r < s_.ranks; ++r) {
       for (std::size_t i = 0; i < slots_.size(); ++i) {
-        actions_.push_back({s_.posted[static_cast<std::size_t>(r)][i], [this, r, i] { call(r, i); }});
+        actions_.push_back(
+            {s_.posted[static_cast<std::size_t>(r)][i], [this, r, i] { call(r, i); }});
       }
     }
     actions_.push_back({s_.fault_at, [this] { strike(); }});
@@ -144,17 +153,26 @@ class Run {
         network.kill(s_.victim);
         killed_ = true;
         break;
-      case Fault::cut: network.cut(s_.victim); break;
-      case Fault::freeze: network.freeze(s_.victim, job_.now() + s_.freeze_for); break;
+      case Fault::cut:
+        network.cut(s_.victim);
+        break;
+      case Fault::freeze:
+        network.freeze(s_.victim, job_.now() + s_.freeze_for);
+        break;
       case Fault::suspend:
         for (Rank r = 0; r < s_.ranks; ++r) network.freeze(r, job_.now() + s_.freeze_for);
         break;
-      case Fault::reset: network.reset(s_.victim, s_.other); break;
-      case Fault::flip: network.flip_bit(s_.victim, s_.other); break;
+      case Fault::reset:
+        network.reset(s_.victim, s_.other);
+        break;
+      case Fault::flip:
+        network.flip_bit(s_.victim, s_.other);
+        break;
       case Fault::none:
       case Fault::mismatch:
       case Fault::absence:
-      case Fault::departure: break;
+      case Fault::departure:
+        break;
     }
   }
 

@@ -16,9 +16,9 @@ TEST(Tuner, SmallMessagesTakeFewHopsAndLargeOnesLittleBandwidth) {
 
 TEST(Tuner, ChoosesForEveryCollectiveAndSize) {
   Tuner tuner(Tuner::assumed(5));
-  for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
-                                      Collective::reduce_scatter, Collective::broadcast,
-                                      Collective::barrier}) {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+        Collective::broadcast, Collective::barrier}) {
     for (std::size_t bytes = 0; bytes < 1u << 28; bytes = bytes * 3 + 1) {
       EXPECT_FALSE(tuner.choose(collective, bytes).empty());
     }

@@ -1,9 +1,9 @@
 #include "gradwire/net/frame.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <array>
 
 #include "gradwire/base/crc32c.h"
 #include "gradwire/base/random.h"

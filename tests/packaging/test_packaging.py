@@ -5,7 +5,9 @@ usage: test_packaging.py BUILD_FOLDER [unittest arguments]
 
 import os
 import pathlib
+import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,21 @@ def torch_symbols(library):
     return [line.strip() for line in undefined.splitlines() if TORCH_SYMBOL.search(line)]
 
 
+def write_images(prefix, count):
+    """A data set of noise in the format of Fashion-MNIST."""
+    header = struct.pack(">iiii", 0x803, count, 28, 28)
+    pixels = random.Random(1).randbytes(count * 28 * 28)
+    pathlib.Path(f"{prefix}-images-idx3-ubyte").write_bytes(header + pixels)
+    labels = bytes(i % 10 for i in range(count))
+    pathlib.Path(f"{prefix}-labels-idx1-ubyte").write_bytes(
+        struct.pack(">ii", 0x801, count) + labels)
+
+
+def torch_cmake():
+    """Where find_package(Torch) is to look."""
+    return cached("GRADWIRE_TORCH_CMAKE") or cached("Torch_DIR") + "/.."
+
+
 def cached(variable):
     """What the build's own cache says of a variable."""
     text = (BUILD / "CMakeCache.txt").read_text()
@@ -51,22 +68,22 @@ class Packaging(unittest.TestCase):
         return self.folder / "installed"
 
     def consumer(self, project, package, *arguments):
-        """Configures and builds a project against a package; returns its program."""
+        """Configures and builds a project against a package; returns the folder of its programs."""
         build = self.folder / "consumer"
         configured = run(
-            "cmake", "-S", HERE / project, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+            "cmake", "-S", project, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={cached('CCACHE_PROGRAM')}",
-            f"-DCMAKE_PREFIX_PATH={package}", *arguments)
+            f"-DCMAKE_PREFIX_PATH={package};{torch_cmake()}", *arguments)
         self.assertNotRegex(configured, r"CMake (Warning|Deprecation).*gradwire")
         run("cmake", "--build", build)
         found = (build / "CMakeCache.txt").read_text()
         self.assertIn(f"gradwire_DIR:PATH={package}", found)
-        return build / "consumer"
+        return build
 
 
 class Core(Packaging):
     def check(self, package):
-        program = self.consumer("core", package)
+        program = self.consumer(HERE / "core", package) / "consumer"
         self.assertEqual(run(program), "1 of 1: 1 2 3\n")
         libraries = run("ldd", program)
         self.assertNotRegex(libraries, r"libtorch|libc10")
@@ -81,24 +98,18 @@ class Core(Packaging):
 
 
 class Torch(Packaging):
-    def check(self, package, *arguments):
-        program = self.consumer("torch", package, f"-DSOURCE={HERE}/torch/main.cpp", *arguments)
+    def test_from_the_build_tree_without_a_word_about_torch(self):
+        folder = self.consumer(HERE / "torch", BUILD, f"-DCMAKE_PREFIX_PATH={BUILD}")
+        program = folder / "consumer"
         self.assertEqual(run(program), "sum 6\n")
         self.assertRegex(run("ldd", program), r"libtorch")
 
-    def test_from_the_build_tree(self):
-        self.check(BUILD)
-
-    def test_from_an_install_tree_beside_torch(self):
-        torch = pathlib.Path(cached("GRADWIRE_TORCH_CMAKE") or cached("Torch_DIR") + "/..")
-        arguments = [f"-DTorch_DIR={torch}/Torch", "-DTORCH_FIRST=ON"]
-        if (torch / "../../lib/libtorch_cuda.so").exists():
-            arguments = []  # Its own find_package wants a CUDA compiler.
-        self.check(self.installed(), *arguments)
-
-    def test_the_example_builds_against_an_install_tree(self):
-        program = self.consumer("torch", self.installed(), f"-DSOURCE={ROOT}/examples/mnist.cpp")
-        self.assertRegex(run("ldd", program), r"libtorch")
+    def test_the_example_from_an_install_tree(self):
+        installed = self.installed()
+        program = self.consumer(ROOT / "examples", installed) / "mnist"
+        write_images(self.folder / "train", 256)
+        output = run(installed / "bin/gradwire", "run", "-n", "2", "--", program, self.folder)
+        self.assertRegex(output, r"epoch 2 step +0 loss \d")
 
 
 class Installed(Packaging):

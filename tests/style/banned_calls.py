@@ -34,7 +34,8 @@ BANS = [
         "use fmt::format, std::string and std::from_chars", where=r"^(src|tests|bench|examples)/"),
     # A private constructor is out of make_unique's reach.
     Ban(r"\bnew\s+[\w:(]|(?<!=)(?<!= )\bdelete\b", "own it with std::make_unique or make_shared",
-        where=r"^(src|tests|bench|examples)/", fine=r"\b(unique|shared)_ptr<[\w:\[\]]+>( \w+)?\(\s*new\b"),
+        where=r"^(src|tests|bench|examples)/",
+        fine=r"\b(unique|shared)_ptr<[\w:\[\]]+>( \w+)?\(\s*new\b"),
     Ban(r"\busing namespace\b(?! std::(\w+_)?literals)", "name the namespace",
         where=r"^(src|tests|bench|examples)/"),
     Ban(r"(?<![\w>])::(connect|send(to|msg)?|recv(from|msg)?|bind|listen|accept4?|socket"

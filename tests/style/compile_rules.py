@@ -1,5 +1,6 @@
 """Rules that need clang-format or the compiler."""
 
+import collections
 import concurrent.futures
 import json
 import os
@@ -25,13 +26,13 @@ def clang_format():
 
 
 def unformatted(paths):
-    """The lines that clang-format would change, as it reports them."""
+    """'file: in how many places' for each file that clang-format would change."""
     style = f"--style=file:{ROOT}/.clang-format"
     done = subprocess.run([clang_format(), style, "--dry-run", "-Werror", *map(str, paths)],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
-    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    found = collections.Counter(re.findall(r"^(.*?):\d+:\d+: error:", done.stdout, re.MULTILINE))
     assert bool(found) == bool(done.returncode), done.stdout
-    return found
+    return [f"{path}: to format in {places} places: make format" for path, places in found.items()]
 
 
 class Compiler:

@@ -13,14 +13,13 @@ using ConstBytes = std::span<const std::byte>;
 
 /// Stores an integer little-endian, whatever the machine: the compiler makes one move of it.
 template <class T>
-  requires std::is_unsigned_v<T>
+requires std::is_unsigned_v<T>
 void store_little_endian(std::byte* at, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
 template <class T>
-  requires std::is_unsigned_v<T>
-T load_little_endian(const std::byte* at) {
+requires std::is_unsigned_v<T> T load_little_endian(const std::byte* at) {
   T value = 0;
   for (std::size_t i = 0; i < sizeof(T); ++i) {
     value = static_cast<T>(value | (static_cast<T>(at[i]) << (8 * i)));

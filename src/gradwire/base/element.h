@@ -20,7 +20,8 @@ enum class DataType : std::uint8_t {
 };
 
 /// How elements combine. `mean` is the sum divided by the number of ranks; on integers it
-/// truncates towards zero. A NaN in any operand of min or max is the result. Values are on the wire.
+/// truncates towards zero. A NaN in any operand of min or max is the result. Values are on the
+/// wire.
 enum class ReduceOp : std::uint8_t { sum = 0, mean = 1, min = 2, max = 3, product = 4 };
 
 /// Bytes of one element.

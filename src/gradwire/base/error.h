@@ -4,8 +4,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
+
+#include <tl/expected.hpp>
 
 namespace gradwire {
 
@@ -44,8 +45,7 @@ inline tl::unexpected<Error> failure(ErrorKind kind, std::string message) {
 /// The one exception class, thrown from Work::wait() upward and by configuration code.
 class Exception : public std::runtime_error {
  public:
-  explicit Exception(Error error)
-      : std::runtime_error(error.message), kind_(error.kind) {}
+  explicit Exception(Error error) : std::runtime_error(error.message), kind_(error.kind) {}
   Exception(ErrorKind kind, const std::string& message)
       : std::runtime_error(message), kind_(kind) {}
 

@@ -18,7 +18,8 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// Uniform in 0 .. bound - 1; bound must be positive. The bias of below 2^-32 does not matter here.
+  /// Uniform in 0 .. bound - 1; bound must be positive. The bias of below 2^-32 does not matter
+  /// here.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
 
   /// Uniform in low .. high, both included.

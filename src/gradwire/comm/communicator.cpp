@@ -1,12 +1,12 @@
 #include "gradwire/comm/communicator.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/clock.h"
@@ -43,7 +43,8 @@ class ProgramCache {
   std::shared_ptr<const CompiledProgram> get(const CollectiveSpec& spec, const std::string& name) {
     const std::lock_guard lock(mutex_);
     auto& entry = programs_[{spec.collective, spec.root, spec.target, name}];
-    if (!entry) entry = CompiledProgram::compile(value_or_throw(make_schedule(spec, name, topology_)), rank_);
+    if (!entry)
+      entry = CompiledProgram::compile(value_or_throw(make_schedule(spec, name, topology_)), rank_);
     return entry;
   }
 
@@ -110,8 +111,8 @@ class ScheduledCommunicator final : public Communicator {
   }
 
   Work barrier(const OperationOptions& options) override {
-    OperationRequest request = make({.collective = Collective::barrier}, 0, DataType::uint8,
-                                    ReduceOp::sum, options);
+    OperationRequest request =
+        make({.collective = Collective::barrier}, 0, DataType::uint8, ReduceOp::sum, options);
     return post(std::move(request), new_work());
   }
 
@@ -125,14 +126,14 @@ class ScheduledCommunicator final : public Communicator {
 
   Work recv(LentSpan data, Rank from, int tag, const OperationOptions& options) override {
     check_pair(from, tag);
-    OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count, data.type,
-                                    ReduceOp::sum, options);
+    OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count,
+                                    data.type, ReduceOp::sum, options);
     request.tag = tag;
     return post_with(std::move(request), {}, data);
   }
 
-  std::size_t bytes_sent() const override { return engine_->total_bytes_sent(); }
-  std::size_t payload_bytes_sent() const override { return engine_->payload_bytes_sent(); }
+  std::size_t bytes_sent() const override { return engine_->traffic().total_bytes; }
+  std::size_t payload_bytes_sent() const override { return engine_->traffic().payload_bytes; }
 
   void abort(const std::string& reason) override {
     engine_->abort({ErrorKind::aborted, fmt::format("rank {} ended it: {}", rank_, reason)});
@@ -141,10 +142,9 @@ class ScheduledCommunicator final : public Communicator {
  private:
   OperationRequest make(const CollectiveSpec& spec, std::size_t count, DataType type, ReduceOp op,
                         const OperationOptions& options) {
-    const std::string algorithm =
-        options.algorithm.empty()
-            ? tuner_.choose(spec.collective, count * size_of(type))
-            : options.algorithm;
+    const std::string algorithm = options.algorithm.empty()
+                                      ? tuner_.choose(spec.collective, count * size_of(type))
+                                      : options.algorithm;
     OperationRequest request;
     request.program = programs_.get(spec, algorithm);
     request.fingerprint = {
@@ -177,7 +177,8 @@ class ScheduledCommunicator final : public Communicator {
   /// Lets the operation write to memory of its own, copied over the data once it has succeeded.
   static void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& data) {
     const std::size_t bytes = data.count * size_of(data.type);
-    std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);  // NOLINT: C++20 has no uninitialised one.
+    std::shared_ptr<std::byte[]> copy(
+        new std::byte[bytes]);  // NOLINT: C++20 has no uninitialised one.
     if (request.input == nullptr && bytes > 0) std::memcpy(copy.get(), data.data, bytes);
     request.output = copy.get();
     state.before_success([copy, data, bytes] {
@@ -187,8 +188,9 @@ class ScheduledCommunicator final : public Communicator {
 
   void check_rank(Rank rank, const char* what) const {
     if (rank >= 0 && rank < size_) return;
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} {} is not a rank of this job (0 to {})", what, rank, size_ - 1));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("{} {} is not a rank of this job (0 to {})", what, rank, size_ - 1));
   }
 
   void check_pair(Rank peer, int tag) const {
@@ -206,11 +208,11 @@ class ScheduledCommunicator final : public Communicator {
   void check_parts(const char* what, std::size_t part, std::size_t whole, DataType part_type,
                    DataType whole_type) const {
     if (part_type == whole_type && whole == part * static_cast<std::size_t>(size_)) return;
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} over {} ranks needs one side {} times as large as the other, of the "
-                                "same type; got {} {} and {} {}",
-                                what, size_, size_, part, name_of(part_type), whole,
-                                name_of(whole_type)));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("{} over {} ranks needs one side {} times as large as the other, of the "
+                    "same type; got {} {} and {} {}",
+                    what, size_, size_, part, name_of(part_type), whole, name_of(whole_type)));
   }
 
   Rank rank_;
@@ -232,7 +234,8 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
     engine = std::make_shared<SoloEngine>(executor_options(options), clock);
   } else {
     Mesh mesh = value_or_throw(connect_mesh(
-        job, {.timeout = options.rendezvous_timeout, .dead_peer_timeout = options.dead_peer_timeout},
+        job,
+        {.timeout = options.rendezvous_timeout, .dead_peer_timeout = options.dead_peer_timeout},
         store.get()));
     engine = std::make_shared<Progress>(std::move(mesh.transport), job.rank, job.world_size,
                                         executor_options(options), clock);

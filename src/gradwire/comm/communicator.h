@@ -45,8 +45,8 @@ struct OperationOptions {
   std::optional<Duration> timeout;
   /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
   bool preserve_input = false;
-  /// Force an algorithm ("ring", "direct", "tree", "recursive_doubling"); empty: the tuner's choice.
-  /// Must be the same on all ranks.
+  /// Force an algorithm ("ring", "direct", "tree", "recursive_doubling"); empty: the tuner's
+  /// choice. Must be the same on all ranks.
   std::string algorithm;
 };
 
@@ -74,7 +74,8 @@ class Communicator {
   /// Joins the job: finds the others, connects to each and checks that it knows the secret.
   /// `store`: where addresses are exchanged; by default our own on the job's master port.
   /// Throws Exception: timeout (names the missing ranks), refused, invalid_argument, system.
-  static std::shared_ptr<Communicator> connect(const Job& job, const CommunicatorOptions& options = {},
+  static std::shared_ptr<Communicator> connect(const Job& job,
+                                               const CommunicatorOptions& options = {},
                                                std::shared_ptr<Store> store = nullptr);
 
   /// Says goodbye to the peers. Operations still in flight fail with ErrorKind::aborted.
@@ -89,8 +90,8 @@ class Communicator {
   /// data = root's data, on every rank.
   virtual Work broadcast(LentSpan data, Rank root, const OperationOptions& options = {}) = 0;
 
-  /// output (P * input.count elements) = the inputs of rank 0, 1, ... one after the other. Input may
-  /// be its own place in the output.
+  /// output (P * input.count elements) = the inputs of rank 0, 1, ... one after the other. Input
+  /// may be its own place in the output.
   virtual Work all_gather(LentConstSpan input, LentSpan output,
                           const OperationOptions& options = {}) = 0;
 
@@ -104,8 +105,10 @@ class Communicator {
 
   /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order they were
   /// sent; count and type must agree.
-  virtual Work send(LentConstSpan data, Rank to, int tag = 0, const OperationOptions& options = {}) = 0;
-  virtual Work recv(LentSpan data, Rank from, int tag = 0, const OperationOptions& options = {}) = 0;
+  virtual Work send(LentConstSpan data, Rank to, int tag = 0,
+                    const OperationOptions& options = {}) = 0;
+  virtual Work recv(LentSpan data, Rank from, int tag = 0,
+                    const OperationOptions& options = {}) = 0;
 
   /// Payload and header bytes handed to the network so far, this rank's alone.
   virtual std::size_t bytes_sent() const = 0;

@@ -6,9 +6,10 @@ namespace gradwire {
 namespace {
 
 Status too_far_ahead() {
-  return failure(ErrorKind::corrupted,
-                 "more ahead of time than the protocol allows: it is not the same gradwire, or this "
-                 "rank has fallen far behind in its calls");
+  return failure(
+      ErrorKind::corrupted,
+      "more ahead of time than the protocol allows: it is not the same gradwire, or this "
+      "rank has fallen far behind in its calls");
 }
 
 }  // namespace

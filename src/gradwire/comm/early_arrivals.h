@@ -28,7 +28,8 @@ class EarlyArrivals {
     std::vector<Piece> pieces;
   };
 
-  /// Announcements of operations not posted that are held for one peer: how far ranks may drift apart.
+  /// Announcements of operations not posted that are held for one peer: how far ranks may drift
+  /// apart.
   static constexpr std::size_t kMostAnnouncements = 100'000;
 
   /// `most_bytes`: of payload, per peer.

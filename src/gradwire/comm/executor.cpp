@@ -1,22 +1,15 @@
 #include "gradwire/comm/executor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/comm/abort_message.h"
 #include "gradwire/comm/failure_text.h"
 
 namespace gradwire {
-namespace {
-
-/// Scratch blocks kept for the next operations.
-constexpr std::size_t kSpareScratch = 4;
-
-}  // namespace
-
 struct Executor::Peer final : Inbox::Handler {
   Peer(Executor& owner, Rank peer_rank)
       : executor(owner), rank(peer_rank), outbox(peer_rank, owner.options_.limits) {}
@@ -45,6 +38,7 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transpo
       options_(options),
       transport_(transport),
       now_(now),
+      flights_(rank),
       early_(ranks, options.limits.eager_budget),
       liveness_(ranks, options.dead_peer_timeout, now),
       receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
@@ -57,34 +51,6 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transpo
 
 Executor::~Executor() = default;
 
-// --- Operations ------------------------------------------------------------------------------
-
-OperationKey Executor::next_key(const OperationRequest& request, Rank& pair) {
-  if (request.tag < 0) {
-    pair = -1;
-    return {0, next_collective_++};
-  }
-  const CollectiveSpec& spec = request.program->schedule.spec;
-  pair = spec.root == rank_ ? spec.target : spec.root;
-  // The top bit keeps it apart from collectives, the lowest says which way it goes.
-  const std::uint32_t channel = 0x80000000u | (static_cast<std::uint32_t>(request.tag) << 1) |
-                                (spec.root > spec.target ? 1u : 0u);
-  return {channel, next_message_[{pair, channel}]++};
-}
-
-bool Executor::is_over(OperationKey key, Rank peer) const {
-  if (key.channel == 0) return key.sequence < next_collective_;
-  const auto at = next_message_.find({peer, key.channel});
-  return at != next_message_.end() && key.sequence < at->second;
-}
-
-Flight* Executor::find(OperationKey key, Rank peer) {
-  for (const auto& flight : flights_) {
-    if (flight->is(key, peer)) return flight.get();
-  }
-  return nullptr;
-}
-
 void Executor::post(OperationRequest request, Time now) {
   now_ = now;
   if (error_) {
@@ -93,36 +59,34 @@ void Executor::post(OperationRequest request, Time now) {
   }
   request.deadline = now + request.timeout;
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
-  Rank pair = -1;
-  const OperationKey key = next_key(request, pair);
-  flights_.push_back(std::make_unique<Flight>(key, pair, std::move(request)));
-  Flight& flight = *flights_.back();
-  take_scratch(flight);
-  announce(flight);
-  if (error_) return;
-  flight.operation.start(woken_);
-  route(flight);
-  replay(flight);
+  Flight& flight = flights_.add(std::move(request));
+  if (announce(flight)) {
+    flight.operation.start(woken_);
+    route(flight);
+    replay(flight);
+  }
   flush_dirty();
 }
 
-void Executor::announce(Flight& flight) {
+bool Executor::announce(Flight& flight) {
   std::array<std::byte, kFingerprintBytes> payload;
   encode(flight.operation.fingerprint(), payload);
   // Beginning with the next rank up: if all began with the lowest, they would all send to it first.
   const auto& exchanges = flight.operation.program().exchanges;
-  const auto next = std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
+  const auto next =
+      std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
   const auto begin = static_cast<std::size_t>(next - exchanges.begin());
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     Peer& to = peer(exchanges[(begin + i) % exchanges.size()].peer);
     if (to.departed) {
       fail(ErrorKind::disconnected, left_before(transport_.describe(to.rank), flight.operation),
            rank_);
-      return;
+      return false;
     }
     to.outbox.queue_control(FrameType::announce, flight.operation.key(), payload);
     mark_dirty(to.rank);
   }
+  return true;
 }
 
 /// What came before the operation was posted is handled as if it came now.
@@ -135,15 +99,16 @@ void Executor::replay(Flight& flight) {
   }
   finish_if_complete(flight);
   for (const EarlyArrivals::Piece& piece : early.pieces) {
-    Flight* still = find(key, piece.peer);
+    Flight* still = flights_.find(key, piece.peer);
     if (still == nullptr) return;
-    const Result<Landing> landing = land_data(*still, piece.peer, piece.header);
+    const Result<Landing> landing = landing_of(*still, piece.peer, piece.header);
     if (!landing) {
       fail(landing.error().kind, landing.error().message, rank_);
       return;
     }
     land(*landing, 0, piece.payload);
-    advance(*still, still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
+    advance(*still,
+            still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
             piece.header.offset + piece.payload.size());
   }
 }
@@ -178,42 +143,16 @@ void Executor::route(Flight& flight) {
 
 void Executor::finish_if_complete(Flight& flight) {
   if (!flight.operation.all_complete()) return;
-  const auto at = std::ranges::find_if(
-      flights_, [&](const auto& candidate) { return candidate.get() == &flight; });
-  const std::unique_ptr<Flight> finished = std::move(*at);
-  flights_.erase(at);
-  if (finished->scratch && spare_scratch_.size() < kSpareScratch) {
-    spare_scratch_.push_back({std::move(finished->scratch), finished->scratch_capacity});
-  }
+  const std::unique_ptr<Flight> finished = flights_.remove(flight);
   finished->operation.request().completion->succeeded();
 }
-
-void Executor::take_scratch(Flight& flight) {
-  const std::size_t bytes = flight.operation.scratch_bytes();
-  if (bytes > 0) {
-    const auto fits = [&](const Scratch& spare) { return spare.capacity >= bytes; };
-    const auto at = std::ranges::find_if(spare_scratch_, fits);
-    if (at != spare_scratch_.end()) {
-      flight.scratch = std::move(at->memory);
-      flight.scratch_capacity = at->capacity;
-      spare_scratch_.erase(at);
-    } else {
-      flight.scratch = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      flight.scratch_capacity = bytes;
-      if (!spare_scratch_.empty()) spare_scratch_.erase(spare_scratch_.begin());
-    }
-  }
-  flight.operation.bind_scratch(flight.scratch.get());
-}
-
-// --- Frames ----------------------------------------------------------------------------------
 
 Result<Landing> Executor::begin_frame(Rank from, const FrameHeader& header) {
   if (header.type != FrameType::data) return Landing{.to = peer(from).control.data()};
   if (error_) return Landing{};
   const OperationKey key{header.channel, header.sequence};
-  if (Flight* flight = find(key, from)) return land_data(*flight, from, header);
-  if (is_over(key, from)) {
+  if (Flight* flight = flights_.find(key, from)) return landing_of(*flight, from, header);
+  if (flights_.was_posted(key, from)) {
     return failure(ErrorKind::corrupted, "data of an operation that is over");
   }
   Result<std::byte*> room = early_.make_room(from, header);
@@ -221,40 +160,20 @@ Result<Landing> Executor::begin_frame(Rank from, const FrameHeader& header) {
   return Landing{.to = *room};
 }
 
-Result<Landing> Executor::land_data(Flight& flight, Rank from, const FrameHeader& header) {
-  const Operation& operation = flight.operation;
-  const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
-  if (exchange == nullptr || header.message >= exchange->receives.size() ||
-      !flight.announced_by(from)) {
-    return failure(ErrorKind::corrupted, "data that nobody asked for, of " + operation.describe());
-  }
-  const OpIndex index = exchange->receives[header.message];
-  const std::size_t end = header.offset + header.length;
-  if (operation.complete(index) || header.offset != operation.done(index) ||
-      end > operation.size(index) ||
-      end % size_of(operation.fingerprint().type) != 0 ||
-      (header.length == 0 && operation.size(index) != 0)) {
-    return failure(ErrorKind::corrupted, "data out of place, of " + operation.describe());
-  }
-  if (operation.allowance(index).bytes < end) {
-    return failure(ErrorKind::corrupted, "data ahead of what it follows, of " + operation.describe());
-  }
-  const Op& op = operation.program().program.ops[index];
-  return Landing{
-      .to = operation.destination(index) + header.offset,
-      .operand = op.kind == OpKind::recv_reduce ? operation.source(index) + header.offset : nullptr,
-      .type = operation.fingerprint().type,
-      .op = operation.fingerprint().op,
-      .order = op.order};
-}
-
 Status Executor::complete_frame(Rank from, const FrameHeader& header) {
   switch (header.type) {
-    case FrameType::data: return complete_data(from, header);
-    case FrameType::announce: return hear_announcement(from, header);
-    case FrameType::abort: hear_abort(from, header); break;
-    case FrameType::goodbye: hear_goodbye(from); break;
-    case FrameType::ping: break;
+    case FrameType::data:
+      return complete_data(from, header);
+    case FrameType::announce:
+      return hear_announcement(from, header);
+    case FrameType::abort:
+      hear_abort(from, header);
+      break;
+    case FrameType::goodbye:
+      hear_goodbye(from);
+      break;
+    case FrameType::ping:
+      break;
   }
   return {};
 }
@@ -262,7 +181,7 @@ Status Executor::complete_frame(Rank from, const FrameHeader& header) {
 Status Executor::complete_data(Rank from, const FrameHeader& header) {
   if (error_) return {};
   const OperationKey key{header.channel, header.sequence};
-  Flight* flight = find(key, from);
+  Flight* flight = flights_.find(key, from);
   const bool was_early = early_.complete(key, from);
   if (flight == nullptr) return {};
   if (was_early) {
@@ -280,11 +199,11 @@ Status Executor::hear_announcement(Rank from, const FrameHeader& header) {
   const Result<Fingerprint> theirs =
       decode_fingerprint(ConstBytes(peer(from).control).first(header.length));
   if (!theirs) return tl::unexpected(theirs.error());
-  if (Flight* flight = find(key, from)) {
+  if (Flight* flight = flights_.find(key, from)) {
     accept_announcement(*flight, from, *theirs);
     return {};
   }
-  if (!is_over(key, from)) return early_.announce(key, from, *theirs);
+  if (!flights_.was_posted(key, from)) return early_.announce(key, from, *theirs);
   peer(from).outbox.announced(key);  // We were done before the peer began: it only takes.
   return {};
 }
@@ -297,7 +216,7 @@ void Executor::hear_abort(Rank from, const FrameHeader& header) {
 
 void Executor::hear_goodbye(Rank from) {
   peer(from).departed = true;
-  for (const auto& flight : flights_) {
+  for (const auto& flight : flights_.all()) {
     if (!flight->operation.needs(from)) continue;
     fail(ErrorKind::disconnected, left_during(transport_.describe(from), flight->operation), rank_);
     return;
@@ -307,8 +226,6 @@ void Executor::hear_goodbye(Rank from) {
 void Executor::sent(Flight& flight, OpIndex op, std::size_t bytes) {
   advance(flight, op, bytes);
 }
-
-// --- Streams ---------------------------------------------------------------------------------
 
 void Executor::on_readable(Rank from, Time now) {
   now_ = now;
@@ -327,7 +244,8 @@ void Executor::on_readable(Rank from, Time now) {
     }
     if (Status status = source.inbox.received(shared, *size, source); !status) {
       source.garbled = true;
-      fail(status.error().kind, transport_.describe(from) + " sent " + status.error().message, rank_);
+      fail(status.error().kind, transport_.describe(from) + " sent " + status.error().message,
+           rank_);
     }
     flush_dirty();
     if (*size < offered) break;
@@ -369,7 +287,7 @@ void Executor::lose(Rank rank, const Error& error) {
   lost.closed = true;
   if (lost.departed || error_) return;
   const Operation* during = nullptr;
-  for (const auto& flight : flights_) {
+  for (const auto& flight : flights_.all()) {
     if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
   }
   fail(error.kind, lost_during(error.message, during), rank_);
@@ -381,19 +299,15 @@ bool Executor::flushed() const {
   });
 }
 
-std::size_t Executor::payload_bytes_sent() const {
-  std::size_t total = 0;
-  for (const auto& peer : peers_) total += peer ? peer->outbox.payload_bytes() : 0;
-  return total;
+Executor::Traffic Executor::traffic() const {
+  Traffic traffic;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    traffic.payload_bytes += peer->outbox.payload_bytes();
+    traffic.total_bytes += peer->outbox.total_bytes();
+  }
+  return traffic;
 }
-
-std::size_t Executor::total_bytes_sent() const {
-  std::size_t total = 0;
-  for (const auto& peer : peers_) total += peer ? peer->outbox.total_bytes() : 0;
-  return total;
-}
-
-// --- Failure ---------------------------------------------------------------------------------
 
 void Executor::abort(Error error) {
   fail(error.kind, error.message, rank_);
@@ -421,8 +335,7 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
   }
   early_.clear();
   tell_peers(*error_, origin);
-  const std::vector<std::unique_ptr<Flight>> failed = std::move(flights_);
-  flights_.clear();
+  const std::vector<std::unique_ptr<Flight>> failed = flights_.remove_all();
   for (const auto& flight : failed) {
     const OperationRequest& request = flight->operation.request();
     request.completion->failed(failure_of(flight->operation, *error_));
@@ -451,7 +364,7 @@ void Executor::on_timer(Time now) {
 
 void Executor::check_deadlines(Time now) {
   earliest_deadline_ = Time::max();
-  for (const auto& flight : flights_) {
+  for (const auto& flight : flights_.all()) {
     const Time deadline = flight->operation.request().deadline;
     if (now < deadline) {
       earliest_deadline_ = std::min(earliest_deadline_, deadline);
@@ -468,8 +381,8 @@ void Executor::check_silence(Time now) {
   for (const auto& peer : peers_) {
     if (!peer || peer->closed || peer->departed) continue;
     if (liveness_.is_dead(peer->rank, now)) {
-      fail(ErrorKind::disconnected, silent(transport_.describe(peer->rank), options_.dead_peer_timeout),
-           rank_);
+      fail(ErrorKind::disconnected,
+           silent(transport_.describe(peer->rank), options_.dead_peer_timeout), rank_);
       return;
     }
     if (!liveness_.wants_ping(peer->rank, now)) continue;

@@ -1,16 +1,15 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <cstddef>
 #include <memory>
 #include <optional>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/comm/early_arrivals.h"
-#include "gradwire/comm/flight.h"
+#include "gradwire/comm/flight_table.h"
 #include "gradwire/comm/inbox.h"
 #include "gradwire/comm/liveness.h"
 #include "gradwire/comm/outbox.h"
@@ -66,28 +65,28 @@ class Executor final : private Outbox::Listener {
   /// Why nothing works any more, once something has failed.
   const std::optional<Error>& error() const { return error_; }
 
-  std::size_t in_flight() const { return flights_.size(); }
-  std::size_t payload_bytes_sent() const;
-  std::size_t total_bytes_sent() const;
+  std::size_t in_flight() const { return flights_.all().size(); }
+
+  /// What has been handed to the transport so far.
+  struct Traffic {
+    std::size_t payload_bytes = 0;  ///< Of messages alone: what the schedules ask for.
+    std::size_t total_bytes = 0;    ///< Frame headers and control frames too.
+  };
+  Traffic traffic() const;
 
  private:
   struct Peer;
 
   // Operations.
-  OperationKey next_key(const OperationRequest& request, Rank& pair);
-  bool is_over(OperationKey key, Rank peer) const;
-  Flight* find(OperationKey key, Rank peer);
-  void announce(Flight& flight);
+  bool announce(Flight& flight);
   bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
   void replay(Flight& flight);
   void advance(Flight& flight, OpIndex op, std::size_t bytes);
   void route(Flight& flight);
   void finish_if_complete(Flight& flight);
-  void take_scratch(Flight& flight);
 
   // Frames.
   Result<Landing> begin_frame(Rank peer, const FrameHeader& header);
-  Result<Landing> land_data(Flight& flight, Rank peer, const FrameHeader& header);
   Status complete_frame(Rank peer, const FrameHeader& header);
   Status complete_data(Rank peer, const FrameHeader& header);
   Status hear_announcement(Rank peer, const FrameHeader& header);
@@ -113,20 +112,13 @@ class Executor final : private Outbox::Listener {
   Time now_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
   std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
-  std::vector<std::unique_ptr<Flight>> flights_;
+  FlightTable flights_;
   EarlyArrivals early_;
   Liveness liveness_;
-  std::uint64_t next_collective_ = 0;
-  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> next_message_;  ///< Per peer, channel.
   Time earliest_deadline_ = Time::max();
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;
-  struct Scratch {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t capacity = 0;
-  };
-  std::vector<Scratch> spare_scratch_;
 };
 
 }  // namespace gradwire

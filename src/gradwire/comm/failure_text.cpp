@@ -1,9 +1,9 @@
 #include "gradwire/comm/failure_text.h"
 
+#include <vector>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <vector>
 
 namespace gradwire {
 namespace {
@@ -18,7 +18,8 @@ Error failure_of(const Operation& operation, const Error& cause) {
   const char* buffer = operation.request().input_survives
                            ? "the input is intact"
                            : "the contents of the output buffer are undefined";
-  return {cause.kind, fmt::format("{} failed: {}; {}", operation.describe(), cause.message, buffer)};
+  return {cause.kind,
+          fmt::format("{} failed: {}; {}", operation.describe(), cause.message, buffer)};
 }
 
 Error after_failure(const Error& cause) {
@@ -62,8 +63,9 @@ std::string overdue(const Flight& flight, const Transport& transport) {
       slow.push_back(transport.describe(peer));
     }
   }
-  const std::string late = fmt::format("{} was not complete within its timeout of {} s: ",
-                                       operation.describe(), seconds(operation.request().timeout));
+  const std::string late =
+      fmt::format("{} was not complete within its timeout of {} s: ", operation.describe(),
+                  seconds(operation.request().timeout));
   if (!absent.empty()) return late + fmt::format("{} has not called it", fmt::join(absent, ", "));
   return late + fmt::format("waiting for {}", fmt::join(slow, ", "));
 }

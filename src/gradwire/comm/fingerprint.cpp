@@ -1,8 +1,8 @@
 #include "gradwire/comm/fingerprint.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace gradwire {
 
@@ -18,7 +18,8 @@ std::string_view Fingerprint::algorithm_name() const {
 
 std::string Fingerprint::describe() const {
   switch (collective) {
-    case Collective::barrier: return "barrier";
+    case Collective::barrier:
+      return "barrier";
     case Collective::all_reduce:
     case Collective::reduce_scatter:
       return fmt::format("{} of {} {} ({}, {})", name_of(collective), count, name_of(type),

@@ -21,8 +21,8 @@ struct Fingerprint {
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::uint64_t count = 0;             ///< Elements, of all chunks together.
-  std::array<char, 16> algorithm{};    ///< Name of the schedule, ended by zeros.
+  std::uint64_t count = 0;           ///< Elements, of all chunks together.
+  std::array<char, 16> algorithm{};  ///< Name of the schedule, ended by zeros.
 
   bool operator==(const Fingerprint&) const = default;
 

@@ -17,8 +17,8 @@ struct Flight {
         announced(operation.program().exchanges.size(), false) {}
 
   Operation operation;
-  Rank pair;                   ///< The other side of a point-to-point message; -1 for collectives.
-  std::vector<bool> announced; ///< Per exchange of the program.
+  Rank pair;                    ///< The other side of a point-to-point message; -1 for collectives.
+  std::vector<bool> announced;  ///< Per exchange of the program.
   std::unique_ptr<std::byte[]> scratch;
   std::size_t scratch_capacity = 0;
 

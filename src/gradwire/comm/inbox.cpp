@@ -5,22 +5,8 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/crc32c.h"
-#include "gradwire/comm/reduction.h"
 
 namespace gradwire {
-
-void land(const Landing& landing, std::size_t offset, ConstBytes bytes) {
-  if (landing.to == nullptr || bytes.empty()) return;
-  std::byte* to = landing.to + offset;
-  if (landing.operand == nullptr) {
-    std::memcpy(to, bytes.data(), bytes.size());
-    return;
-  }
-  const std::byte* local = landing.operand + offset;
-  const bool local_first = landing.order == Order::local_first;
-  combine(to, local_first ? local : bytes.data(), local_first ? bytes.data() : local,
-          bytes.size() / size_of(landing.type), landing.type, landing.op);
-}
 
 Inbox::Reading Inbox::where_to_read(Bytes shared) {
   GRADWIRE_CHECK(shared.size() > carry_.size());

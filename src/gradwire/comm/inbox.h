@@ -5,25 +5,11 @@
 #include <vector>
 
 #include "gradwire/base/bytes.h"
-#include "gradwire/base/element.h"
 #include "gradwire/base/error.h"
+#include "gradwire/comm/landing.h"
 #include "gradwire/net/frame.h"
-#include "gradwire/schedule/schedule.h"
 
 namespace gradwire {
-
-/// Where the payload of a frame goes.
-struct Landing {
-  std::byte* to = nullptr;             ///< Null: the payload is checked and thrown away.
-  const std::byte* operand = nullptr;  ///< Not null: to = operand combined with the payload.
-  DataType type = DataType::uint8;
-  ReduceOp op = ReduceOp::sum;
-  Order order = Order::local_first;
-};
-
-/// Puts payload bytes, `offset` bytes into their frame, where they belong. Bytes that are to be
-/// reduced must be whole elements.
-void land(const Landing& landing, std::size_t offset, ConstBytes bytes);
 
 /// Turns the byte stream from one peer back into frames. Payloads land in their final place, read
 /// there directly where they are plain, or reduced out of the buffer they were read into while it

@@ -1,10 +1,10 @@
 #include "gradwire/comm/operation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/comm/reduction.h"
@@ -51,8 +51,8 @@ void Operation::bind(OpIndex index, std::byte* scratch, const std::vector<std::s
   const auto locate = [&](const Slice& slice) -> std::byte* {
     if (slice.count == 0) return nullptr;
     if (slice.buffer == Buffer::scratch) return scratch + slots[slice.first];
-    std::byte* base = slice.buffer == Buffer::output ? request_.output
-                                                     : const_cast<std::byte*>(request_.input);
+    std::byte* base =
+        slice.buffer == Buffer::output ? request_.output : const_cast<std::byte*>(request_.input);
     // An empty tensor may have no memory at all, and null + 0 is all that is asked of it then.
     return base + layout.byte_range(slice.first, slice.count).begin;
   };
@@ -79,11 +79,16 @@ void Operation::start(std::vector<OpIndex>& sends) {
   for (OpIndex op = 0; op < states_.size(); ++op) {
     if (!program().before(op).empty()) continue;
     switch (program().program.ops[op].kind) {
-      case OpKind::send: sends.push_back(op); break;
+      case OpKind::send:
+        sends.push_back(op);
+        break;
       case OpKind::copy:
-      case OpKind::reduce: run_local(op, sends); break;
+      case OpKind::reduce:
+        run_local(op, sends);
+        break;
       case OpKind::recv:
-      case OpKind::recv_reduce: break;
+      case OpKind::recv_reduce:
+        break;
     }
   }
 }
@@ -107,11 +112,16 @@ void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& 
 void Operation::wake_behind(OpIndex index, std::vector<OpIndex>& sends) {
   for (const CompiledProgram::Edge& edge : program().behind(index)) {
     switch (program().program.ops[edge.op].kind) {
-      case OpKind::send: sends.push_back(edge.op); break;
+      case OpKind::send:
+        sends.push_back(edge.op);
+        break;
       case OpKind::copy:
-      case OpKind::reduce: run_local(edge.op, sends); break;
+      case OpKind::reduce:
+        run_local(edge.op, sends);
+        break;
       case OpKind::recv:
-      case OpKind::recv_reduce: break;  // A receive never waits.
+      case OpKind::recv_reduce:
+        break;  // A receive never waits.
     }
   }
 }

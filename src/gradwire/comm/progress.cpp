@@ -1,9 +1,9 @@
 #include "gradwire/comm/progress.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <sched.h>
 
 namespace gradwire {
 namespace {
@@ -77,14 +77,9 @@ void Progress::abort(Error error) {
   executor_.abort(std::move(error));
 }
 
-std::size_t Progress::payload_bytes_sent() {
+Executor::Traffic Progress::traffic() {
   const std::lock_guard lock(engine_mutex_);
-  return executor_.payload_bytes_sent();
-}
-
-std::size_t Progress::total_bytes_sent() {
-  const std::lock_guard lock(engine_mutex_);
-  return executor_.total_bytes_sent();
+  return executor_.traffic();
 }
 
 /// One poll, at most until `latest`, and what follows from it. Whether anything happened.
@@ -130,8 +125,10 @@ void Progress::wait(const WorkState& state, Time until) {
   while (!state.done() && clock_.now() < until) {
     if (driven_) {
       // Until what we wait for is done, or the thread that drives has had enough.
-      if (until == Time::max()) waiters_.wait(lock);
-      else waiters_.wait_until(lock, until);
+      if (until == Time::max())
+        waiters_.wait(lock);
+      else
+        waiters_.wait_until(lock, until);
       continue;
     }
     driven_ = true;

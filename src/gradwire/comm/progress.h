@@ -18,8 +18,8 @@ namespace gradwire {
 /// thread that waits for an operation does it itself meanwhile, because being woken by the thread
 /// that read the last byte would cost a context switch per operation, and that thread another one.
 ///
-/// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is never
-/// held while waiting for the network.
+/// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is
+/// never held while waiting for the network.
 class Progress final : public Engine {
  public:
   Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
@@ -32,8 +32,7 @@ class Progress final : public Engine {
   void abort(Error error) override;
   /// Waits briefly until the goodbye is on its way.
   void close() override;
-  std::size_t payload_bytes_sent() override;
-  std::size_t total_bytes_sent() override;
+  Executor::Traffic traffic() override;
 
  private:
   void run();
@@ -50,12 +49,12 @@ class Progress final : public Engine {
   Executor executor_;
 
   std::mutex roles_mutex_;
-  std::condition_variable waiters_;       ///< Waiting threads that do not drive.
-  std::condition_variable thread_;        ///< The progress thread while somebody else drives.
-  int waiting_ = 0;                       ///< Threads in wait().
-  bool driven_ = false;                   ///< One of them drives.
-  bool thread_polls_ = false;             ///< The progress thread drives.
-  Time last_wait_{};                      ///< When a thread last left wait().
+  std::condition_variable waiters_;  ///< Waiting threads that do not drive.
+  std::condition_variable thread_;   ///< The progress thread while somebody else drives.
+  int waiting_ = 0;                  ///< Threads in wait().
+  bool driven_ = false;              ///< One of them drives.
+  bool thread_polls_ = false;        ///< The progress thread drives.
+  Time last_wait_{};                 ///< When a thread last left wait().
   std::atomic<bool> stopping_ = false;
   std::atomic<Time> poll_until_{Time{}};  ///< How long the poll under way may sleep.
 

@@ -107,8 +107,7 @@ struct Max {
 
 template <class T, class Op>
 inline __attribute__((always_inline)) void combine_loop(std::byte* out, const std::byte* left,
-                                                        const std::byte* right,
-                                                        std::size_t count) {
+                                                        const std::byte* right, std::size_t count) {
   using U = typename Anywhere<T>::type;
   auto* o = reinterpret_cast<U*>(out);
   const auto* l = reinterpret_cast<const U*>(left);
@@ -125,10 +124,14 @@ inline __attribute__((always_inline)) void combine_as(std::byte* out, const std:
                                                       ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-    case ReduceOp::mean: return combine_loop<T, Sum>(out, left, right, count);
-    case ReduceOp::min: return combine_loop<T, Min>(out, left, right, count);
-    case ReduceOp::max: return combine_loop<T, Max>(out, left, right, count);
-    case ReduceOp::product: return combine_loop<T, Product>(out, left, right, count);
+    case ReduceOp::mean:
+      return combine_loop<T, Sum>(out, left, right, count);
+    case ReduceOp::min:
+      return combine_loop<T, Min>(out, left, right, count);
+    case ReduceOp::max:
+      return combine_loop<T, Max>(out, left, right, count);
+    case ReduceOp::product:
+      return combine_loop<T, Product>(out, left, right, count);
   }
 }
 
@@ -150,13 +153,20 @@ GRADWIRE_VECTORISED
 void combine(std::byte* out, const std::byte* left, const std::byte* right, std::size_t count,
              DataType type, ReduceOp op) {
   switch (type) {
-    case DataType::float32: return combine_as<float>(out, left, right, count, op);
-    case DataType::float64: return combine_as<double>(out, left, right, count, op);
-    case DataType::bfloat16: return combine_as<BFloat16>(out, left, right, count, op);
-    case DataType::float16: return combine_as<Float16>(out, left, right, count, op);
-    case DataType::int32: return combine_as<std::int32_t>(out, left, right, count, op);
-    case DataType::int64: return combine_as<std::int64_t>(out, left, right, count, op);
-    case DataType::uint8: return combine_as<std::uint8_t>(out, left, right, count, op);
+    case DataType::float32:
+      return combine_as<float>(out, left, right, count, op);
+    case DataType::float64:
+      return combine_as<double>(out, left, right, count, op);
+    case DataType::bfloat16:
+      return combine_as<BFloat16>(out, left, right, count, op);
+    case DataType::float16:
+      return combine_as<Float16>(out, left, right, count, op);
+    case DataType::int32:
+      return combine_as<std::int32_t>(out, left, right, count, op);
+    case DataType::int64:
+      return combine_as<std::int64_t>(out, left, right, count, op);
+    case DataType::uint8:
+      return combine_as<std::uint8_t>(out, left, right, count, op);
   }
 }
 
@@ -164,13 +174,20 @@ GRADWIRE_VECTORISED
 void finish_reduction(std::byte* data, std::size_t count, DataType type, ReduceOp op, int ranks) {
   if (op != ReduceOp::mean || ranks == 1) return;
   switch (type) {
-    case DataType::float32: return divide<float>(data, count, ranks);
-    case DataType::float64: return divide<double>(data, count, ranks);
-    case DataType::bfloat16: return divide<BFloat16>(data, count, ranks);
-    case DataType::float16: return divide<Float16>(data, count, ranks);
-    case DataType::int32: return divide<std::int32_t>(data, count, ranks);
-    case DataType::int64: return divide<std::int64_t>(data, count, ranks);
-    case DataType::uint8: return divide<std::uint8_t>(data, count, ranks);
+    case DataType::float32:
+      return divide<float>(data, count, ranks);
+    case DataType::float64:
+      return divide<double>(data, count, ranks);
+    case DataType::bfloat16:
+      return divide<BFloat16>(data, count, ranks);
+    case DataType::float16:
+      return divide<Float16>(data, count, ranks);
+    case DataType::int32:
+      return divide<std::int32_t>(data, count, ranks);
+    case DataType::int64:
+      return divide<std::int64_t>(data, count, ranks);
+    case DataType::uint8:
+      return divide<std::uint8_t>(data, count, ranks);
   }
 }
 

@@ -37,13 +37,11 @@ Reading read_up_to(std::size_t size, Client& client) {
   while (client.inbox.size() < size) {
     const std::size_t before = client.inbox.size();
     client.inbox.resize(size);
-    const ssize_t count =
-        ::recv(client.socket.descriptor(), client.inbox.data() + before, size - before, 0);
-    const int cause = errno;
-    client.inbox.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    if (count < 0 && cause == EINTR) continue;
-    if (count < 0 && (cause == EAGAIN || cause == EWOULDBLOCK)) return Reading::not_yet;
-    if (count <= 0) return Reading::gone;
+    const Transfer received = receive_some(
+        client.socket, std::as_writable_bytes(std::span(client.inbox)).subspan(before));
+    client.inbox.resize(before + received.bytes);
+    if (received.ended) return Reading::gone;
+    if (received.bytes == 0) return Reading::not_yet;
   }
   return Reading::complete;
 }
@@ -51,11 +49,11 @@ Reading read_up_to(std::size_t size, Client& client) {
 /// False if the client has gone.
 bool flush(Client& client) {
   while (!client.outbox.empty()) {
-    const ssize_t count = ::send(client.socket.descriptor(), client.outbox.data(),
-                                 client.outbox.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    client.outbox.erase(0, static_cast<std::size_t>(count));
+    const Transfer sent =
+        send_some(client.socket, std::as_bytes(std::span(std::as_const(client.outbox))));
+    if (sent.ended) return false;
+    if (sent.bytes == 0) return true;
+    client.outbox.erase(0, sent.bytes);
   }
   return true;
 }

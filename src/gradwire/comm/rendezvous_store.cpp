@@ -158,14 +158,11 @@ Result<RendezvousStore::Reply> RendezvousStore::ask(const std::string& request, 
 
 Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t count =
-        ::send(socket_.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(socket_, POLLOUT, deadline)) return lost("it does not take requests");
-    } else if (errno != EINTR) {
-      return lost(words_of(errno));
+    const Transfer sent = send_some(socket_, std::as_bytes(std::span(bytes)));
+    if (sent.ended) return lost(words_of(sent.cause));
+    bytes.remove_prefix(sent.bytes);
+    if (sent.bytes == 0 && !wait_for(socket_, POLLOUT, deadline)) {
+      return lost("it does not take requests");
     }
   }
   return {};
@@ -175,16 +172,14 @@ Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline
   std::string bytes(size, '\0');
   std::size_t got = 0;
   while (got < size) {
-    const ssize_t count =
-        ::recv(socket_.descriptor(), bytes.data() + got, size - got, MSG_DONTWAIT);
-    if (count > 0) {
-      got += static_cast<std::size_t>(count);
-    } else if (count == 0) {
-      return lost("rank 0 has ended");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(socket_, POLLIN, deadline)) return lost("it does not answer");
-    } else if (errno != EINTR) {
-      return lost(words_of(errno));
+    const Transfer received =
+        receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
+    if (received.ended) {
+      return lost(received.cause == 0 ? "rank 0 has ended" : words_of(received.cause));
+    }
+    got += received.bytes;
+    if (received.bytes == 0 && !wait_for(socket_, POLLIN, deadline)) {
+      return lost("it does not answer");
     }
   }
   return bytes;

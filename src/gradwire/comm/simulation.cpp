@@ -45,12 +45,16 @@ struct Sizes {
 Sizes sizes_of(const Schedule& schedule, std::size_t elements) {
   const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
   switch (schedule.spec.collective) {
-    case Collective::all_gather: return {part, elements};
-    case Collective::reduce_scatter: return {elements, part};
-    case Collective::broadcast: return {0, elements};
+    case Collective::all_gather:
+      return {part, elements};
+    case Collective::reduce_scatter:
+      return {elements, part};
+    case Collective::broadcast:
+      return {0, elements};
     case Collective::all_reduce:
     case Collective::barrier:
-    case Collective::point_to_point: break;
+    case Collective::point_to_point:
+      break;
   }
   return {elements, elements};
 }
@@ -73,12 +77,17 @@ float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t e
     return sum;
   };
   switch (schedule.spec.collective) {
-    case Collective::all_reduce: return sum_at(i);
-    case Collective::reduce_scatter: return sum_at(static_cast<std::size_t>(rank) * part + i);
-    case Collective::all_gather: return sample(static_cast<Rank>(i / part), i % part);
+    case Collective::all_reduce:
+      return sum_at(i);
+    case Collective::reduce_scatter:
+      return sum_at(static_cast<std::size_t>(rank) * part + i);
+    case Collective::all_gather:
+      return sample(static_cast<Rank>(i / part), i % part);
     case Collective::broadcast:
-    case Collective::point_to_point: return sample(schedule.spec.root, i);
-    case Collective::barrier: return 0;
+    case Collective::point_to_point:
+      return sample(schedule.spec.root, i);
+    case Collective::barrier:
+      return 0;
   }
   return 0;
 }
@@ -136,8 +145,8 @@ bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
   return true;
 }
 
-ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology, std::size_t elements,
-                            std::size_t segment_bytes) {
+ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+                            std::size_t elements, std::size_t segment_bytes) {
   GRADWIRE_CHECK(schedule.ranks == topology.ranks());
   ExecutorOptions options;
   options.limits.segment_bytes = segment_bytes;
@@ -162,12 +171,14 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology, 
     job.executor(r).post(std::move(request), job.now());
   }
   ScheduleSimulation result;
-  const bool done = job.run(Time(std::chrono::hours(1)), [&] { return counter->count() == job.ranks(); });
+  const bool done =
+      job.run(Time(std::chrono::hours(1)), [&] { return counter->count() == job.ranks(); });
   result.time = job.now().time_since_epoch();
   result.correct = done;
   for (Rank r = 0; r < job.ranks(); ++r) {
-    result.payload_bytes.push_back(job.executor(r).payload_bytes_sent());
-    result.correct = result.correct && is_right(schedule, r, memories[static_cast<std::size_t>(r)], elements);
+    result.payload_bytes.push_back(job.executor(r).traffic().payload_bytes);
+    result.correct =
+        result.correct && is_right(schedule, r, memories[static_cast<std::size_t>(r)], elements);
   }
   return result;
 }

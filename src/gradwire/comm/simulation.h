@@ -14,7 +14,8 @@ namespace gradwire {
 /// A whole job in one thread and virtual time: the real executors over a simulated network.
 class SimulatedJob {
  public:
-  SimulatedJob(std::vector<SimPort> ports, const SimOptions& network, const ExecutorOptions& options);
+  SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+               const ExecutorOptions& options);
 
   int ranks() const { return static_cast<int>(executors_.size()); }
   Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
@@ -34,15 +35,15 @@ class SimulatedJob {
 };
 
 struct ScheduleSimulation {
-  Duration time{};                            ///< Until the last rank was done.
-  std::vector<std::size_t> payload_bytes;     ///< Sent, per rank.
-  bool correct = false;                       ///< Every rank ended with the right data.
+  Duration time{};                         ///< Until the last rank was done.
+  std::vector<std::size_t> payload_bytes;  ///< Sent, per rank.
+  bool correct = false;                    ///< Every rank ended with the right data.
 };
 
 /// Runs a schedule over `elements` float32 elements of all chunks together, by the real executors
 /// over links as `topology` says. The data are integers, so that every order of summation gives the
 /// same and the result can be checked.
-ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology, std::size_t elements,
-                            std::size_t segment_bytes);
+ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+                            std::size_t elements, std::size_t segment_bytes);
 
 }  // namespace gradwire

@@ -20,8 +20,7 @@ class SoloEngine final : public Engine {
   void wait(const WorkState&, Time) override {}
   void abort(Error error) override;
   void close() override {}
-  std::size_t payload_bytes_sent() override { return 0; }
-  std::size_t total_bytes_sent() override { return 0; }
+  Executor::Traffic traffic() override { return {}; }
 
  private:
   class NoTransport;

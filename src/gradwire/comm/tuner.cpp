@@ -15,13 +15,14 @@ constexpr Duration kPerSegment = std::chrono::microseconds(8);
 /// Reading, checking and adding received bytes, measured likewise.
 constexpr double kReduceBytesPerSecond = 3e9;
 
-/// TCP streams that meet in one port lose some of its rate to each other: three of them carried 89 %
-/// of a link of which one carried 94 %. The link model does not know that.
+/// TCP streams that meet in one port lose some of its rate to each other: three of them carried 89
+/// % of a link of which one carried 94 %. The link model does not know that.
 constexpr double kCrowding = 1.06;
 
 /// Whether some rank hears from more others than a butterfly would make it.
 bool crowds(const ProgramSet& programs) {
-  const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
+  const auto rounds =
+      static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     std::set<Rank> senders;
     for (const Op& op : programs.program(rank).ops) {
@@ -40,7 +41,8 @@ Tuner::Tuner(Topology topology, std::size_t segment_bytes)
 Tuner::~Tuner() = default;
 
 Topology Tuner::assumed(int ranks) {
-  return Topology::uniform(ranks, {.latency = std::chrono::microseconds(40), .bytes_per_second = 1.25e8});
+  return Topology::uniform(ranks,
+                           {.latency = std::chrono::microseconds(40), .bytes_per_second = 1.25e8});
 }
 
 const std::vector<Tuner::Candidate>& Tuner::candidates(Collective collective) {

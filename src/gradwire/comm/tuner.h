@@ -14,8 +14,9 @@
 
 namespace gradwire {
 
-/// Chooses the algorithm of a collective: the one whose schedule the cost model finds fastest on the
-/// topology. Depends on nothing but its arguments, so that all ranks choose the same. Thread-safe.
+/// Chooses the algorithm of a collective: the one whose schedule the cost model finds fastest on
+/// the topology. Depends on nothing but its arguments, so that all ranks choose the same.
+/// Thread-safe.
 class Tuner {
  public:
   explicit Tuner(Topology topology, std::size_t segment_bytes = 128 * 1024);

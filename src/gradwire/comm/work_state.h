@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "gradwire/comm/executor.h"
 #include "gradwire/comm/operation.h"
 #include "gradwire/comm/work.h"
 
@@ -53,8 +54,7 @@ class Engine {
   virtual void abort(Error error) = 0;
   /// Ends what is in flight, says goodbye, and stops. Nothing may be posted afterwards. Idempotent.
   virtual void close() = 0;
-  virtual std::size_t payload_bytes_sent() = 0;
-  virtual std::size_t total_bytes_sent() = 0;
+  virtual Executor::Traffic traffic() = 0;
 };
 
 }  // namespace gradwire

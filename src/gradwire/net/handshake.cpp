@@ -167,19 +167,17 @@ Status Handshake::advance() {
 
 Status Handshake::flush() {
   while (!outbox_.empty()) {
-    const ssize_t count =
-        ::send(socket_.descriptor(), outbox_.data(), outbox_.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-    if (count < 0) {
+    const Transfer sent = send_some(socket_, outbox_);
+    if (sent.ended) {
       const char* what = connected_ ? "lost the connection to " : "cannot connect to ";
-      return system_failure(what + other_end_, errno, ErrorKind::disconnected);
+      return system_failure(what + other_end_, sent.cause, ErrorKind::disconnected);
     }
+    if (sent.bytes == 0) return {};
     if (!connected_ && connected_to_itself(socket_)) {
       return failure(ErrorKind::disconnected, "nobody listens at " + other_end_);
     }
     connected_ = true;
-    outbox_.erase(outbox_.begin(), outbox_.begin() + count);
+    outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(sent.bytes));
   }
   return {};
 }
@@ -189,21 +187,19 @@ Result<bool> Handshake::receive() {
   while (inbox_.size() < expected_) {
     const std::size_t before = inbox_.size();
     inbox_.resize(expected_);
-    const ssize_t count =
-        ::recv(socket_.descriptor(), inbox_.data() + before, expected_ - before, 0);
-    const int cause = errno;
-    inbox_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    if (count < 0 && cause == EINTR) continue;
-    if (count < 0 && (cause == EAGAIN || cause == EWOULDBLOCK)) return false;
-    if (count < 0) {
-      return system_failure("lost the connection to " + other_end_, cause, ErrorKind::disconnected);
+    const Transfer received = receive_some(socket_, Bytes(inbox_).subspan(before));
+    inbox_.resize(before + received.bytes);
+    if (received.cause != 0) {
+      return system_failure("lost the connection to " + other_end_, received.cause,
+                            ErrorKind::disconnected);
     }
-    if (count == 0) {
+    if (received.ended) {
       return failure(ErrorKind::disconnected,
                      fmt::format("{} closed the connection before it had proved who it is "
                                  "({} bytes of message {} had come)",
                                  other_end_, before, messages_read_ + 1));
     }
+    if (received.bytes == 0) return false;
     if (Status ours = check_magic(); !ours) return tl::unexpected<Error>(ours.error());
   }
   return true;

@@ -73,6 +73,17 @@ int pending_error(const Socket& socket) {
   return code;
 }
 
+template <class Call>
+Transfer transfer(Call call) {
+  for (;;) {
+    const ssize_t count = call();
+    if (count > 0) return {.bytes = static_cast<std::size_t>(count)};
+    if (count == 0) return {.ended = true};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno != EINTR) return {.ended = true, .cause = errno};
+  }
+}
+
 bool is_of_one_connection(int cause) {
   return cause == ECONNABORTED || cause == EPROTO || cause == EINTR || cause == EPERM ||
          cause == ENETDOWN || cause == EHOSTUNREACH || cause == ENETUNREACH;
@@ -155,6 +166,17 @@ Result<Socket> connect_to(const SocketAddress& to, Deadline deadline, const Sock
     return system_failure("cannot connect to " + to.to_string(), cause, ErrorKind::disconnected);
   }
   return socket;
+}
+
+Transfer send_some(const Socket& socket, ConstBytes bytes) {
+  return transfer([&] {
+    return ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+}
+
+Transfer receive_some(const Socket& socket, Bytes bytes) {
+  return transfer(
+      [&] { return ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT); });
 }
 
 SocketAddress local_address(const Socket& socket) {

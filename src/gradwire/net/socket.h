@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/net/address.h"
@@ -62,6 +63,17 @@ Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& sourc
 /// start_connect and wait until the connection stands. Errors: disconnected, timeout, system.
 Result<Socket> connect_to(const SocketAddress& to, Deadline deadline,
                           const SocketAddress& source = {});
+
+/// What came of one attempt to send or receive, which never waits.
+struct Transfer {
+  std::size_t bytes = 0;  ///< None: not now, or `ended`.
+  bool ended = false;     ///< The other end has closed its half, or the connection broke.
+  int cause = 0;          ///< Why it broke, as an error number; 0 if it was closed in order.
+};
+
+/// Some of `bytes`, which are not empty.
+Transfer send_some(const Socket& socket, ConstBytes bytes);
+Transfer receive_some(const Socket& socket, Bytes bytes);
 
 /// This end's and the other end's address; none if not connected.
 SocketAddress local_address(const Socket& socket);

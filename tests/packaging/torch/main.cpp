@@ -1,7 +1,7 @@
 // A libtorch program that averages a tensor through gradwire.
-#include <torch/torch.h>
-
 #include <cstdio>
+
+#include <torch/torch.h>
 
 #include "gradwire/comm/communicator.h"
 

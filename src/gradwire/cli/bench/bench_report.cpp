@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "gradwire/cli/bench/collective_bench.h"
@@ -19,10 +18,10 @@ std::string table_line(const BenchRow& row) {
   const BenchCase& c = row.measured;
   const bool reduces =
       c.collective == Collective::all_reduce || c.collective == Collective::reduce_scatter;
-  return fmt::format("{:>12} {:>12} {:>9} {:>8} {:>19} {:>11.1f} {:>11.1f} {:>9.3f} {:>9.3f} {:>7}\n",
-                     c.bytes, row.count, name_of(c.type), reduces ? name_of(c.op) : "none",
-                     c.algorithm, row.median_us, row.p99_us, row.algbw_gbps(), row.busbw_gbps(),
-                     row.wrong);
+  return fmt::format(
+      "{:>12} {:>12} {:>9} {:>8} {:>19} {:>11.1f} {:>11.1f} {:>9.3f} {:>9.3f} {:>7}\n", c.bytes,
+      row.count, name_of(c.type), reduces ? name_of(c.op) : "none", c.algorithm, row.median_us,
+      row.p99_us, row.algbw_gbps(), row.busbw_gbps(), row.wrong);
 }
 
 std::string to_json(const std::vector<BenchRow>& rows) {

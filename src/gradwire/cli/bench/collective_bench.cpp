@@ -29,14 +29,22 @@ class Runner {
     const LentSpan out{output_.data(), pattern_.output_count(), what_.type, nullptr};
     const LentConstSpan in(input_.data(), pattern_.input_count(), what_.type);
     switch (what_.collective) {
-      case Collective::all_reduce: communicator_.all_reduce(out, what_.op, options).wait(); break;
-      case Collective::broadcast: communicator_.broadcast(out, 0, options).wait(); break;
-      case Collective::all_gather: communicator_.all_gather(in, out, options).wait(); break;
+      case Collective::all_reduce:
+        communicator_.all_reduce(out, what_.op, options).wait();
+        break;
+      case Collective::broadcast:
+        communicator_.broadcast(out, 0, options).wait();
+        break;
+      case Collective::all_gather:
+        communicator_.all_gather(in, out, options).wait();
+        break;
       case Collective::reduce_scatter:
         communicator_.reduce_scatter(in, out, what_.op, options).wait();
         break;
       case Collective::barrier:
-      case Collective::point_to_point: communicator_.barrier(options).wait(); break;
+      case Collective::point_to_point:
+        communicator_.barrier(options).wait();
+        break;
     }
   }
 
@@ -88,12 +96,15 @@ double quantile(std::vector<double>& sorted, double q) {
 double bus_factor(Collective collective, int ranks) {
   const double p = ranks;
   switch (collective) {
-    case Collective::all_reduce: return 2 * (p - 1) / p;
+    case Collective::all_reduce:
+      return 2 * (p - 1) / p;
     case Collective::all_gather:
-    case Collective::reduce_scatter: return (p - 1) / p;
+    case Collective::reduce_scatter:
+      return (p - 1) / p;
     case Collective::broadcast:
     case Collective::barrier:
-    case Collective::point_to_point: return 1;
+    case Collective::point_to_point:
+      return 1;
   }
   return 1;
 }
@@ -127,7 +138,8 @@ BenchRow measure(Communicator& communicator, const BenchCase& what) {
   times.reserve(static_cast<std::size_t>(row.iterations));
   communicator.barrier().wait();
   for (int i = 0; i < row.iterations; ++i) times.push_back(seconds_of(runner, clock));
-  communicator.all_reduce({times.data(), times.size(), DataType::float64, nullptr}, ReduceOp::max).wait();
+  communicator.all_reduce({times.data(), times.size(), DataType::float64, nullptr}, ReduceOp::max)
+      .wait();
   row.wrong += runner.count_wrong();
   std::ranges::sort(times);
   row.median_us = quantile(times, 0.5) * 1e6;

@@ -25,13 +25,20 @@ std::uint16_t bfloat16_bits(double value) {
 
 void store(std::byte* at, DataType type, double value) {
   switch (type) {
-    case DataType::float32: return put(at, static_cast<float>(value));
-    case DataType::float64: return put(at, value);
-    case DataType::bfloat16: return put(at, bfloat16_bits(value));
-    case DataType::float16: return put(at, static_cast<_Float16>(value));
-    case DataType::int32: return put(at, static_cast<std::int32_t>(value));
-    case DataType::int64: return put(at, static_cast<std::int64_t>(value));
-    case DataType::uint8: return put(at, static_cast<std::uint8_t>(value));
+    case DataType::float32:
+      return put(at, static_cast<float>(value));
+    case DataType::float64:
+      return put(at, value);
+    case DataType::bfloat16:
+      return put(at, bfloat16_bits(value));
+    case DataType::float16:
+      return put(at, static_cast<_Float16>(value));
+    case DataType::int32:
+      return put(at, static_cast<std::int32_t>(value));
+    case DataType::int64:
+      return put(at, static_cast<std::int64_t>(value));
+    case DataType::uint8:
+      return put(at, static_cast<std::uint8_t>(value));
   }
 }
 
@@ -56,9 +63,12 @@ std::size_t BenchPattern::part() const {
 
 std::size_t BenchPattern::input_count() const {
   switch (collective_) {
-    case Collective::all_gather: return part();
-    case Collective::reduce_scatter: return total_;
-    default: return 0;
+    case Collective::all_gather:
+      return part();
+    case Collective::reduce_scatter:
+      return total_;
+    default:
+      return 0;
   }
 }
 
@@ -77,10 +87,18 @@ double BenchPattern::reduced(std::size_t i) const {
     const double next = value(r, i);
     switch (op_) {
       case ReduceOp::sum:
-      case ReduceOp::mean: result += next; break;
-      case ReduceOp::min: result = std::min(result, next); break;
-      case ReduceOp::max: result = std::max(result, next); break;
-      case ReduceOp::product: result *= next; break;
+      case ReduceOp::mean:
+        result += next;
+        break;
+      case ReduceOp::min:
+        result = std::min(result, next);
+        break;
+      case ReduceOp::max:
+        result = std::max(result, next);
+        break;
+      case ReduceOp::product:
+        result *= next;
+        break;
     }
   }
   return op_ == ReduceOp::mean ? result / ranks_ : result;
@@ -88,18 +106,22 @@ double BenchPattern::reduced(std::size_t i) const {
 
 double BenchPattern::expected(std::size_t i) const {
   switch (collective_) {
-    case Collective::all_reduce: return reduced(i);
-    case Collective::reduce_scatter: return reduced(static_cast<std::size_t>(rank_) * part() + i);
-    case Collective::all_gather: return value(static_cast<Rank>(i / part()), i % part());
-    default: return value(0, i);
+    case Collective::all_reduce:
+      return reduced(i);
+    case Collective::reduce_scatter:
+      return reduced(static_cast<std::size_t>(rank_) * part() + i);
+    case Collective::all_gather:
+      return value(static_cast<Rank>(i / part()), i % part());
+    default:
+      return value(0, i);
   }
 }
 
 void BenchPattern::fill(std::vector<std::byte>& input, std::vector<std::byte>& output) const {
   const std::size_t size = size_of(type_);
   for (std::size_t i = 0; i < input_count(); ++i) store(&input[i * size], type_, value(rank_, i));
-  const bool holds_data = collective_ == Collective::all_reduce ||
-                          (collective_ == Collective::broadcast && rank_ == 0);
+  const bool holds_data =
+      collective_ == Collective::all_reduce || (collective_ == Collective::broadcast && rank_ == 0);
   for (std::size_t i = 0; i < output_count(); ++i) {
     // What is overwritten starts out wrong.
     store(&output[i * size], type_, holds_data ? value(rank_, i) : 99);

@@ -1,9 +1,9 @@
 #include "gradwire/net/sim/sim_network.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace gradwire {
 
@@ -18,7 +18,9 @@ class SimNetwork::Endpoint final : public Transport {
     return network_.read(rank_, peer, pieces);
   }
   void close(Rank peer) override { network_.close(rank_, peer); }
-  std::string describe(Rank peer) const override { return fmt::format("rank {} (simulated)", peer); }
+  std::string describe(Rank peer) const override {
+    return fmt::format("rank {} (simulated)", peer);
+  }
 
  private:
   SimNetwork& network_;
@@ -70,8 +72,10 @@ Result<std::size_t> SimNetwork::write(Rank from, Rank to, std::span<const ConstB
   out.in_window += taken;
   if (taken < wanted) {
     // Refused although there was room: another try is due. Otherwise reading makes room.
-    if (room > taken) schedule(now_ + std::chrono::microseconds(1), EventKind::writable, from, to);
-    else out.writer_waits = true;
+    if (room > taken)
+      schedule(now_ + std::chrono::microseconds(1), EventKind::writable, from, to);
+    else
+      out.writer_waits = true;
   }
   return taken;
 }
@@ -87,7 +91,8 @@ void SimNetwork::dispatch(Rank from, Rank to, std::vector<std::byte> bytes) {
 
 Time SimNetwork::arrival(Rank from, Rank to, std::size_t bytes) {
   const auto on_port = [&](const Host& h) {
-    return Duration(static_cast<std::int64_t>(static_cast<double>(bytes) / h.port.bytes_per_second * 1e9));
+    return Duration(
+        static_cast<std::int64_t>(static_cast<double>(bytes) / h.port.bytes_per_second * 1e9));
   };
   Host& sender = host(from);
   Host& receiver = host(to);
@@ -144,7 +149,8 @@ void SimNetwork::close(Rank from, Rank to) {
   schedule(out.last_arrival, EventKind::end, from, to);
 }
 
-void SimNetwork::schedule(Time at, EventKind kind, Rank from, Rank to, std::vector<std::byte> bytes) {
+void SimNetwork::schedule(Time at, EventKind kind, Rank from, Rank to,
+                          std::vector<std::byte> bytes) {
   events_.push({at, order_++, kind, from, to, std::move(bytes)});
 }
 
@@ -183,9 +189,13 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
       if (lost) return std::nullopt;
       s.at_end = true;
       break;
-    case EventKind::broken: s.broken = true; break;
-    case EventKind::writable: return SimEvent{listener, {event.to, false, true}};
-    case EventKind::readable: break;
+    case EventKind::broken:
+      s.broken = true;
+      break;
+    case EventKind::writable:
+      return SimEvent{listener, {event.to, false, true}};
+    case EventKind::readable:
+      break;
   }
   return SimEvent{listener, {event.from, true, false}};
 }

@@ -24,7 +24,7 @@ struct SimOptions {
   std::size_t window_bytes = 1 << 20;  ///< Written and not yet read, per stream.
   std::size_t unit_bytes = 64 * 1024;  ///< Streams share a port in units of this size.
   bool short_io = false;               ///< Reads and writes take a random part of what they could.
-  std::uint64_t stall_one_in = 0;      ///< One in so many units is late by up to max_stall; 0: none.
+  std::uint64_t stall_one_in = 0;  ///< One in so many units is late by up to max_stall; 0: none.
   Duration max_stall = std::chrono::milliseconds(50);
 };
 
@@ -57,7 +57,9 @@ class SimNetwork {
   void cut(Rank rank);
   /// The process stands still until then.
   void freeze(Rank rank, Time until);
-  bool frozen(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)].frozen_until > now_; }
+  bool frozen(Rank rank) const {
+    return hosts_[static_cast<std::size_t>(rank)].frozen_until > now_;
+  }
   Time frozen_until(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)].frozen_until; }
   bool killed(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)].killed; }
   /// The connection between two ranks breaks, both ways, with what was under way.

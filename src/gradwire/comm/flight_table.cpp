@@ -1,0 +1,69 @@
+#include "gradwire/comm/flight_table.h"
+
+#include <algorithm>
+
+namespace gradwire {
+namespace {
+
+/// Scratch blocks kept for the next operations.
+constexpr std::size_t kSpare = 4;
+
+}  // namespace
+
+Flight& FlightTable::add(OperationRequest request) {
+  Rank pair = -1;
+  const OperationKey key = next_key(request, pair);
+  flights_.push_back(std::make_unique<Flight>(key, pair, std::move(request)));
+  Flight& flight = *flights_.back();
+  Scratch scratch = take_scratch(flight.operation.scratch_bytes());
+  flight.scratch = std::move(scratch.memory);
+  flight.scratch_capacity = scratch.capacity;
+  flight.operation.bind_scratch(flight.scratch.get());
+  return flight;
+}
+
+OperationKey FlightTable::next_key(const OperationRequest& request, Rank& pair) {
+  if (request.tag < 0) return {0, next_collective_++};
+  const CollectiveSpec& spec = request.program->schedule.spec;
+  pair = spec.root == self_ ? spec.target : spec.root;
+  // The top bit keeps it apart from collectives, the lowest says which way it goes.
+  const std::uint32_t channel = 0x80000000u | (static_cast<std::uint32_t>(request.tag) << 1) |
+                                (spec.root > spec.target ? 1u : 0u);
+  return {channel, next_message_[{pair, channel}]++};
+}
+
+Flight* FlightTable::find(OperationKey key, Rank peer) const {
+  for (const auto& flight : flights_) {
+    if (flight->is(key, peer)) return flight.get();
+  }
+  return nullptr;
+}
+
+bool FlightTable::was_posted(OperationKey key, Rank peer) const {
+  if (key.channel == 0) return key.sequence < next_collective_;
+  const auto at = next_message_.find({peer, key.channel});
+  return at != next_message_.end() && key.sequence < at->second;
+}
+
+std::unique_ptr<Flight> FlightTable::remove(const Flight& flight) {
+  const auto at = std::ranges::find(flights_, &flight, &std::unique_ptr<Flight>::get);
+  std::unique_ptr<Flight> removed = std::move(*at);
+  flights_.erase(at);
+  if (removed->scratch) {
+    spare_.push_back({std::move(removed->scratch), removed->scratch_capacity});
+    if (spare_.size() > kSpare) spare_.erase(spare_.begin());
+  }
+  return removed;
+}
+
+FlightTable::Scratch FlightTable::take_scratch(std::size_t bytes) {
+  if (bytes == 0) return {};
+  const auto fits = [&](const Scratch& spare) { return spare.capacity >= bytes; };
+  const auto at = std::ranges::find_if(spare_, fits);
+  if (at == spare_.end()) return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+  Scratch scratch = std::move(*at);
+  spare_.erase(at);
+  return scratch;
+}
+
+}  // namespace gradwire

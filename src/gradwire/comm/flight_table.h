@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gradwire/comm/flight.h"
+
+namespace gradwire {
+
+/// The operations in flight of one rank: numbers them, finds them, and lends them scratch memory,
+/// of which it keeps a few blocks for the next ones.
+class FlightTable {
+ public:
+  explicit FlightTable(Rank self) : self_(self) {}
+
+  /// Gives the operation the next number of its kind, and memory.
+  Flight& add(OperationRequest request);
+
+  /// The operation that `peer` means by `key`, or null.
+  Flight* find(OperationKey key, Rank peer) const;
+
+  /// Whether this rank has posted `key` already: if it is not in flight, it is over.
+  bool was_posted(OperationKey key, Rank peer) const;
+
+  /// Takes an operation out; its scratch is kept for others.
+  std::unique_ptr<Flight> remove(const Flight& flight);
+  std::vector<std::unique_ptr<Flight>> remove_all() { return std::exchange(flights_, {}); }
+
+  const std::vector<std::unique_ptr<Flight>>& all() const { return flights_; }
+
+ private:
+  struct Scratch {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t capacity = 0;
+  };
+
+  OperationKey next_key(const OperationRequest& request, Rank& pair);
+  Scratch take_scratch(std::size_t bytes);
+
+  Rank self_;
+  std::vector<std::unique_ptr<Flight>> flights_;
+  std::uint64_t next_collective_ = 0;
+  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> next_message_;  ///< Per peer, channel.
+  std::vector<Scratch> spare_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,59 @@
+#include "gradwire/comm/landing.h"
+
+#include <cstring>
+
+#include "gradwire/comm/reduction.h"
+
+namespace gradwire {
+namespace {
+
+tl::unexpected<Error> misplaced(const char* what, const Operation& operation) {
+  return failure(ErrorKind::corrupted, what + operation.describe());
+}
+
+/// Whether the frame continues message `op` exactly where it stands, in whole elements.
+bool continues(const Operation& operation, OpIndex op, const FrameHeader& header) {
+  const std::size_t size = operation.size(op);
+  const std::size_t end = header.offset + header.length;
+  return !operation.complete(op) && header.offset == operation.done(op) && end <= size &&
+         end % size_of(operation.fingerprint().type) == 0 && (header.length > 0 || size == 0);
+}
+
+}  // namespace
+
+void land(const Landing& landing, std::size_t offset, ConstBytes bytes) {
+  if (landing.to == nullptr || bytes.empty()) return;
+  std::byte* to = landing.to + offset;
+  if (landing.operand == nullptr) {
+    std::memcpy(to, bytes.data(), bytes.size());
+    return;
+  }
+  const std::byte* local = landing.operand + offset;
+  const bool local_first = landing.order == Order::local_first;
+  combine(to, local_first ? local : bytes.data(), local_first ? bytes.data() : local,
+          bytes.size() / size_of(landing.type), landing.type, landing.op);
+}
+
+Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header) {
+  const Operation& operation = flight.operation;
+  const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
+  if (exchange == nullptr || header.message >= exchange->receives.size() ||
+      !flight.announced_by(from)) {
+    return misplaced("data that nobody asked for, of ", operation);
+  }
+  const OpIndex index = exchange->receives[header.message];
+  if (!continues(operation, index, header)) return misplaced("data out of place, of ", operation);
+  if (operation.allowance(index).bytes < header.offset + header.length) {
+    return misplaced("data ahead of what it follows, of ", operation);
+  }
+  const Op& op = operation.program().program.ops[index];
+  const std::byte* operand =
+      op.kind == OpKind::recv_reduce ? operation.source(index) + header.offset : nullptr;
+  return Landing{.to = operation.destination(index) + header.offset,
+                 .operand = operand,
+                 .type = operation.fingerprint().type,
+                 .op = operation.fingerprint().op,
+                 .order = op.order};
+}
+
+}  // namespace gradwire

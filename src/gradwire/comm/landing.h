@@ -1,0 +1,29 @@
+#pragma once
+
+#include "gradwire/base/bytes.h"
+#include "gradwire/base/element.h"
+#include "gradwire/base/error.h"
+#include "gradwire/comm/flight.h"
+#include "gradwire/net/frame.h"
+#include "gradwire/schedule/schedule.h"
+
+namespace gradwire {
+
+/// Where the payload of a frame goes.
+struct Landing {
+  std::byte* to = nullptr;             ///< Null: the payload is checked and thrown away.
+  const std::byte* operand = nullptr;  ///< Not null: to = operand combined with the payload.
+  DataType type = DataType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  Order order = Order::local_first;
+};
+
+/// Puts payload bytes, `offset` bytes into their frame, where they belong. Bytes that are to be
+/// reduced must be whole elements.
+void land(const Landing& landing, std::size_t offset, ConstBytes bytes);
+
+/// Where a data frame from `from` belongs in an operation. Errors: corrupted, if it fits nowhere: a
+/// peer's data is written only where the program says, in order, and after what it must follow.
+Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header);
+
+}  // namespace gradwire
