@@ -48,6 +48,12 @@ function(gradwire_use_torch target)
   target_precompile_headers(${target} REUSE_FROM gradwire_torch_headers)
 endfunction()
 
+# gradwire_without_torch(FILE...): sources of such targets that do not include libtorch themselves:
+# even precompiled, its headers cost four seconds each.
+function(gradwire_without_torch)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 function(_gradwire_torch_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
