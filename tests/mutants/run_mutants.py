@@ -4,8 +4,8 @@ simulations find every one.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
-Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it exactly
-once, with what to put in its place. The changed file is compiled with the project's own flags and
+Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it
+exactly once, with what to put in its place. The changed file is compiled with the project's own flags and
 linked, before the libraries, with the objects of the simulation test.
 """
 
@@ -48,7 +48,8 @@ def compile_mutant(build, original, text, folder):
 def link(build, mutant, folder):
     program = folder / "simulation"
     objects = sorted((build / "tests/CMakeFiles/simulation_objects.dir").rglob("*.o"))
-    libraries = [build / f"libgradwire_{layer}.a" for layer in ("comm", "net", "schedule", "topology", "base")]
+    layers = ("comm", "net", "schedule", "topology", "base")
+    libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
                "-lgmock", "-lfmt", "-lspdlog", "-lcrypto", "-lpthread"]
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
@@ -58,10 +59,11 @@ def link(build, mutant, folder):
 def survives(program):
     """Whether no shard of the simulations fails."""
     for shard in range(SHARDS):
-        environment = dict(os.environ, GRADWIRE_SIMULATIONS=SIMULATIONS)
+        environment = {**os.environ, "GRADWIRE_SIMULATIONS": SIMULATIONS}
         try:
-            run = subprocess.run([program, f"--gtest_filter=*FaultSimulation*/{shard}"], env=environment,
-                                 capture_output=True, text=True, timeout=TIME_LIMIT_S)
+            run = subprocess.run([program, f"--gtest_filter=*FaultSimulation*/{shard}"],
+                                 env=environment, capture_output=True, text=True,
+                                 timeout=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
             return False
         if "[  PASSED  ] 1 test" not in run.stdout or run.returncode != 0:
