@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduce between hosts on shaped links: gradwire and Gloo in turn, beside the limit of the wire.
+"""All-reduce between hosts on shaped links: gradwire and Gloo in turn, beside the wire's limit.
 
 usage: all_reduce.py --gradwire PATH [--output DIR] [--rounds K] [--no-gloo]
 
@@ -96,7 +96,7 @@ def main():
     arguments.output.mkdir(parents=True, exist_ok=True)
     print(f"# {HOSTS} hosts, MTU 1500; load of the machine {os.getloadavg()[0]:.1f}; "
           f"plain TCP can carry {100 * LIMIT:.1f} % of the rate\n"
-          "# median us (lowest-highest), busbw as a share of the rate; last: Gloo's time over ours\n"
+          "# median us (lowest-highest), busbw as a share of the rate; last: Gloo's time by ours\n"
           f"{'bytes':>11} {'Gb/s':>5} {'gradwire':>20} {'gloo':>24}", flush=True)
     rows = []
     for size, rate, iterations in CASES:

@@ -1,5 +1,5 @@
-"""One rank of an all-reduce over Gloo, measured as `gradwire bench` measures: each iteration's time is
-that of the slowest rank. Rank 0 prints one JSON line.
+"""One rank of an all-reduce over Gloo, measured as `gradwire bench` measures: each iteration's time
+is that of the slowest rank. Rank 0 prints one JSON line.
 
 usage: gloo_all_reduce.py BYTES ITERATIONS      (in torchrun's environment)
 """

@@ -1,6 +1,6 @@
 // Trains a ConvNet on Fashion-MNIST with any number of processes:
 //     gradwire run -n 4 -- ./mnist [FOLDER_OF_THE_DATA_SET]
-#include <cstdio>
+#include <iostream>
 
 #include <torch/torch.h>
 
@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
       loss.backward();
       optimizer.step();
       if (speaks && step % 100 == 0) {
-        std::printf("epoch %d step %3d loss %.4f\n", epoch, int(step), loss.item<double>());
+        std::cout << "epoch " << epoch << "  step " << step << "  loss " << loss.item<double>()
+                  << std::endl;
       }
     }
   }

@@ -5,8 +5,8 @@ simulations find every one.
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
 Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it
-exactly once, with what to put in its place. The changed file is compiled with the project's own flags and
-linked, before the libraries, with the objects of the simulation test.
+exactly once, with what to put in its place. The changed file is compiled with the project's own
+flags and linked, before the libraries, with the objects of the simulation test.
 """
 
 import argparse

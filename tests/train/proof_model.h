@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include <torch/torch.h>
@@ -34,6 +35,11 @@ using Parameters = std::map<std::string, torch::Tensor>;
 
 /// Which optimiser to train with.
 enum class Rule { sgd_with_momentum, adam };
+
+/// For the names of tests.
+inline void PrintTo(Rule rule, std::ostream* out) {
+  *out << (rule == Rule::adam ? "adam" : "sgd_with_momentum");
+}
 
 /// Trains ProofNet for `steps` steps with a global batch of 16, this rank taking its part of each,
 /// and returns its parameters. A group of one is plain training of one process.
