@@ -19,6 +19,10 @@ constexpr Duration kSpin = std::chrono::microseconds(200);
 /// soon, and both polling would wake one of them for nothing.
 constexpr Duration kStayAway = std::chrono::milliseconds(1);
 
+/// While others drive it looks after them ever more rarely, down to this. What is posted without
+/// waiting right after a long row of short waits may be driven so much later.
+constexpr Duration kLongestStay = std::chrono::milliseconds(4);
+
 /// How long the destructor waits for the last frames to be taken by the kernel.
 constexpr Duration kDrain = std::chrono::seconds(1);
 
@@ -123,6 +127,7 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
 
 void Progress::wait(const WorkState& state, Time until) {
   std::unique_lock lock(roles_mutex_);
+  const Time begin = clock_.now();
   ++waiting_;
   if (thread_polls_) transport_->wake();
   while (!state.done() && clock_.now() < until) {
@@ -143,6 +148,8 @@ void Progress::wait(const WorkState& state, Time until) {
   }
   --waiting_;
   last_wait_ = clock_.now();
+  // Not after short waits, which it would make longer.
+  if (last_wait_ - begin > kLongestStay) thread_.notify_all();
 }
 
 void Progress::drive(const WorkState& state, Time until) {
@@ -158,23 +165,21 @@ void Progress::drive(const WorkState& state, Time until) {
 
 void Progress::run() {
   std::vector<ReadyEvent> events;
+  Duration stay = kStayAway;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
     if (waiting_ > 0 || clock_.now() - last_wait_ < kStayAway) {
-      park(lock);
+      thread_.wait_for(lock, stay);
+      stay = std::min(2 * stay, kLongestStay);
       continue;
     }
+    stay = kStayAway;
     thread_polls_ = true;
     lock.unlock();
     poll_once(Time::max(), events);
     lock.lock();
     thread_polls_ = false;
   }
-}
-
-/// Stays away while others drive.
-void Progress::park(std::unique_lock<std::mutex>& lock) {
-  thread_.wait_for(lock, kStayAway, [this] { return stopping_.load(); });
 }
 
 }  // namespace gradwire

@@ -36,7 +36,6 @@ class Progress final : public Engine {
 
  private:
   void run();
-  void park(std::unique_lock<std::mutex>& lock);
   void drive(const WorkState& state, Time until);
   bool poll_once(Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);
