@@ -167,6 +167,21 @@ TEST(Communicator, ARankThatLeavesIsNamed) {
   EXPECT_THAT(errors[2], AllOf(HasSubstr("rank 1"), HasSubstr("left the job")));
 }
 
+TEST(Communicator, ARootMayLeaveBeforeItsLeavesCall) {
+  LocalJob job(3);
+  auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> data(10, 5.0f);
+    if (rank == 0) c.broadcast(lend(data), 0, {.algorithm = "tree"}).wait();
+  });
+  job.leave(0);
+  errors = job.run([](Rank, Communicator& c) {
+    std::vector<float> data(10);
+    c.broadcast(lend(data), 0, {.algorithm = "tree"}).wait();
+    EXPECT_EQ(data.back(), 5.0f);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST(Communicator, AnOperationThatARankDoesNotCallTimesOutAndSaysSo) {
   LocalJob job(3);
   const auto errors = job.run([](Rank rank, Communicator& c) {

@@ -92,7 +92,8 @@ class BannedCalls(unittest.TestCase):
         for text in ("A(const A&) = delete;", "// a new thing", 'f("printf(");', "operand(1);",
                      "Communicator::connect(job);", "peer.send(1);", "this->connect();",
                      "renew(1);", "std::unique_ptr<A>(\n  new A(1));", "stream.recv(b);",
-                     "using namespace std::chrono_literals;", "communicator.sleep_forever();", "fmt::format(a);"):
+                     "using namespace std::chrono_literals;",
+                     "communicator.sleep_forever();", "fmt::format(a);"):
             self.assertEqual(found(banned_calls, text), [], text)
 
     def test_each_has_its_place(self):

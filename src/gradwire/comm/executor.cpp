@@ -60,15 +60,15 @@ void Executor::post(OperationRequest request, Time now) {
   request.deadline = now + request.timeout;
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
   Flight& flight = flights_.add(std::move(request));
-  if (announce(flight)) {
-    flight.operation.start(woken_);
-    route(flight);
-    replay(flight);
-  }
+  announce(flight);
+  flight.operation.start(woken_);
+  route(flight);
+  replay(flight);
+  check_departed();
   flush_dirty();
 }
 
-bool Executor::announce(Flight& flight) {
+void Executor::announce(Flight& flight) {
   std::array<std::byte, kFingerprintBytes> payload;
   encode(flight.operation.fingerprint(), payload);
   // Beginning with the next rank up: if all began with the lowest, they would all send to it first.
@@ -78,15 +78,10 @@ bool Executor::announce(Flight& flight) {
   const auto begin = static_cast<std::size_t>(next - exchanges.begin());
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     Peer& to = peer(exchanges[(begin + i) % exchanges.size()].peer);
-    if (to.departed) {
-      fail(ErrorKind::disconnected, left_before(transport_.describe(to.rank), flight.operation),
-           rank_);
-      return false;
-    }
+    if (to.departed) continue;
     to.outbox.queue_control(FrameType::announce, flight.operation.key(), payload);
     mark_dirty(to.rank);
   }
-  return true;
 }
 
 /// What came before the operation was posted is handled as if it came now.
@@ -216,10 +211,19 @@ void Executor::hear_abort(Rank from, const FrameHeader& header) {
 
 void Executor::hear_goodbye(Rank from) {
   peer(from).departed = true;
+  check_departed();
+}
+
+/// A rank may leave when it has done its part of everything, also of what others post later: a
+/// broadcast's root need not wait for its leaves. Whoever still needs something of it fails.
+void Executor::check_departed() {
   for (const auto& flight : flights_.all()) {
-    if (!flight->operation.needs(from)) continue;
-    fail(ErrorKind::disconnected, left_during(transport_.describe(from), flight->operation), rank_);
-    return;
+    for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
+      if (!peer(exchange.peer).departed || !flight->operation.needs(exchange.peer)) continue;
+      fail(ErrorKind::disconnected,
+           left_during(transport_.describe(exchange.peer), flight->operation), rank_);
+      return;
+    }
   }
 }
 

@@ -78,7 +78,7 @@ class Executor final : private Outbox::Listener {
   struct Peer;
 
   // Operations.
-  bool announce(Flight& flight);
+  void announce(Flight& flight);
   bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
   void replay(Flight& flight);
   void advance(Flight& flight, OpIndex op, std::size_t bytes);
@@ -92,6 +92,7 @@ class Executor final : private Outbox::Listener {
   Status hear_announcement(Rank peer, const FrameHeader& header);
   void hear_abort(Rank peer, const FrameHeader& header);
   void hear_goodbye(Rank peer);
+  void check_departed();
   void sent(Flight& flight, OpIndex op, std::size_t bytes) override;
 
   // Streams.

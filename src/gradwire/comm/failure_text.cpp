@@ -39,10 +39,6 @@ std::string disagreement(const std::string& peer, const Fingerprint& theirs, Ran
       ours.key().sequence, peer, theirs.describe(), self, ours.fingerprint().describe());
 }
 
-std::string left_before(const std::string& peer, const Operation& operation) {
-  return fmt::format("{} has left the job, so {} cannot be done", peer, operation.describe());
-}
-
 std::string left_during(const std::string& peer, const Operation& operation) {
   return fmt::format("{} left the job without taking part in {}", peer, operation.describe());
 }

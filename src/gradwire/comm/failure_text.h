@@ -19,8 +19,7 @@ Error after_failure(const Error& cause);
 std::string disagreement(const std::string& peer, const Fingerprint& theirs, Rank self,
                          const Operation& ours);
 
-/// A peer said goodbye before or while an operation needed it.
-std::string left_before(const std::string& peer, const Operation& operation);
+/// A peer said goodbye although an operation needs it.
 std::string left_during(const std::string& peer, const Operation& operation);
 
 /// The stream to a peer ended (`what` says how); `operation` may be null.
