@@ -1,72 +1,14 @@
 #include "tests/comm/sim_collective.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
 
-#include "gradwire/base/bytes.h"
+#include "gradwire/base/element_value.h"
 
 namespace gradwire::test {
 namespace {
-
-template <class T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof value);
-}
-
-template <class T>
-double get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return static_cast<double>(value);
-}
-
-/// The nearest bfloat16, ties to even.
-std::uint16_t bfloat16_bits(double value) {
-  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-
-void store(std::byte* at, DataType type, double value) {
-  switch (type) {
-    case DataType::float32:
-      return put(at, static_cast<float>(value));
-    case DataType::float64:
-      return put(at, value);
-    case DataType::bfloat16:
-      return put(at, bfloat16_bits(value));
-    case DataType::float16:
-      return put(at, static_cast<_Float16>(value));
-    case DataType::int32:
-      return put(at, static_cast<std::int32_t>(value));
-    case DataType::int64:
-      return put(at, static_cast<std::int64_t>(value));
-    case DataType::uint8:
-      return put(at, static_cast<std::uint8_t>(value));
-  }
-}
-
-double load(const std::byte* at, DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return get<float>(at);
-    case DataType::float64:
-      return get<double>(at);
-    case DataType::bfloat16:
-      return std::bit_cast<float>(static_cast<std::uint32_t>(get<std::uint16_t>(at)) << 16);
-    case DataType::float16:
-      return get<_Float16>(at);
-    case DataType::int32:
-      return get<std::int32_t>(at);
-    case DataType::int64:
-      return get<std::int64_t>(at);
-    case DataType::uint8:
-      return get<std::uint8_t>(at);
-  }
-  return 0;
-}
 
 double combined(const std::vector<double>& values, ReduceOp op) {
   double result = values.front();
@@ -93,7 +35,7 @@ double combined(const std::vector<double>& values, ReduceOp op) {
 double reduced_at(const Case& c, const std::vector<Memory>& inputs, std::size_t i) {
   std::vector<double> values;
   for (const Memory& input : inputs)
-    values.push_back(load(input.data() + i * size_of(c.type), c.type));
+    values.push_back(load_element(input.data() + i * size_of(c.type), c.type));
   return combined(values, c.op);
 }
 
@@ -105,10 +47,10 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
     case Collective::reduce_scatter:
       return reduced_at(c, inputs, static_cast<std::size_t>(rank) * c.count + i);
     case Collective::all_gather:
-      return load(inputs[i / c.count].data() + (i % c.count) * size, c.type);
+      return load_element(inputs[i / c.count].data() + (i % c.count) * size, c.type);
     case Collective::broadcast:
     case Collective::point_to_point:
-      return load(inputs[static_cast<std::size_t>(c.root)].data() + i * size, c.type);
+      return load_element(inputs[static_cast<std::size_t>(c.root)].data() + i * size, c.type);
     case Collective::barrier:
       return 0;
   }
@@ -131,7 +73,7 @@ Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
     const bool product = c.op == ReduceOp::product;
     auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
     if (c.rough) value += random.unit();
-    store(memory.data() + i * size_of(c.type), c.type, value);
+    store_element(memory.data() + i * size_of(c.type), c.type, value);
   }
   return memory;
 }
@@ -140,7 +82,7 @@ bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const
   const std::size_t size = size_of(c.type);
   for (std::size_t i = 0; i < c.output_count(); ++i) {
     std::byte expected[8];
-    store(expected, c.type, expected_at(c, rank, inputs, i));
+    store_element(expected, c.type, expected_at(c, rank, inputs, i));
     if (std::memcmp(expected, output.data() + i * size, size) != 0) return false;
   }
   return true;

@@ -69,8 +69,9 @@ add_host() {  # HOST
   ip netns add "$namespace"
   ip -n "$namespace" link set lo up
   # With two rails, an interface must answer for its own address alone.
-  ip netns exec "$namespace" sysctl -qw net.ipv4.conf.all.arp_ignore=1 \
-    net.ipv4.conf.all.arp_announce=2 net.ipv6.conf.all.disable_ipv6=1
+  ip netns exec "$namespace" sh -c 'cd /proc/sys/net && echo 1 >ipv4/conf/all/arp_ignore &&
+    echo 2 >ipv4/conf/all/arp_announce
+    [ ! -e ipv6 ] || echo 1 >ipv6/conf/all/disable_ipv6'
   mkdir -p "/etc/netns/$namespace"  # ip netns exec shows this file as /etc/hosts
   {
     echo "127.0.0.1 localhost"
