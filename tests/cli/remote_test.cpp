@@ -23,6 +23,11 @@ struct Way {
   const char* script;
 };
 
+/// For the names of the tests.
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
 // ssh: joins its arguments for a shell on the other side; nothing of ours goes along, the command
 // has its own session and outlives the client, but sees its streams close.
 constexpr Way kLikeSsh{"like_ssh", R"(#!/bin/sh

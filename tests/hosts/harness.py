@@ -147,7 +147,7 @@ class Hosts:
         """Process ids of a program on a host."""
         listed = subprocess.run(["ip", "netns", "pids", self.names[host]], text=True,
                                 stdout=subprocess.PIPE, check=True).stdout.split()
-        return [int(pid) for pid in listed if _program_of(pid) == pathlib.Path(program).resolve()]
+        return [int(pid) for pid in listed if _runs(pid, program)]
 
     def kill(self, host, program, signal_number=signal.SIGKILL):
         """Signals a program's processes on a host; there must be one."""
@@ -158,8 +158,8 @@ class Hosts:
             os.kill(pid, signal_number)
 
 
-def _program_of(pid):
+def _runs(pid, program):
     try:
-        return pathlib.Path(os.readlink(f"/proc/{pid}/exe"))
+        return os.path.samefile(f"/proc/{pid}/exe", program)
     except OSError:  # It has just ended.
-        return None
+        return False

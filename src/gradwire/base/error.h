@@ -45,7 +45,7 @@ inline tl::unexpected<Error> failure(ErrorKind kind, std::string message) {
 /// The one exception class, thrown from Work::wait() upward and by configuration code.
 class Exception : public std::runtime_error {
  public:
-  explicit Exception(Error error) : std::runtime_error(error.message), kind_(error.kind) {}
+  explicit Exception(const Error& error) : std::runtime_error(error.message), kind_(error.kind) {}
   Exception(ErrorKind kind, const std::string& message)
       : std::runtime_error(message), kind_(kind) {}
 
@@ -58,7 +58,7 @@ class Exception : public std::runtime_error {
 /// The value, or the error as an Exception: for code above the communicator.
 template <class T>
 T value_or_throw(Result<T> result) {
-  if (!result) throw Exception(std::move(result.error()));
+  if (!result) throw Exception(result.error());
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
