@@ -25,6 +25,10 @@ bool same_file(int a, int b) {
          of_a.st_ino == of_b.st_ino;
 }
 
+/// How long the other ranks have to say what they saw of a failure, before they are asked to end:
+/// a rank that loses its peer knows which one, and prints it.
+constexpr Duration kNotice = std::chrono::milliseconds(300);
+
 /// Exit statuses of shells for a program that cannot be started.
 constexpr int kCannotStart = 127;
 
@@ -117,7 +121,7 @@ void Supervisor::on_stop_signal(int signal) {
   if (all_ended()) output_unwanted_ = true;
   if (!stop_signal_) stop_signal_ = signal;
   if (signal == SIGINT && ++interrupts_ > 1) return begin_kill();
-  if (phase_ == Phase::running) return begin_stop(signal);
+  if (phase_ < Phase::stopping) return begin_stop(signal);
   for (RankProcess& rank : ranks_) rank.send_signal(signal);
 }
 
@@ -137,17 +141,19 @@ void Supervisor::collect_ended() {
 }
 
 void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
-  if (first_failure_) return;
-  // Of several that ended since the last look, one killed by a signal is rather the cause, and one
-  // that gave up by itself (as its peer was gone) the effect.
+  if (first_failure_ && phase_ > Phase::noticing) return;
+  // One that was killed is the cause, and one that gave up by itself (as its peer was gone) the
+  // effect, even if the cause is heard of later, as from another host.
+  const auto killed = [&](std::size_t rank) {
+    return ranks_[rank].ending()->status == 128 + SIGKILL;
+  };
   for (const std::size_t rank : ended) {
-    const Ending& ending = *ranks_[rank].ending();
-    if (!ending.failed()) continue;
-    if (!first_failure_ || (ending.signal != 0 && ranks_[*first_failure_].ending()->signal == 0)) {
-      first_failure_ = rank;
-    }
+    if (!ranks_[rank].ending()->failed()) continue;
+    if (!first_failure_ || (killed(rank) && !killed(*first_failure_))) first_failure_ = rank;
   }
-  if (first_failure_ && phase_ == Phase::running) begin_stop(SIGTERM);
+  if (!first_failure_ || phase_ != Phase::running) return;
+  phase_ = Phase::noticing;
+  deadline_ = clock_.now() + kNotice;
 }
 
 bool Supervisor::all_ended() const {
@@ -167,7 +173,7 @@ bool Supervisor::over() {
   const std::vector<pid_t> rest = left_behind();
   if (rest.empty()) return true;
   if (!std::exchange(rest_asked_, true)) {
-    if (phase_ == Phase::running) begin_stop(SIGTERM);
+    if (phase_ < Phase::stopping) begin_stop(SIGTERM);
     for (const pid_t pid : rest) ::kill(pid, SIGTERM);
   }
   return false;
@@ -191,6 +197,7 @@ void Supervisor::kill_what_is_left() {
 }
 
 void Supervisor::on_deadline() {
+  if (phase_ == Phase::noticing) return begin_stop(SIGTERM);
   if (phase_ == Phase::stopping) {
     report_late_ranks();
     return begin_kill();

@@ -33,6 +33,7 @@ class Supervisor {
   /// A job goes through these in order.
   enum class Phase : std::uint8_t {
     running,
+    noticing,  ///< One has failed; the others may say what they saw, until the deadline.
     stopping,  ///< Asked to end with a signal; until the deadline.
     killing,   ///< SIGKILL sent; remote shells may report until the deadline.
   };
