@@ -44,10 +44,7 @@ TrainConfig load(const TrainOptions& options) {
 }
 
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
-  // libtorch itself takes the user's word, if there is one.
-  if (!process_environment()("OMP_NUM_THREADS")) {
-    at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
-  }
+  at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
   const SteadyClock clock;
   ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   const auto result = train(config, {.group = init(job),
