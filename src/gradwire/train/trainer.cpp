@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/accumulate.h"
@@ -25,6 +26,9 @@ ImageData load_training_data(const DataConfig& config) {
 
 /// The weights come from the seed alone; what is random afterwards (dropout) differs between ranks.
 torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
+  // libtorch's generator is one for the whole process, in which ranks may be threads.
+  static std::mutex generator;
+  const std::lock_guard lock(generator);
   torch::manual_seed(config.seed);
   auto model = make_model(config.model);
   torch::manual_seed(config.seed + 1 + static_cast<std::uint64_t>(rank));
