@@ -37,9 +37,6 @@ class Inbox {
   /// `size` bytes have been read to where_to_read()'s pieces. Errors: corrupted, or the handler's.
   Status received(Bytes shared, std::size_t size, Handler& handler);
 
-  /// Whether the stream is between two frames: an end here has torn nothing.
-  bool at_boundary() const { return !in_frame_ && carried_ == 0; }
-
   /// The rest of the frame under way, if any, is to be thrown away: its memory is no longer ours.
   void abandon() { landing_ = {}; }
 

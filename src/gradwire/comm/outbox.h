@@ -51,7 +51,6 @@ class Outbox {
   /// stream stays readable for the control frames behind it. The lent memory is free afterwards.
   void drop_messages();
 
-  bool empty() const { return committed_.empty() && messages_.empty(); }
   bool nothing_committed() const { return committed_.empty(); }
 
   std::size_t payload_bytes() const { return payload_bytes_; }
