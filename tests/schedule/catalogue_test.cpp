@@ -19,7 +19,9 @@ TEST(Catalogue, HasAnAlgorithmForEveryCollective) {
   }
   EXPECT_EQ(collective_named("allreduce"), std::nullopt);
   EXPECT_THAT(algorithm_names(Collective::all_reduce),
-              testing::ElementsAre("ring", "direct", "tree", "recursive_doubling"));
+              testing::ElementsAre("ring", "direct", "tree", "recursive_doubling", "exchange",
+                                   "halving_doubling", "double_tree", "star", "hierarchical",
+                                   "leaders", "uneven", "spanning_trees"));
 }
 
 TEST(Catalogue, NamesDifferInWhatFingerprintsHoldOfThem) {
@@ -48,7 +50,8 @@ TEST(Catalogue, SaysWhichAlgorithmsThereAre) {
   EXPECT_EQ(wrong.error().kind, ErrorKind::invalid_argument);
   EXPECT_EQ(wrong.error().message,
             "unknown all_reduce algorithm \"rign\" (did you mean \"ring\"?); known: ring, direct, "
-            "tree, recursive_doubling");
+            "tree, recursive_doubling, exchange, halving_doubling, double_tree, star, "
+            "hierarchical, leaders, uneven, spanning_trees");
   EXPECT_FALSE(make_schedule({Collective::barrier}, "ring", kFour));
 }
 

@@ -168,6 +168,71 @@ TEST(Cost, SlowPortsSlowThePath) {
   }
 }
 
+TEST(Cost, RanksOfAHostShareItsPort) {
+  std::vector<Host> hosts(2);
+  for (Host& host : hosts) {
+    host.rails = {{.latency = microseconds(50), .bytes_per_second = kRate}};
+    host.inside = {.latency = microseconds(2), .bytes_per_second = 4 * kRate};
+  }
+  const auto time = [&](const std::vector<int>& host_of) {
+    const Schedule schedule = exchange_all_reduce(links(4));
+    const Estimate estimate = ScheduleCost(schedule).estimate(Topology(hosts, host_of),
+                                                              layout_of(schedule, kBytes), kWhole);
+    return static_cast<double>(estimate.total.count());
+  };
+  // Two ranks there send to two here, all through two ports.
+  EXPECT_NEAR(time({0, 0, 1, 1}), kLatency + 4 * wire(kBytes), 1);
+  EXPECT_NEAR(time({0, 1, 1, 1}), kLatency + 3 * wire(kBytes), 1);
+  hosts.pop_back();
+  EXPECT_NEAR(time({0, 0, 0, 0}), 2e3 + 3 * wire(kBytes) / 4, 1);
+}
+
+TEST(Cost, RailsMakeOnePort) {
+  const Link rail{.latency = microseconds(50), .bytes_per_second = kRate};
+  const Topology topology({Host{.rails = {rail, rail}}, Host{.rails = {rail, rail}}}, {0, 1});
+  const Schedule message = point_to_point(topology, 0, 1);
+  const Estimate estimate =
+      ScheduleCost(message).estimate(topology, layout_of(message, kBytes), kWhole);
+  EXPECT_NEAR(static_cast<double>(estimate.total.count()), kLatency + wire(kBytes) / 2, 1);
+}
+
+TEST(Cost, WhatWasMeasuredBetweenTwoHostsHoldsUpOnlyThese) {
+  Topology topology = links(3);
+  topology.set_measured(0, 1, {.latency = microseconds(70), .bytes_per_second = kRate / 3});
+  const auto time = [&](Rank from, Rank to) {
+    const Schedule message = point_to_point(topology, from, to);
+    const Estimate estimate =
+        ScheduleCost(message).estimate(topology, layout_of(message, kBytes), kWhole);
+    return static_cast<double>(estimate.total.count());
+  };
+  EXPECT_NEAR(time(0, 1), 70e3 + 3 * wire(kBytes), 1);
+  EXPECT_NEAR(time(1, 0), kLatency + wire(kBytes), 1);
+  EXPECT_NEAR(time(0, 2), kLatency + wire(kBytes), 1);
+  // While the slow one goes on, the port is free for others after its own time.
+  const Schedule star = star_all_reduce(topology);
+  const Estimate estimate = ScheduleCost(star).estimate(topology, layout_of(star, kBytes), kWhole);
+  EXPECT_NEAR(static_cast<double>(estimate.total.count()),
+              kLatency + 2 * wire(kBytes) + 70e3 + 3 * wire(kBytes), 1);
+}
+
+TEST(Cost, RanksThatShareProcessorsTakeTurns) {
+  CostOptions options = kWhole;
+  options.per_segment = microseconds(5);
+  options.per_segment_inside = microseconds(1);
+  const Link port{.latency = microseconds(50), .bytes_per_second = kRate};
+  Host crowded{.rails = {port}, .inside = {.latency = microseconds(2), .bytes_per_second = kRate}};
+  crowded.cores = 1;
+  const Topology topology({crowded, Host{.rails = {port}}}, {0, 0, 1});
+  const auto time = [&](Rank from, Rank to) {
+    const Schedule message = point_to_point(topology, from, to);
+    const Estimate estimate =
+        ScheduleCost(message).estimate(topology, layout_of(message, 0), options);
+    return static_cast<double>(estimate.total.count());
+  };
+  EXPECT_NEAR(time(0, 1), 2e3 + 2 * 2 * 1e3, 1);
+  EXPECT_NEAR(time(0, 2), 50e3 + 2 * 5e3 + 5e3, 1);
+}
+
 TEST(Cost, CountsProcessorTime) {
   CostOptions options = kWhole;
   options.per_segment = microseconds(5);

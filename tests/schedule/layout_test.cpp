@@ -1,6 +1,8 @@
 #include "gradwire/schedule/layout.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +41,34 @@ TEST(ChunkLayout, GivesScratchSlotsTheSizeOfTheirChunk) {
   EXPECT_EQ(layout.byte_range(second, program).begin, ChunkLayout::kScratchAlignment);
   EXPECT_EQ(layout.byte_range(second, program).size(), 24u);
   EXPECT_EQ(layout.scratch_bytes(program), 2 * ChunkLayout::kScratchAlignment);
+}
+
+TEST(ChunkLayout, JoinsSlotsOfConsecutiveChunks) {
+  ProgramBuilder builder;
+  const Slice alone = builder.scratch(1);
+  const Slice run = builder.scratch(3, 2);
+  const Program program = std::move(builder).build();
+  const ChunkLayout layout(5, 13, 4);  // Chunks of 3, 3, 3, 2 and 2 elements.
+  EXPECT_EQ(layout.size(alone, program), 12u);
+  EXPECT_EQ(layout.byte_range(run, program).begin, ChunkLayout::kScratchAlignment);
+  EXPECT_EQ(layout.byte_range(run, program).size(), 16u);
+  const Slice second{Buffer::scratch, run.first + 1, 1};
+  EXPECT_EQ(layout.byte_range(second, program).begin, ChunkLayout::kScratchAlignment + 8);
+  EXPECT_EQ(layout.scratch_bytes(program), 2 * ChunkLayout::kScratchAlignment);
+}
+
+TEST(ChunkLayout, KnowsUnequalPartsOfInputAndOutput) {
+  const std::vector<std::size_t> to{3, 0, 5};
+  const std::vector<std::size_t> from{1, 2, 0};
+  const ChunkLayout layout(std::make_shared<const Splits>(to, from), 8);
+  EXPECT_EQ(layout.byte_range(Buffer::input, 0).size(), 24u);
+  EXPECT_EQ(layout.byte_range(Buffer::input, 1).size(), 0u);
+  EXPECT_EQ(layout.byte_range(Buffer::input, 2).begin, 24u);
+  EXPECT_EQ(layout.byte_range(Buffer::input, 2).end, 64u);
+  EXPECT_EQ(layout.byte_range(Buffer::output, 1).begin, 8u);
+  EXPECT_EQ(layout.byte_range(Buffer::output, 0, 3).size(), 24u);
+  EXPECT_EQ(layout.size({Buffer::input, 0, 2}, {}), 24u);
+  EXPECT_EQ(layout.scratch_bytes({}), 0u);
 }
 
 TEST(FlowsThrough, NeedsTheSameSlice) {

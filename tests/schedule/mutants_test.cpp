@@ -37,8 +37,8 @@ std::string title(const Algorithm& algorithm) {
 /// Returns the first problem met.
 std::string execute_often(const Schedule& schedule, int times, Random& random) {
   const Collective collective = schedule.spec.collective;
-  const bool may_alias =
-      collective == Collective::all_reduce || collective == Collective::all_gather;
+  const bool may_alias = collective == Collective::all_reduce ||
+                         collective == Collective::all_gather || collective == Collective::reduce;
   for (int i = 0; i < times; ++i) {
     std::string problem = execute_at_random(schedule, may_alias && i % 2 == 1, random);
     if (!problem.empty()) return problem;

@@ -44,10 +44,6 @@ bool is_barrier(const Site& site) {
   return site.collective() == Collective::barrier;
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-}
-
 bool computes(const Site& site) {
   return is_reduce(site) || is_kind(site, OpKind::recv_reduce);
 }
@@ -60,12 +56,12 @@ bool has_other_chunk(const Site& site) {
   const Slice& slice = used_slice(site);
   const Schedule& frame = site.schedule.frame;
   return slice.buffer != Buffer::scratch && slice.count == 1 &&
-         chunks_of(frame, {}, slice.buffer) > 1;
+         chunks_of(frame, site.rank, {}, slice.buffer) > 1;
 }
 
 void next_chunk(const Site& site) {
   Slice& slice = used_slice(site);
-  slice.first = (slice.first + 1) % chunks_of(site.schedule.frame, {}, slice.buffer);
+  slice.first = (slice.first + 1) % chunks_of(site.schedule.frame, site.rank, {}, slice.buffer);
 }
 
 bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {

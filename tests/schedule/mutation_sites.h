@@ -44,7 +44,6 @@ bool has_peer(const Site& site);
 bool computes(const Site& site);
 
 bool is_barrier(const Site& site);
-bool reduces(Collective collective);
 
 /// What it sends or writes.
 Slice& used_slice(const Site& site);

@@ -152,7 +152,8 @@ bool add_instead_of_overwriting(EditableSchedule& s, Random& r) {
 
 /// Where every rank computes the sum itself, one of them must not swap operands.
 bool swap_operands(EditableSchedule& s, Random& r) {
-  if (s.frame.name != "recursive_doubling") return false;
+  const std::string& name = s.frame.name;
+  if (name != "recursive_doubling" && name != "exchange" && name != "leaders") return false;
   return change_one(s, r, is_reduce, [](const Site& site) {
     Order& order = site.op().order;
     order = order == Order::local_first ? Order::incoming_first : Order::local_first;

@@ -69,7 +69,7 @@ class Execution {
     for (Rank rank = 0; rank < set_.ranks(); ++rank) {
       if (broadcast && rank != spec.root) continue;
       const Buffer buffer = broadcast ? Buffer::output : Buffer::input;
-      const std::size_t bytes = kBytes * chunks_of(schedule(), set_.program(rank), buffer);
+      const std::size_t bytes = kBytes * chunks_of(schedule(), rank, set_.program(rank), buffer);
       for (std::size_t b = 0; b < bytes; ++b) {
         cell(rank, {buffer, 0, 0}, b) = fmt::format("<{}.{}>", rank, b);
       }
@@ -80,7 +80,8 @@ class Execution {
     const Collective collective = schedule().spec.collective;
     std::size_t at = slice.first * kBytes + byte;
     Buffer buffer = slice.buffer;
-    if (in_place_ && buffer == Buffer::input) {
+    const bool has_output = collective != Collective::reduce || rank == schedule().spec.root;
+    if (in_place_ && buffer == Buffer::input && has_output) {
       buffer = Buffer::output;
       if (collective == Collective::all_gather) at += static_cast<std::size_t>(rank) * kBytes;
     }
@@ -202,7 +203,8 @@ class Execution {
     if (spec.collective == Collective::barrier) return "";
     for (Rank rank = 0; rank < set_.ranks(); ++rank) {
       if (spec.collective == Collective::point_to_point && rank != spec.target) continue;
-      const std::size_t bytes = kBytes * chunks_of(schedule(), set_.program(rank), Buffer::output);
+      const std::size_t bytes =
+          kBytes * chunks_of(schedule(), rank, set_.program(rank), Buffer::output);
       for (std::size_t b = 0; b < bytes; ++b) {
         const std::string& held = cell(rank, {Buffer::output, 0, 0}, b);
         if (!is_right(rank, b, held)) {
@@ -215,13 +217,21 @@ class Execution {
 
   bool is_right(Rank rank, std::size_t byte, const std::string& held) {
     const CollectiveSpec& spec = schedule().spec;
+    const std::size_t own = static_cast<std::size_t>(rank) * kBytes;
     switch (spec.collective) {
       case Collective::all_reduce:
         return is_complete(held, byte) && held == cell(0, {Buffer::output, 0, 0}, byte);
       case Collective::reduce_scatter:
-        return is_complete(held, byte + static_cast<std::size_t>(rank) * kBytes);
+        return is_complete(held, own + byte);
+      case Collective::reduce:
+        return is_complete(held, byte);
       case Collective::all_gather:
+      case Collective::gather:
         return held == fmt::format("<{}.{}>", byte / kBytes, byte % kBytes);
+      case Collective::scatter:
+        return held == fmt::format("<{}.{}>", spec.root, own + byte);
+      case Collective::all_to_all:
+        return held == fmt::format("<{}.{}>", byte / kBytes, own + byte % kBytes);
       default:
         return held == fmt::format("<{}.{}>", spec.root, byte);
     }

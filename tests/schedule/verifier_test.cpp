@@ -1,11 +1,15 @@
 #include "gradwire/schedule/verifier.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/base/random.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/describe.h"
 #include "tests/schedule/printing.h"
 
 namespace gradwire {
@@ -17,6 +21,9 @@ std::vector<CollectiveSpec> specs_of(Collective collective, int ranks) {
   const Rank last = ranks - 1;
   switch (collective) {
     case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::scatter:
       return {{collective, 0}, {collective, middle}, {collective, last}};
     case Collective::point_to_point:
       return {{collective, 0, last}, {collective, last, middle}};
@@ -46,6 +53,78 @@ TEST_P(EveryAlgorithm, IsRightBeyondSixtyFourRanks) {
         GetParam().make(Topology::uniform(ranks), {GetParam().collective, ranks - 1, 0});
     const auto finding = find_fault(schedule);
     ASSERT_FALSE(finding) << finding->message;
+  }
+}
+
+TEST_P(EveryAlgorithm, IsRightForHundredsOfRanks) {
+  constexpr int kRanks = 300;
+  const Schedule schedule =
+      GetParam().make(Topology::uniform(kRanks), {GetParam().collective, 150, 0});
+  // Those in which all ranks talk to all would take minutes.
+  const std::size_t ops = schedule.program(0).ops.size() + schedule.program(150).ops.size();
+  if (ops > 100) {
+    EXPECT_GE(ops, static_cast<std::size_t>(kRanks));
+    return;
+  }
+  const auto finding = find_fault(schedule);
+  ASSERT_FALSE(finding) << finding->message;
+}
+
+/// What a topology does to schedules: who is where, and whose ports are fast.
+Topology random_hosts(Random& random) {
+  std::vector<Host> hosts(random.between(1, 5));
+  std::vector<int> host_of;
+  for (int number = 0; number < static_cast<int>(hosts.size()); ++number) {
+    hosts[static_cast<std::size_t>(number)].rails = {
+        {.bytes_per_second = 1e8 * static_cast<double>(random.between(1, 10))}};
+    for (auto ranks = random.between(1, 4); ranks > 0; --ranks) host_of.push_back(number);
+  }
+  for (std::size_t i = host_of.size() - 1; i > 0; --i) {
+    std::swap(host_of[i], host_of[random.below(i + 1)]);
+  }
+  Topology topology(hosts, host_of);
+  for (int from = 0; from < topology.hosts(); ++from) {
+    for (int to = 0; to < topology.hosts(); ++to) {
+      if (from == to || !random.one_in(4)) continue;
+      topology.set_measured(from, to,
+                            {.bytes_per_second = 1e7 * static_cast<double>(random.between(1, 50))});
+    }
+  }
+  return topology;
+}
+
+TEST_P(EveryAlgorithm, IsRightWhoeverIsWhereAndHoweverFast) {
+  Random random(23);
+  for (int repetition = 0; repetition < 60; ++repetition) {
+    const Topology topology = random_hosts(random);
+    const auto any_rank = [&] {
+      return static_cast<Rank>(random.below(static_cast<std::uint64_t>(topology.ranks())));
+    };
+    const Schedule schedule =
+        GetParam().make(topology, {GetParam().collective, any_rank(), any_rank()});
+    const auto finding = find_fault(schedule);
+    ASSERT_FALSE(finding) << repetition << ": " << finding->message;
+    EXPECT_EQ(schedule.ranks, topology.ranks());
+  }
+}
+
+/// Programs of different ranks are made on different machines: they must be of the same schedule.
+TEST_P(EveryAlgorithm, MakesTheSameScheduleOfEqualTopologies) {
+  Random random(29);
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    const Topology topology = random_hosts(random);
+    const CollectiveSpec spec{GetParam().collective};
+    const Schedule once = GetParam().make(topology, spec);
+    const Schedule again = GetParam().make(Topology(topology), spec);
+    ASSERT_EQ(once.chunks, again.chunks);
+    for (Rank rank = 0; rank < topology.ranks(); ++rank) {
+      const Program a = once.program(rank);
+      const Program b = again.program(rank);
+      ASSERT_EQ(a.ops.size(), b.ops.size());
+      for (std::size_t i = 0; i < a.ops.size(); ++i) {
+        EXPECT_EQ(describe(a.ops[i]), describe(b.ops[i]));
+      }
+    }
   }
 }
 

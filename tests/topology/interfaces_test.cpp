@@ -36,6 +36,18 @@ TEST(ChooseInterfaces, TakesAPrefix) {
   EXPECT_THAT(chosen("ens803f"), ElementsAre("ens803f0", "ens803f1"));
 }
 
+TEST(ChooseInterfaces, OrdersThoseOfAPrefixByTheirNumber) {
+  std::vector<Interface> host;
+  for (const char* name : {"gw10", "gw2", "gw1"}) {
+    host.push_back({.name = name, .addresses = {"10.0.0.1"}, .up = true});
+  }
+  std::vector<std::string> names;
+  const auto found = choose_interfaces("gw", host);
+  ASSERT_TRUE(found);
+  for (const Interface& one : *found) names.push_back(one.name);
+  EXPECT_THAT(names, ElementsAre("gw1", "gw2", "gw10"));
+}
+
 TEST(ChooseInterfaces, PrefersTheNameToThePrefix) {
   EXPECT_THAT(chosen("ens803"), ElementsAre("ens803"));
 }

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array<Algorithm, 12> kCatalogue{{
+constexpr std::array<Algorithm, 33> kCatalogue{{
     {Collective::all_reduce, "ring", "twice round a ring of neighbours, in P chunks",
      [](const Topology& t, const CollectiveSpec&) { return ring_all_reduce(t); }},
     {Collective::all_reduce, "direct", "two hops, each rank reduces its 1/P",
@@ -19,29 +19,73 @@ constexpr std::array<Algorithm, 12> kCatalogue{{
      [](const Topology& t, const CollectiveSpec&) { return tree_all_reduce(t); }},
     {Collective::all_reduce, "recursive_doubling", "log P exchanges of the whole",
      [](const Topology& t, const CollectiveSpec&) { return recursive_doubling_all_reduce(t); }},
+    {Collective::all_reduce, "exchange", "one hop, everybody sends all to everybody",
+     [](const Topology& t, const CollectiveSpec&) { return exchange_all_reduce(t); }},
+    {Collective::all_reduce, "halving_doubling", "log P exchanges of ever less, and back",
+     [](const Topology& t, const CollectiveSpec&) { return halving_doubling_all_reduce(t); }},
+    {Collective::all_reduce, "double_tree", "up and down two binary trees, half each",
+     [](const Topology& t, const CollectiveSpec&) { return double_tree_all_reduce(t); }},
+    {Collective::all_reduce, "star", "rank 0 reduces all: a parameter server",
+     [](const Topology& t, const CollectiveSpec&) { return star_all_reduce(t); }},
+    {Collective::all_reduce, "hierarchical", "inside the hosts, then across, then inside",
+     [](const Topology& t, const CollectiveSpec&) { return hierarchical_all_reduce(t); }},
+    {Collective::all_reduce, "leaders", "through one rank a host, which exchange all",
+     [](const Topology& t, const CollectiveSpec&) { return leaders_all_reduce(t); }},
+    {Collective::all_reduce, "uneven", "direct, faster ports reduce more",
+     [](const Topology& t, const CollectiveSpec&) { return uneven_all_reduce(t); }},
+    {Collective::all_reduce, "spanning_trees", "trees packed over unequal links",
+     [](const Topology& t, const CollectiveSpec&) { return spanning_trees_all_reduce(t); }},
+    {Collective::reduce, "tree", "up a binary tree",
+     [](const Topology& t, const CollectiveSpec& s) { return tree_reduce(t, s.root); }},
+    {Collective::reduce, "ring", "along a chain",
+     [](const Topology& t, const CollectiveSpec& s) { return ring_reduce(t, s.root); }},
+    {Collective::reduce, "direct", "one hop, all to the root",
+     [](const Topology& t, const CollectiveSpec& s) { return direct_reduce(t, s.root); }},
     {Collective::broadcast, "tree", "down a binary tree",
-     [](const Topology& t, const CollectiveSpec& spec) { return tree_broadcast(t, spec.root); }},
+     [](const Topology& t, const CollectiveSpec& s) { return tree_broadcast(t, s.root); }},
     {Collective::broadcast, "ring", "along a chain",
-     [](const Topology& t, const CollectiveSpec& spec) { return ring_broadcast(t, spec.root); }},
+     [](const Topology& t, const CollectiveSpec& s) { return ring_broadcast(t, s.root); }},
+    {Collective::broadcast, "binomial", "everybody who has it passes it on",
+     [](const Topology& t, const CollectiveSpec& s) { return binomial_broadcast(t, s.root); }},
     {Collective::all_gather, "ring", "once round a ring",
      [](const Topology& t, const CollectiveSpec&) { return ring_all_gather(t); }},
     {Collective::all_gather, "direct", "one hop, everybody to everybody",
      [](const Topology& t, const CollectiveSpec&) { return direct_all_gather(t); }},
+    {Collective::all_gather, "bruck", "log P hops of ever more",
+     [](const Topology& t, const CollectiveSpec&) { return bruck_all_gather(t); }},
+    {Collective::all_gather, "recursive_doubling", "log P exchanges of ever more",
+     [](const Topology& t, const CollectiveSpec&) { return recursive_doubling_all_gather(t); }},
+    {Collective::gather, "direct", "one hop, all to the root",
+     [](const Topology& t, const CollectiveSpec& s) { return direct_gather(t, s.root); }},
+    {Collective::gather, "binomial", "up a binomial tree",
+     [](const Topology& t, const CollectiveSpec& s) { return binomial_gather(t, s.root); }},
     {Collective::reduce_scatter, "ring", "once round a ring",
      [](const Topology& t, const CollectiveSpec&) { return ring_reduce_scatter(t); }},
     {Collective::reduce_scatter, "direct", "one hop, everybody to everybody",
      [](const Topology& t, const CollectiveSpec&) { return direct_reduce_scatter(t); }},
+    {Collective::reduce_scatter, "recursive_halving", "log P exchanges of ever less",
+     [](const Topology& t, const CollectiveSpec&) { return recursive_halving_reduce_scatter(t); }},
+    {Collective::scatter, "direct", "one hop from the root",
+     [](const Topology& t, const CollectiveSpec& s) { return direct_scatter(t, s.root); }},
+    {Collective::scatter, "binomial", "down a binomial tree",
+     [](const Topology& t, const CollectiveSpec& s) { return binomial_scatter(t, s.root); }},
+    {Collective::all_to_all, "direct", "one hop, everybody to everybody",
+     [](const Topology& t, const CollectiveSpec&) { return direct_all_to_all(t); }},
+    {Collective::all_to_all, "pairwise", "one partner after the other",
+     [](const Topology& t, const CollectiveSpec&) { return pairwise_all_to_all(t); }},
     {Collective::barrier, "dissemination", "log P rounds of empty messages",
      [](const Topology& t, const CollectiveSpec&) { return dissemination_barrier(t); }},
     {Collective::point_to_point, "point_to_point", "from one rank to another",
-     [](const Topology& t, const CollectiveSpec& spec) {
-       return point_to_point(t, spec.root, spec.target);
+     [](const Topology& t, const CollectiveSpec& s) {
+       return point_to_point(t, s.root, s.target);
      }},
 }};
 
-constexpr std::array<Collective, 6> kCollectives{
-    Collective::all_reduce,     Collective::broadcast, Collective::all_gather,
-    Collective::reduce_scatter, Collective::barrier,   Collective::point_to_point};
+constexpr std::array<Collective, 10> kCollectives{
+    Collective::all_reduce,    Collective::reduce,     Collective::broadcast,
+    Collective::all_gather,    Collective::gather,     Collective::reduce_scatter,
+    Collective::scatter,       Collective::all_to_all, Collective::barrier,
+    Collective::point_to_point};
 
 Status check_rank(std::string_view what, Rank rank, int ranks) {
   if (rank >= 0 && rank < ranks) return {};

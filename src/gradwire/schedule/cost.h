@@ -22,6 +22,8 @@ struct CostOptions {
   std::uint32_t max_segments = 256;
   /// CPU time for each segment sent, and again for each received. One thread a rank does all.
   Duration per_segment = Duration::zero();
+  /// The same for messages between ranks of one host.
+  Duration per_segment_inside = Duration::zero();
   /// How fast that thread reduces and copies; 0: takes no time.
   double reduce_bytes_per_second = 0;
 };
@@ -63,10 +65,12 @@ class ScheduleCost {
 
   Counts count(const ChunkLayout& layout) const;
 
-  /// All ranks start at the same time; topology.ranks() is the schedule's. Each rank's port sends
-  /// one segment at a time and receives one at a time, first come first served. A segment of b
-  /// bytes is there latency + b / bytes_per_second after it starts to leave, or later if either
-  /// port is busy. 64 ranks that all talk to all take some milliseconds.
+  /// All ranks start at the same time; topology.ranks() is the schedule's. Each host's port sends
+  /// one segment at a time and receives one at a time, first come first served, whichever of its
+  /// ranks they are for. A segment of b bytes is there latency + b / bytes_per_second after it
+  /// starts to leave, or later if either port is busy, or what was measured between the two hosts
+  /// (Topology::measured) is slower. What stays inside a host does not use its port. 64 ranks that
+  /// all talk to all take some milliseconds.
   Estimate estimate(const Topology& topology, const ChunkLayout& layout,
                     const CostOptions& options = {}) const;
 

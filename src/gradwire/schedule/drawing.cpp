@@ -8,16 +8,19 @@
 namespace gradwire {
 namespace {
 
-/// First chunk of the whole data that a slice is about: rank r's own part, in all_gather's input
-/// and reduce_scatter's output, is chunk r.
+/// First chunk of the whole data that a slice is about: where ranks have parts, a rank's own part
+/// is the chunk with its number; in all_to_all, all that comes from a rank is.
 std::uint32_t data_chunk(const Schedule& schedule, const Program& program, Rank rank,
                          const Slice& slice) {
   if (slice.count == 0) return 0;
   if (slice.buffer == Buffer::scratch) return program.scratch_mirrors[slice.first];
   const Collective collective = schedule.spec.collective;
-  const bool own_part =
-      (collective == Collective::all_gather && slice.buffer == Buffer::input) ||
-      (collective == Collective::reduce_scatter && slice.buffer == Buffer::output);
+  const bool is_input = slice.buffer == Buffer::input;
+  const bool gathers = collective == Collective::all_gather || collective == Collective::gather ||
+                       collective == Collective::all_to_all;
+  const bool scatters =
+      collective == Collective::reduce_scatter || collective == Collective::scatter;
+  const bool own_part = is_input ? gathers : scatters;
   return own_part ? static_cast<std::uint32_t>(rank) : slice.first;
 }
 

@@ -18,9 +18,7 @@ Duration rounded(double nanoseconds) {
 }  // namespace
 
 std::size_t length(const Op& op, const Program& program, const ChunkLayout& layout) {
-  const Slice& slice = extent(op);
-  if (slice.buffer != Buffer::scratch) return layout.byte_range(slice.first, slice.count).size();
-  return layout.byte_range(program.scratch_mirrors[slice.first]).size();
+  return layout.size(extent(op), program);
 }
 
 LinkModel::LinkModel(const ProgramSet& programs, const std::vector<NodeId>& partner,
@@ -34,8 +32,29 @@ LinkModel::LinkModel(const ProgramSet& programs, const std::vector<NodeId>& part
       ops_(programs.size()),
       machines_(static_cast<std::size_t>(programs.ranks())) {
   GRADWIRE_CHECK(options.segment_bytes > 0 && options.max_segments > 0);
+  set_up_machines();
   cut_into_segments(layout);
   connect();
+}
+
+void LinkModel::set_up_machines() {
+  for (int number = 0; number < topology_.hosts(); ++number) {
+    const Host& host = topology_.host(number);
+    const auto ranks = topology_.ranks_on(number);
+    ports_.push_back(
+        {.bytes_per_second = host.port().bytes_per_second, .egress = {}, .ingress = {}});
+    for (Rank rank : ranks) {
+      Machine& machine = machines_[static_cast<std::size_t>(rank)];
+      machine.inside.bytes_per_second = host.inside.bytes_per_second;
+      if (host.cores > 0) {
+        machine.slowdown = std::max(1.0, static_cast<double>(ranks.size()) / host.cores);
+      }
+    }
+    for (int other = 0; other < topology_.hosts(); ++other) {
+      const auto measured = topology_.measured(number, other);
+      if (measured) wires_[{number, other}].bytes_per_second = measured->bytes_per_second;
+    }
+  }
 }
 
 void LinkModel::cut_into_segments(const ChunkLayout& layout) {
@@ -51,8 +70,7 @@ void LinkModel::cut_into_segments(const ChunkLayout& layout) {
     op.first = static_cast<Task>(node_of_.size());
     op.segments = static_cast<std::uint32_t>(modelled);
     op.bytes = static_cast<double>(bytes) / static_cast<double>(modelled);
-    op.per_segment = static_cast<double>(options_.per_segment.count()) * static_cast<double>(real) /
-                     static_cast<double>(modelled);
+    op.real_segments = static_cast<double>(real) / static_cast<double>(modelled);
     node_of_.insert(node_of_.end(), modelled, node);
   }
   cause_.assign(node_of_.size(), kNoTask);
@@ -116,18 +134,30 @@ void LinkModel::try_issue(NodeId node, Nanoseconds now, Task cause) {
 
 void LinkModel::issue_send(Task task, NodeId node, Nanoseconds now) {
   OpState& op = ops_[node];
-  const OpRef ref = programs_.ref(node);
-  const Nanoseconds ready = occupy(machine(node).processor, task, now, op.per_segment);
-  const Nanoseconds wire = wire_time(ref.rank, op.bytes);
-  const Nanoseconds gone = occupy(machine(node).egress, task, ready, wire);
-  if (op.begin < 0) op.begin = gone - wire;
+  const Nanoseconds ready = occupy(machine(node).processor, task, now, handling_time(node));
+  const Nanoseconds sending = 1e9 * op.bytes / port(node).bytes_per_second;
+  const Nanoseconds gone = occupy(port(node).egress, task, ready, sending);
+  if (op.begin < 0) op.begin = gone - sending;
+  const Nanoseconds crossed = cross_wire(node, task, gone - sending);
   const NodeId other = partner_[node];
   const auto latency =
-      static_cast<double>(topology_.path(ref.rank, programs_.ref(other).rank).latency.count());
+      static_cast<double>(topology_.path(rank_of(node), rank_of(other)).latency.count());
   const Task arriving = ops_[other].first + (task - op.first);
   cause_[arriving] = task;
-  post(Event::arriving, gone - wire + latency, arriving, gone + latency);
+  const Nanoseconds receiving = 1e9 * op.bytes / port(other).bytes_per_second;
+  post(Event::arriving, std::max(gone - sending, crossed - receiving) + latency, arriving,
+       std::max(gone, crossed) + latency);
   post(Event::done, gone, task);
+}
+
+/// When the last byte of a segment that begins to leave at `from` is through what lies between the
+/// two ports, if that may be slower than they.
+LinkModel::Nanoseconds LinkModel::cross_wire(NodeId node, Task task, Nanoseconds from) {
+  const auto wire =
+      wires_.find({topology_.host_of(rank_of(node)), topology_.host_of(rank_of(partner_[node]))});
+  if (wire == wires_.end()) return from;
+  return occupy(wire->second.server, task, from,
+                1e9 * ops_[node].bytes / wire->second.bytes_per_second);
 }
 
 void LinkModel::issue_local(Task task, NodeId node, Nanoseconds now) {
@@ -141,19 +171,18 @@ void LinkModel::issue_local(Task task, NodeId node, Nanoseconds now) {
 void LinkModel::receive(const Event& event) {
   const NodeId node = node_of_[event.task];
   OpState& op = ops_[node];
-  Server& ingress = machine(node).ingress;
-  const Nanoseconds wire = wire_time(programs_.ref(node).rank, op.bytes);
-  Nanoseconds end = occupy(ingress, event.task, event.at, wire);
-  if (op.begin < 0) op.begin = end - wire;
-  end = std::max(end, event.not_before);
-  ingress.free = end;
-  post(Event::arrived, end, event.task);
+  Port& into = port(node);
+  const Nanoseconds receiving = 1e9 * op.bytes / into.bytes_per_second;
+  const Nanoseconds end = occupy(into.ingress, event.task, event.at, receiving);
+  if (op.begin < 0) op.begin = end - receiving;
+  // A slow sender's segment takes longer, but leaves room for others' meanwhile.
+  post(Event::arrived, std::max(end, event.not_before), event.task);
 }
 
 void LinkModel::process_received(const Event& event) {
   const NodeId node = node_of_[event.task];
   const bool reduces = programs_.op(node).kind == OpKind::recv_reduce;
-  const Nanoseconds duration = ops_[node].per_segment + (reduces ? compute_time(node) : 0);
+  const Nanoseconds duration = handling_time(node) + (reduces ? compute_time(node) : 0);
   const Nanoseconds end = occupy(machine(node).processor, event.task, event.at, duration);
   post(Event::done, end, event.task);
 }
@@ -185,17 +214,25 @@ void LinkModel::post(Event::Kind kind, Nanoseconds at, Task task, Nanoseconds no
   events_.push({kind, at, sequence_++, task, not_before});
 }
 
-LinkModel::Machine& LinkModel::machine(NodeId node) {
-  return machines_[static_cast<std::size_t>(programs_.ref(node).rank)];
+bool LinkModel::stays_inside(NodeId node) const {
+  return topology_.same_host(rank_of(node), rank_of(partner_[node]));
 }
 
-LinkModel::Nanoseconds LinkModel::wire_time(Rank rank, double bytes) const {
-  return 1e9 * bytes / topology_.port(rank).bytes_per_second;
+/// What a message's end goes through.
+LinkModel::Port& LinkModel::port(NodeId node) {
+  if (stays_inside(node)) return machine(node).inside;
+  return ports_[static_cast<std::size_t>(topology_.host_of(rank_of(node)))];
 }
 
-LinkModel::Nanoseconds LinkModel::compute_time(NodeId node) const {
+/// Processor time of one segment, as sender or receiver.
+LinkModel::Nanoseconds LinkModel::handling_time(NodeId node) {
+  const Duration each = stays_inside(node) ? options_.per_segment_inside : options_.per_segment;
+  return static_cast<double>(each.count()) * ops_[node].real_segments * machine(node).slowdown;
+}
+
+LinkModel::Nanoseconds LinkModel::compute_time(NodeId node) {
   if (options_.reduce_bytes_per_second <= 0) return 0;
-  return 1e9 * ops_[node].bytes / options_.reduce_bytes_per_second;
+  return 1e9 * ops_[node].bytes / options_.reduce_bytes_per_second * machine(node).slowdown;
 }
 
 Estimate LinkModel::result() const {

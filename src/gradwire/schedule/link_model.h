@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "gradwire/schedule/cost.h"
@@ -36,10 +38,21 @@ class LinkModel {
     Nanoseconds free = 0;
     Task last = kNoTask;
   };
-  struct Machine {
-    Server processor;
+  /// What sends and receives: a host's port, or what joins a rank to the others of its host.
+  struct Port {
+    double bytes_per_second = 0;
     Server egress;
     Server ingress;
+  };
+  struct Machine {
+    Server processor;
+    double slowdown = 1;  ///< Where ranks share too few processors.
+    Port inside;
+  };
+  /// A path between two hosts that was measured: it may carry less than their ports.
+  struct Wire {
+    double bytes_per_second = 0;
+    Server server;
   };
   struct Event {
     enum Kind : std::uint8_t { arriving, arrived, done } kind;
@@ -55,15 +68,16 @@ class LinkModel {
   struct OpState {
     Task first = 0;  ///< Its first segment.
     std::uint32_t segments = 1;
-    std::uint32_t issued = 0;     ///< Segments that have begun.
-    std::uint32_t done = 0;       ///< Segments that have ended.
-    bool released = true;         ///< Whether the next segment may begin, as far as this op goes.
-    double bytes = 0;             ///< Of one segment.
-    Nanoseconds per_segment = 0;  ///< Processor time of one segment, as sender or receiver.
+    std::uint32_t issued = 0;  ///< Segments that have begun.
+    std::uint32_t done = 0;    ///< Segments that have ended.
+    bool released = true;      ///< Whether the next segment may begin, as far as this op goes.
+    double bytes = 0;          ///< Of one segment.
+    double real_segments = 1;  ///< That one of these stands for.
     Nanoseconds begin = -1;
     Nanoseconds end = 0;
   };
 
+  void set_up_machines();
   void cut_into_segments(const ChunkLayout& layout);
   void connect();
 
@@ -77,9 +91,13 @@ class LinkModel {
 
   Nanoseconds occupy(Server& server, Task task, Nanoseconds now, Nanoseconds duration);
   void post(Event::Kind kind, Nanoseconds at, Task task, Nanoseconds not_before = 0);
-  Machine& machine(NodeId node);
-  Nanoseconds wire_time(Rank rank, double bytes) const;
-  Nanoseconds compute_time(NodeId node) const;
+  Rank rank_of(NodeId node) const { return programs_.ref(node).rank; }
+  Machine& machine(NodeId node) { return machines_[static_cast<std::size_t>(rank_of(node))]; }
+  bool stays_inside(NodeId node) const;
+  Port& port(NodeId node);
+  Nanoseconds cross_wire(NodeId node, Task task, Nanoseconds from);
+  Nanoseconds handling_time(NodeId node);
+  Nanoseconds compute_time(NodeId node);
   Estimate result() const;
   std::vector<OpRef> trace_back() const;
 
@@ -93,8 +111,10 @@ class LinkModel {
   std::vector<NodeId> node_of_;  ///< By task.
   std::vector<Task> cause_;      ///< By task: what it waited for last.
   std::vector<std::uint32_t> behind_first_;
-  std::vector<NodeId> behind_;  ///< By op: those that wait for it.
-  std::vector<Machine> machines_;
+  std::vector<NodeId> behind_;     ///< By op: those that wait for it.
+  std::vector<Machine> machines_;  ///< By rank.
+  std::vector<Port> ports_;        ///< By host.
+  std::map<std::pair<int, int>, Wire> wires_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t sequence_ = 0;
   Task last_done_ = kNoTask;

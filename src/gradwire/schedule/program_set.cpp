@@ -43,8 +43,17 @@ Messages messages_of(const ProgramSet& programs) {
 }
 
 /// The data chunk that a slice's length is that of.
-std::uint32_t measured_chunk(const Program& program, const Slice& slice) {
-  return slice.buffer == Buffer::scratch ? program.scratch_mirrors[slice.first] : slice.first;
+std::uint32_t measured_chunk(const PlacedSlice& placed) {
+  const Slice& slice = placed.slice;
+  return slice.buffer == Buffer::scratch ? placed.program.scratch_mirrors[slice.first]
+                                         : slice.first;
+}
+
+/// From whom to whom a chunk of an all_to_all goes.
+std::pair<Rank, Rank> parcel_of(const PlacedSlice& placed) {
+  const auto other = static_cast<Rank>(placed.slice.first);
+  return placed.slice.buffer == Buffer::input ? std::pair(placed.rank, other)
+                                              : std::pair(other, placed.rank);
 }
 
 }  // namespace
@@ -77,9 +86,11 @@ std::vector<NodeId> match_messages(const ProgramSet& programs) {
   return partner;
 }
 
-std::uint32_t chunks_of(const Schedule& schedule, const Program& program, Buffer buffer) {
+std::uint32_t chunks_of(const Schedule& schedule, Rank rank, const Program& program,
+                        Buffer buffer) {
   if (buffer == Buffer::scratch) return static_cast<std::uint32_t>(program.scratch_mirrors.size());
   const bool is_input = buffer == Buffer::input;
+  const std::uint32_t on_root = rank == schedule.spec.root ? schedule.chunks : 0;
   switch (schedule.spec.collective) {
     case Collective::all_gather:
       return is_input ? 1 : schedule.chunks;
@@ -87,9 +98,16 @@ std::uint32_t chunks_of(const Schedule& schedule, const Program& program, Buffer
       return is_input ? schedule.chunks : 1;
     case Collective::broadcast:
       return is_input ? 0 : schedule.chunks;
+    case Collective::reduce:
+      return is_input ? schedule.chunks : on_root;
+    case Collective::gather:
+      return is_input ? 1 : on_root;
+    case Collective::scatter:
+      return is_input ? on_root : 1;
     case Collective::all_reduce:
     case Collective::barrier:
     case Collective::point_to_point:
+    case Collective::all_to_all:
       return schedule.chunks;
   }
   return 0;
@@ -103,13 +121,13 @@ bool receives(const Op& op) {
   return op.kind == OpKind::recv || op.kind == OpKind::recv_reduce;
 }
 
-bool same_length(const Schedule& schedule, const Program& a_program, const Slice& a,
-                 const Program& b_program, const Slice& b) {
-  if (a.count != b.count) return false;
-  const Collective collective = schedule.spec.collective;
-  const bool all_equal = collective == Collective::all_gather ||
-                         collective == Collective::reduce_scatter || schedule.chunks == 1;
-  return a.count == 0 || all_equal || measured_chunk(a_program, a) == measured_chunk(b_program, b);
+bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSlice& b) {
+  if (a.slice.count != b.slice.count) return false;
+  if (a.slice.count == 0 || schedule.chunks == 1) return true;
+  if (schedule.spec.collective == Collective::all_to_all) {
+    return a.slice.count == 1 && parcel_of(a) == parcel_of(b);
+  }
+  return has_parts(schedule.spec.collective) || measured_chunk(a) == measured_chunk(b);
 }
 
 const Slice& extent(const Op& op) {

@@ -47,17 +47,24 @@ class ProgramSet {
 /// the k-th receive of b from a. kNoNode for local ops, and for those that nobody answers.
 std::vector<NodeId> match_messages(const ProgramSet& programs);
 
-/// Chunks that a buffer has on a rank (CollectiveSpec's table), or scratch slots.
-std::uint32_t chunks_of(const Schedule& schedule, const Program& program, Buffer buffer);
+/// Chunks that a buffer has on a rank, whose program is `program` (CollectiveSpec's table), or
+/// scratch slots.
+std::uint32_t chunks_of(const Schedule& schedule, Rank rank, const Program& program, Buffer buffer);
 
 bool sends(const Op& op);
 bool receives(const Op& op);
 
-/// Whether two slices, each in its own rank's program, are as long as each other whatever the
-/// element count. Chunks of all_gather and reduce_scatter are all as large; else a chunk is only as
-/// large as itself.
-bool same_length(const Schedule& schedule, const Program& a_program, const Slice& a,
-                 const Program& b_program, const Slice& b);
+/// A slice with the rank and program that it belongs to.
+struct PlacedSlice {
+  Rank rank;
+  const Program& program;
+  const Slice& slice;
+};
+
+/// Whether two slices are as long as each other whatever the element count. Where each rank has a
+/// part (has_parts), all chunks are as large, except in all_to_all: there input[b] of rank a is
+/// only as large as output[a] of rank b. Elsewhere a chunk is only as large as itself.
+bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSlice& b);
 
 /// What travels, or is written: src of a send, dst of all others.
 const Slice& extent(const Op& op);

@@ -36,8 +36,27 @@ std::string_view name_of(Collective collective) {
       return "barrier";
     case Collective::point_to_point:
       return "point_to_point";
+    case Collective::reduce:
+      return "reduce";
+    case Collective::gather:
+      return "gather";
+    case Collective::scatter:
+      return "scatter";
+    case Collective::all_to_all:
+      return "all_to_all";
   }
   return "unknown";
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+
+bool has_parts(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::gather || collective == Collective::scatter ||
+         collective == Collective::all_to_all;
 }
 
 bool flows_through(const Op& earlier, const Op& later) {
@@ -87,8 +106,13 @@ void ProgramBuilder::finish(OpIndex op) {
 }
 
 Slice ProgramBuilder::scratch(std::uint32_t mirrored) {
-  program_.scratch_mirrors.push_back(mirrored);
-  return {Buffer::scratch, static_cast<std::uint32_t>(program_.scratch_mirrors.size() - 1), 1};
+  return scratch(mirrored, 1);
+}
+
+Slice ProgramBuilder::scratch(std::uint32_t mirrored, std::uint32_t count) {
+  const auto first = static_cast<std::uint32_t>(program_.scratch_mirrors.size());
+  for (std::uint32_t i = 0; i < count; ++i) program_.scratch_mirrors.push_back(mirrored + i);
+  return {Buffer::scratch, first, count};
 }
 
 Program ProgramBuilder::build() && {

@@ -22,9 +22,19 @@ enum class Collective : std::uint8_t {
   reduce_scatter = 3,
   barrier = 4,
   point_to_point = 5,
+  reduce = 6,
+  gather = 7,
+  scatter = 8,
+  all_to_all = 9,
 };
 
 std::string_view name_of(Collective collective);
+
+/// Whether it adds numbers up (or takes the largest, ...): all_reduce, reduce_scatter, reduce.
+bool reduces(Collective collective);
+
+/// Whether each chunk is one rank's part, all as large: C = P in the table below.
+bool has_parts(Collective collective);
 
 /// What a schedule has to achieve, in chunks (C = Schedule::chunks, P = ranks):
 ///
@@ -35,18 +45,26 @@ std::string_view name_of(Collective collective);
 ///   broadcast       -           C             output[c] = the root's output[c] beforehand
 ///   barrier         -           -             every rank has heard from every other
 ///   point_to_point  C (sender)  C (receiver)  output[c] = the root's input[c], on `target` alone
+///   reduce          C           C (root)      output[c] = finish(sum of every input[c]), on the
+///   root gather          1           C = P (root)  output[c] = input[0] of rank c, on the root
+///   alone scatter         C = P (r.)  1             output[0] on rank r = the root's input[r]
+///   all_to_all      C = P       C = P         output[c] on rank r = input[r] of rank c
 ///
-/// In all_reduce the input and the output may be the same memory. Input is never written otherwise.
+/// (r.): on the root alone. In all_reduce, and on the root of reduce, the input and the output may
+/// be the same memory. Input is never written otherwise. What a rank has no output for it keeps in
+/// scratch; all_to_all has no scratch, so that its parts may be of any size (Splits, layout.h).
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
-  Rank root = 0;    ///< broadcast: whose data; point_to_point: the sender.
+  Rank root = 0;    ///< broadcast, scatter: whose data; reduce, gather: who gets it;
+                    ///< point_to_point: the sender.
   Rank target = 0;  ///< point_to_point: the receiver.
 };
 
 enum class Buffer : std::uint8_t { input, output, scratch };
 
 /// `count` consecutive chunks of a buffer, from `first`. Never in bytes: those are bound late, by
-/// ChunkLayout. Chunks of `scratch` are slots, each as large as the data chunk it mirrors.
+/// ChunkLayout. Chunks of `scratch` are slots, each as large as the data chunk it mirrors; several
+/// make a slice only if they mirror consecutive chunks.
 struct Slice {
   Buffer buffer = Buffer::output;
   std::uint32_t first = 0;
@@ -149,6 +167,9 @@ class ProgramBuilder {
 
   /// A new scratch slot as large as data chunk `mirrored`.
   Slice scratch(std::uint32_t mirrored);
+
+  /// New scratch slots, one for each data chunk from `mirrored` to `mirrored + count - 1`.
+  Slice scratch(std::uint32_t mirrored, std::uint32_t count);
 
   Program build() &&;
 

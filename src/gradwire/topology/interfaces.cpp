@@ -60,6 +60,9 @@ std::vector<Interface> matching(std::string_view entry, const std::vector<Interf
   if (!found.empty()) return found;
   std::ranges::copy_if(all, std::back_inserter(found),
                        [&](const Interface& one) { return one.name.starts_with(entry); });
+  // The kernel's order may be another on each host.
+  std::ranges::sort(found, {},
+                    [](const Interface& one) { return std::pair(one.name.size(), one.name); });
   return found;
 }
 

@@ -21,8 +21,8 @@ Result<std::vector<Interface>> list_interfaces();
 
 /// Those of `all` that are up, have an address, and that `wanted` selects: a comma list, each entry
 /// a name or, if no interface has exactly that name, a prefix ("ens803f" means ens803f0 and
-/// ens803f1). In the order of the list, each once. Error: invalid_argument, for an entry that
-/// selects none; the message lists the interfaces there are.
+/// ens803f1). In the order of the list, those of a prefix by their number, each once. Error:
+/// invalid_argument, for an entry that selects none; the message lists the interfaces there are.
 Result<std::vector<Interface>> choose_interfaces(std::string_view wanted,
                                                  const std::vector<Interface>& all);
 

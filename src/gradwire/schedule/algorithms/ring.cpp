@@ -1,10 +1,14 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/slices.h"
 
-/// The ring. Every rank receives from the rank on its left, r-1, and sends to the one on its
-/// right, r+1. The data is cut into P chunks, so that all ranks are busy all the time, each with
-/// another chunk.
+/// The ring. Every rank receives from the rank on its left (r-1, if every host has one rank) and
+/// sends to the one on its right (r+1). The data is cut into P chunks, so that all ranks are busy
+/// all the time, each with another chunk.
 ///
 /// An all-reduce goes twice round. On the first way round, chunk c starts at rank c, and every rank
 /// that it reaches adds its own input, so that after P-1 hops it arrives complete at rank c-1:
@@ -16,27 +20,46 @@
 namespace gradwire {
 namespace {
 
-/// A rank's place in the ring.
-struct Ring {
-  int ranks;
-  Rank rank;
+/// The ranks in the order of the ring: those of a host next to each other, so that the ring enters
+/// and leaves each host once.
+using RingOrder = std::shared_ptr<const std::vector<Rank>>;
 
-  Rank left() const { return (rank + ranks - 1) % ranks; }
-  Rank right() const { return (rank + 1) % ranks; }
-
-  /// The chunk of the rank `back` places to the left, round the ring.
-  std::uint32_t chunk(int back) const {
-    return static_cast<std::uint32_t>((rank - back + 2 * ranks) % ranks);
+RingOrder ring_order(const Topology& topology) {
+  std::vector<Rank> order;
+  for (int host = 0; host < topology.hosts(); ++host) {
+    const auto ranks = topology.ranks_on(host);
+    order.insert(order.end(), ranks.begin(), ranks.end());
   }
+  return std::make_shared<const std::vector<Rank>>(std::move(order));
+}
+
+/// A rank's place in the ring.
+class Ring {
+ public:
+  Ring(RingOrder order, Rank at)
+      : rank(at),
+        ranks(static_cast<int>(order->size())),
+        order_(std::move(order)),
+        place_(static_cast<int>(std::ranges::find(*order_, at) - order_->begin())) {}
+
+  Rank left() const { return at(-1); }
+  Rank right() const { return at(1); }
+
+  /// The chunk of the rank `back` places to the left, round the ring: the number is that rank's.
+  int chunk(int back) const { return at(-back); }
+
+  const Rank rank;
+  const int ranks;
+
+ private:
+  Rank at(int places_right) const {
+    const int place = (place_ + places_right + 2 * ranks) % ranks;
+    return (*order_)[static_cast<std::size_t>(place)];
+  }
+
+  RingOrder order_;
+  int place_;
 };
-
-Slice input(std::uint32_t chunk) {
-  return {Buffer::input, chunk, 1};
-}
-
-Slice output(std::uint32_t chunk) {
-  return {Buffer::output, chunk, 1};
-}
 
 /// The second way round: P-1 times, sends what arrived last to the right and receives the next
 /// chunk from the left. Begins with this rank's complete chunk, `start` places back; `ready` are
@@ -52,7 +75,7 @@ void pass_round(ProgramBuilder& builder, const Ring& ring, int start, std::vecto
   }
 }
 
-Program all_reduce_program(const Ring& ring) {
+Program all_reduce_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
   if (ring.ranks == 1) {
     builder.finish(builder.copy(output(0), input(0)));
@@ -62,7 +85,7 @@ Program all_reduce_program(const Ring& ring) {
   builder.send(ring.right(), input(ring.chunk(0)));
   OpIndex partial = 0;
   for (int step = 1; step < ring.ranks; ++step) {
-    const std::uint32_t chunk = ring.chunk(step);
+    const int chunk = ring.chunk(step);
     if (step > 1) builder.send(ring.right(), output(ring.chunk(step - 1)), {partial});
     partial = builder.recv_reduce(ring.left(), output(chunk), input(chunk), Order::incoming_first);
   }
@@ -72,7 +95,7 @@ Program all_reduce_program(const Ring& ring) {
   return std::move(builder).build();
 }
 
-Program reduce_scatter_program(const Ring& ring) {
+Program reduce_scatter_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
   if (ring.ranks == 1) {
     builder.finish(builder.copy(output(0), input(0)));
@@ -82,9 +105,9 @@ Program reduce_scatter_program(const Ring& ring) {
   // stay as it is, so partial sums lie in scratch.
   builder.send(ring.right(), input(ring.chunk(1)));
   for (int step = 2; step <= ring.ranks; ++step) {
-    const std::uint32_t chunk = ring.chunk(step);
+    const int chunk = ring.chunk(step);
     const bool complete = step == ring.ranks;
-    const Slice sum = complete ? output(0) : builder.scratch(chunk);
+    const Slice sum = complete ? output(0) : builder.scratch(static_cast<std::uint32_t>(chunk));
     const OpIndex added =
         builder.recv_reduce(ring.left(), sum, input(chunk), Order::incoming_first);
     if (complete) {
@@ -96,7 +119,7 @@ Program reduce_scatter_program(const Ring& ring) {
   return std::move(builder).build();
 }
 
-Program all_gather_program(const Ring& ring) {
+Program all_gather_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
   const OpIndex mine = builder.copy(output(ring.chunk(0)), input(0));
   pass_round(builder, ring, 0, {mine});
@@ -112,54 +135,57 @@ Program broadcast_program(const Ring& ring, Rank root) {
   return std::move(builder).build();
 }
 
+/// The chain the other way round: the root's left neighbour begins, and what arrives at the root
+/// from its right is the sum of all others.
+Program reduce_program(const Ring& ring, Rank root) {
+  ProgramBuilder builder;
+  const bool begins = ring.right() == root;
+  if (ring.rank == root) {
+    builder.finish(ring.ranks == 1 ? builder.copy(output(0), input(0))
+                                   : builder.recv_reduce(ring.right(), output(0), input(0),
+                                                         Order::local_first));
+  } else if (begins) {
+    builder.send(ring.left(), input(0));
+  } else {
+    const Slice sum = builder.scratch(0);
+    const OpIndex added = builder.recv_reduce(ring.right(), sum, input(0), Order::local_first);
+    builder.send(ring.left(), sum, {added});
+  }
+  return std::move(builder).build();
+}
+
+Schedule schedule_of(const CollectiveSpec& spec, const Topology& topology,
+                     Program (*program)(const Ring&, Rank root)) {
+  const bool whole =
+      spec.collective == Collective::broadcast || spec.collective == Collective::reduce;
+  return {.spec = spec,
+          .ranks = topology.ranks(),
+          .chunks = whole ? 1u : static_cast<std::uint32_t>(topology.ranks()),
+          .program = [order = ring_order(topology), root = spec.root,
+                      program](Rank rank) { return program(Ring(order, rank), root); },
+          .name = "ring"};
+}
+
 }  // namespace
 
 Schedule ring_all_reduce(const Topology& topology) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::all_reduce},
-          .ranks = ranks,
-          .chunks = static_cast<std::uint32_t>(ranks),
-          .program =
-              [ranks](Rank rank) {
-                return all_reduce_program({ranks, rank});
-              },
-          .name = "ring"};
+  return schedule_of({Collective::all_reduce}, topology, all_reduce_program);
 }
 
 Schedule ring_reduce_scatter(const Topology& topology) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::reduce_scatter},
-          .ranks = ranks,
-          .chunks = static_cast<std::uint32_t>(ranks),
-          .program =
-              [ranks](Rank rank) {
-                return reduce_scatter_program({ranks, rank});
-              },
-          .name = "ring"};
+  return schedule_of({Collective::reduce_scatter}, topology, reduce_scatter_program);
 }
 
 Schedule ring_all_gather(const Topology& topology) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::all_gather},
-          .ranks = ranks,
-          .chunks = static_cast<std::uint32_t>(ranks),
-          .program =
-              [ranks](Rank rank) {
-                return all_gather_program({ranks, rank});
-              },
-          .name = "ring"};
+  return schedule_of({Collective::all_gather}, topology, all_gather_program);
 }
 
 Schedule ring_broadcast(const Topology& topology, Rank root) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::broadcast, root},
-          .ranks = ranks,
-          .chunks = 1,
-          .program =
-              [ranks, root](Rank rank) {
-                return broadcast_program({ranks, rank}, root);
-              },
-          .name = "ring"};
+  return schedule_of({Collective::broadcast, root}, topology, broadcast_program);
+}
+
+Schedule ring_reduce(const Topology& topology, Rank root) {
+  return schedule_of({Collective::reduce, root}, topology, reduce_program);
 }
 
 }  // namespace gradwire

@@ -1,26 +1,21 @@
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
+#include "gradwire/schedule/algorithms/tree_steps.h"
 
 /// A binary tree with as few levels as possible: place p has its children at 2p+1 and 2p+2. The
 /// data travels whole; segments of it flow through all levels at once.
 namespace gradwire {
 namespace {
 
-constexpr Slice kInput{Buffer::input, 0, 1};
-constexpr Slice kOutput{Buffer::output, 0, 1};
-
-/// A rank's neighbours in the tree whose root is rank `root`.
-struct Place {
-  std::optional<Rank> parent;
-  std::vector<Rank> children;
-};
-
-Place place_of(Rank rank, int ranks, Rank root) {
+/// A rank's place in the tree whose root is rank `root`.
+TreePlace place_of(Rank rank, int ranks, Rank root) {
   const int place = (rank - root + ranks) % ranks;
   const auto rank_at = [&](int p) { return (p + root) % ranks; };
-  Place found;
+  TreePlace found;
   if (place > 0) found.parent = rank_at((place - 1) / 2);
   for (int child : {2 * place + 1, 2 * place + 2}) {
     if (child < ranks) found.children.push_back(rank_at(child));
@@ -28,46 +23,29 @@ Place place_of(Rank rank, int ranks, Rank root) {
   return found;
 }
 
-/// Receives the result from the parent, unless it is `ready` here at the root, and passes it on.
-void pass_down(ProgramBuilder& builder, const Place& place, std::vector<OpIndex> ready) {
-  if (place.parent) ready = {builder.recv(*place.parent, kOutput)};
-  for (Rank child : place.children) builder.send(child, kOutput, ready);
-}
-
-/// (own input + first child's sum) + second child's sum. The first child's bytes can be added
-/// whenever they come; the second child's must wait for them in scratch.
-std::vector<OpIndex> reduce_children(ProgramBuilder& builder, const Place& place) {
-  std::vector<OpIndex> sum;
-  for (Rank child : place.children) {
-    if (sum.empty()) {
-      sum = {builder.recv_reduce(child, kOutput, kInput, Order::local_first)};
-    } else {
-      const Slice held = builder.scratch(0);
-      const OpIndex arrived = builder.recv(child, held);
-      sum = {builder.reduce(kOutput, held, Order::local_first, {sum.front(), arrived})};
-    }
-  }
-  return sum;
-}
-
 Program all_reduce_program(int ranks, Rank rank) {
+  const TreePlace place = place_of(rank, ranks, 0);
+  return all_reduce_over_trees({&place, 1});
+}
+
+Program reduce_program(int ranks, Rank rank, Rank root) {
   ProgramBuilder builder;
-  const Place place = place_of(rank, ranks, 0);
-  std::vector<OpIndex> sum = reduce_children(builder, place);
-  if (ranks == 1) sum = {builder.copy(kOutput, kInput)};
-  if (place.parent) {
-    builder.send(*place.parent, sum.empty() ? kInput : kOutput, sum);
+  const TreePlace place = place_of(rank, ranks, root);
+  if (place.parent && place.children.empty()) {
+    builder.send(*place.parent, input(0));
+  } else if (place.parent) {
+    const Slice sum = builder.scratch(0);
+    const OpIndex added = reduce_or_copy(builder, place.children, input(0), sum);
+    builder.send(*place.parent, sum, {added});
   } else {
-    builder.finish(sum.front());
+    builder.finish(reduce_or_copy(builder, place.children, input(0), output(0)));
   }
-  // The result overwrites what was sent up: it cannot come down before that has arrived.
-  pass_down(builder, place, sum);
   return std::move(builder).build();
 }
 
 Program broadcast_program(int ranks, Rank rank, Rank root) {
   ProgramBuilder builder;
-  pass_down(builder, place_of(rank, ranks, root), {});
+  pass_down(builder, place_of(rank, ranks, root), output(0), std::nullopt);
   return std::move(builder).build();
 }
 
@@ -79,6 +57,15 @@ Schedule tree_all_reduce(const Topology& topology) {
           .ranks = ranks,
           .chunks = 1,
           .program = [ranks](Rank rank) { return all_reduce_program(ranks, rank); },
+          .name = "tree"};
+}
+
+Schedule tree_reduce(const Topology& topology, Rank root) {
+  const int ranks = topology.ranks();
+  return {.spec = {Collective::reduce, root},
+          .ranks = ranks,
+          .chunks = 1,
+          .program = [ranks, root](Rank rank) { return reduce_program(ranks, rank, root); },
           .name = "tree"};
 }
 

@@ -1,6 +1,7 @@
 #include "gradwire/schedule/proof/form.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -28,35 +29,41 @@ bool has_peer(const Op& op) {
   return sends(op) || receives(op);
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+/// Whether scratch slots can be used as one: they mirror consecutive chunks.
+bool lie_together(const Program& program, const Slice& slots) {
+  const auto mirrors = std::span(program.scratch_mirrors).subspan(slots.first, slots.count);
+  for (std::size_t i = 1; i < mirrors.size(); ++i) {
+    if (mirrors[i] != mirrors[i - 1] + 1) return false;
+  }
+  return true;
 }
 
-Complaint check_slice(const Schedule& schedule, const Program& program, const Slice& slice,
-                      bool used) {
+Complaint check_slice(const Schedule& schedule, Rank rank, const Program& program,
+                      const Slice& slice, bool used) {
   const bool should_be_empty = !used || schedule.spec.collective == Collective::barrier;
   if (should_be_empty) {
     return slice.count == 0 ? "" : fmt::format("{} has no place in it", gradwire::describe(slice));
   }
   if (slice.count == 0) return "a slice is empty";
-  const std::uint32_t chunks = chunks_of(schedule, program, slice.buffer);
+  const std::uint32_t chunks = chunks_of(schedule, rank, program, slice.buffer);
   if (slice.first >= chunks || slice.count > chunks - slice.first) {
     return fmt::format("{} reaches beyond its {} chunks", gradwire::describe(slice), chunks);
   }
-  if (slice.buffer == Buffer::scratch && slice.count != 1) {
-    return fmt::format("{} is more than one scratch slot", gradwire::describe(slice));
+  if (slice.buffer == Buffer::scratch && !lie_together(program, slice)) {
+    return fmt::format("{} mirrors no consecutive chunks", gradwire::describe(slice));
   }
   return "";
 }
 
-Complaint check_slices(const Schedule& schedule, const Program& program, const Op& op) {
-  Complaint wrong = check_slice(schedule, program, op.src, reads_src(op));
-  if (wrong.empty()) wrong = check_slice(schedule, program, op.dst, writes_dst(op));
+Complaint check_slices(const Schedule& schedule, Rank rank, const Program& program, const Op& op) {
+  Complaint wrong = check_slice(schedule, rank, program, op.src, reads_src(op));
+  if (wrong.empty()) wrong = check_slice(schedule, rank, program, op.dst, writes_dst(op));
   if (!wrong.empty()) return wrong;
   if (writes_dst(op) && op.dst.count > 0 && op.dst.buffer == Buffer::input) {
     return "it writes to the input";
   }
-  if (reads_src(op) && writes_dst(op) && !same_length(schedule, program, op.src, program, op.dst)) {
+  if (reads_src(op) && writes_dst(op) &&
+      !same_length(schedule, {rank, program, op.src}, {rank, program, op.dst})) {
     return fmt::format("{} and {} differ in length", gradwire::describe(op.src),
                        gradwire::describe(op.dst));
   }
@@ -97,7 +104,7 @@ Complaint check_op(const Schedule& schedule, const Program& program, Rank rank, 
   const Op& op = program.ops[index];
   Complaint wrong = check_peer(schedule, rank, op);
   if (wrong.empty()) wrong = check_kind(schedule, op);
-  if (wrong.empty()) wrong = check_slices(schedule, program, op);
+  if (wrong.empty()) wrong = check_slices(schedule, rank, program, op);
   if (wrong.empty()) wrong = check_dependencies(program, index);
   return wrong;
 }
@@ -111,9 +118,7 @@ Complaint check_numbers(const Schedule& schedule) {
   if (!is_rank(spec.root, schedule.ranks) || !is_rank(spec.target, schedule.ranks)) {
     return fmt::format("root {} or target {} is no rank", spec.root, spec.target);
   }
-  const bool chunk_per_rank =
-      spec.collective == Collective::all_gather || spec.collective == Collective::reduce_scatter;
-  if (chunk_per_rank && schedule.chunks != static_cast<std::uint32_t>(schedule.ranks)) {
+  if (has_parts(spec.collective) && schedule.chunks != static_cast<std::uint32_t>(schedule.ranks)) {
     return fmt::format("{} chunks, but each rank must have one", schedule.chunks);
   }
   return schedule.program ? "" : "it has no programs";
@@ -132,6 +137,12 @@ MaybeFinding check_ops(const ProgramSet& programs) {
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     const Program& program = programs.program(rank);
     const auto beyond = [&](std::uint32_t mirrored) { return mirrored >= schedule.chunks; };
+    const bool has_scratch = !program.scratch_mirrors.empty();
+    if (has_scratch && schedule.spec.collective == Collective::all_to_all) {
+      return found(
+          schedule, Fault::malformed,
+          fmt::format("rank {}: all_to_all has no scratch, its parts differ in size", rank));
+    }
     if (std::ranges::any_of(program.scratch_mirrors, beyond)) {
       return found(schedule, Fault::malformed,
                    fmt::format("rank {}: a scratch slot mirrors a chunk that is none", rank));
@@ -155,10 +166,10 @@ MaybeFinding check_messages(const ProgramSet& programs, const std::vector<NodeId
           programs, node, Fault::unmatched,
           fmt::format("rank {} never {}", op.peer, sends(op) ? "receives it" : "sends that"));
     }
-    const Program& mine = programs.program(programs.ref(node).rank);
-    const Program& theirs = programs.program(op.peer);
-    const Op& answer = programs.op(other);
-    if (sends(op) && !same_length(programs.schedule(), mine, extent(op), theirs, extent(answer))) {
+    const Rank rank = programs.ref(node).rank;
+    const PlacedSlice mine{rank, programs.program(rank), extent(op)};
+    const PlacedSlice theirs{op.peer, programs.program(op.peer), extent(programs.op(other))};
+    if (sends(op) && !same_length(programs.schedule(), mine, theirs)) {
       return found(programs, node, Fault::unmatched,
                    fmt::format("it meets {}, which differs in length", describe(programs, other)));
     }

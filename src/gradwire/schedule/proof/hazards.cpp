@@ -23,7 +23,7 @@ class AccessTable {
   AccessTable(const ProgramSet& programs, Rank rank, Aliasing aliasing) {
     const Program& program = programs.program(rank);
     for (std::size_t b = 0; b < cells_.size(); ++b) {
-      cells_[b].resize(chunks_of(programs.schedule(), program, static_cast<Buffer>(b)));
+      cells_[b].resize(chunks_of(programs.schedule(), rank, program, static_cast<Buffer>(b)));
     }
     for (OpIndex i = 0; i < program.ops.size(); ++i) {
       const Op& op = program.ops[i];

@@ -3,7 +3,8 @@
 namespace gradwire::proof {
 
 std::vector<Aliasing> aliasings(Collective collective) {
-  if (collective == Collective::all_reduce || collective == Collective::all_gather) {
+  if (collective == Collective::all_reduce || collective == Collective::all_gather ||
+      collective == Collective::reduce) {
     return {Aliasing::separate, Aliasing::in_place};
   }
   return {Aliasing::separate};
@@ -11,7 +12,9 @@ std::vector<Aliasing> aliasings(Collective collective) {
 
 Slice place_of(const Schedule& schedule, Rank rank, const Slice& slice, Aliasing aliasing) {
   if (aliasing == Aliasing::separate || slice.buffer != Buffer::input) return slice;
-  const bool gathers = schedule.spec.collective == Collective::all_gather;
+  const CollectiveSpec& spec = schedule.spec;
+  if (spec.collective == Collective::reduce && rank != spec.root) return slice;
+  const bool gathers = spec.collective == Collective::all_gather;
   const std::uint32_t shift = gathers ? static_cast<std::uint32_t>(rank) : 0;
   return {Buffer::output, slice.first + shift, slice.count};
 }

@@ -22,8 +22,8 @@ class Memory {
     for (Rank rank = 0; rank < programs.ranks(); ++rank) {
       auto& buffers = ranks_.emplace_back();
       for (std::size_t b = 0; b < buffers.size(); ++b) {
-        buffers[b].resize(chunks_of(schedule_, programs.program(rank), static_cast<Buffer>(b)),
-                          kUndefined);
+        buffers[b].resize(
+            chunks_of(schedule_, rank, programs.program(rank), static_cast<Buffer>(b)), kUndefined);
       }
     }
   }
@@ -76,7 +76,8 @@ class SymbolicRun {
     if (collective == Collective::barrier) return;
     for (Rank rank = 0; rank < programs_.ranks(); ++rank) {
       if (collective == Collective::point_to_point && rank != spec().root) continue;
-      fill(rank, Buffer::input, collective == Collective::all_gather ? 1 : chunks());
+      fill(rank, Buffer::input,
+           chunks_of(programs_.schedule(), rank, programs_.program(rank), Buffer::input));
     }
   }
 
@@ -142,7 +143,7 @@ class SymbolicRun {
       if (spec().collective == Collective::point_to_point && rank != spec().target) continue;
       if (spec().collective == Collective::barrier) continue;
       const std::uint32_t outputs =
-          chunks_of(programs_.schedule(), programs_.program(rank), Buffer::output);
+          chunks_of(programs_.schedule(), rank, programs_.program(rank), Buffer::output);
       for (std::uint32_t chunk = 0; chunk < outputs; ++chunk) {
         const std::string wrong = why_wrong(rank, chunk);
         if (!wrong.empty()) return report(rank, chunk, wrong);
@@ -160,8 +161,15 @@ class SymbolicRun {
         return held == memory_.at(0, Buffer::output, chunk) ? "" : "rank 0 computes another value";
       case Collective::reduce_scatter:
         return why_not_complete(pool_, held, static_cast<std::uint32_t>(rank), programs_.ranks());
+      case Collective::reduce:
+        return why_not_complete(pool_, held, chunk, programs_.ranks());
       case Collective::all_gather:
+      case Collective::gather:
         return why_other(held, static_cast<Rank>(chunk), 0);
+      case Collective::scatter:
+        return why_other(held, spec().root, static_cast<std::uint32_t>(rank));
+      case Collective::all_to_all:
+        return why_other(held, static_cast<Rank>(chunk), static_cast<std::uint32_t>(rank));
       case Collective::broadcast:
       case Collective::point_to_point:
         return why_other(held, spec().root, chunk);

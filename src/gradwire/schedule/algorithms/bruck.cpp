@@ -1,0 +1,52 @@
+#include <algorithm>
+#include <vector>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/slices.h"
+
+/// Every rank collects the parts of the ranks to its right. After the round with distance d it has
+/// those of 2d ranks, its own included:
+///
+///     P = 5, rank 0:   0  |  0 1  |  0 1 2 3  |  all
+///
+/// In the round it gets from the rank at distance d, which has as many, all that one has (in the
+/// last round what is missing), while it gives its own to the rank at that distance on its left.
+namespace gradwire {
+namespace {
+
+/// The places of `count` ranks' parts from rank `first` on: two where their numbers start again
+/// at 0.
+std::vector<Slice> places(int first, int count, int ranks) {
+  const int before_wrap = std::min(count, ranks - first);
+  std::vector<Slice> found{output(first, before_wrap)};
+  if (before_wrap < count) found.push_back(output(0, count - before_wrap));
+  return found;
+}
+
+Program all_gather_program(int ranks, Rank rank) {
+  ProgramBuilder builder;
+  std::vector<OpIndex> there{builder.copy(output(rank), input(0))};
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    const int count = std::min(distance, ranks - distance);
+    const Rank left = (rank + ranks - distance) % ranks;
+    const Rank right = (rank + distance) % ranks;
+    for (const Slice& mine : places(rank, count, ranks)) builder.send(left, mine, there);
+    for (const Slice& theirs : places(right, count, ranks)) {
+      there.push_back(builder.recv(right, theirs));
+    }
+  }
+  return std::move(builder).build();
+}
+
+}  // namespace
+
+Schedule bruck_all_gather(const Topology& topology) {
+  const int ranks = topology.ranks();
+  return {.spec = {Collective::all_gather},
+          .ranks = ranks,
+          .chunks = static_cast<std::uint32_t>(ranks),
+          .program = [ranks](Rank rank) { return all_gather_program(ranks, rank); },
+          .name = "bruck"};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,88 @@
+#include <array>
+#include <bit>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/tree_steps.h"
+
+/// Two binary trees, each with half of the data. Whoever has children in the one has none in the
+/// other, so that every rank sends and receives about as much as every other, where in a single
+/// tree the leaves, half of all ranks, have little to do (Sanders, Speck, Traff, "Two-tree
+/// algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35, 2009).
+///
+/// The trees are numbered in order, places from 1 on, so that place x has as many levels below it
+/// as x has zeros at its end: the leaves are the odd places.
+///
+///     P = 7:        4                P = 6:        4
+///                2     6                        2     6
+///               1 3   5 7                      1 3   5
+///
+/// The second tree holds the ranks at other places, leaves becoming inner ones: mirrored if P is
+/// even, moved by one if it is odd (where one rank is a leaf in both).
+namespace gradwire {
+namespace {
+
+int lowest_bit(int place) {
+  return place & -place;
+}
+
+/// The place above: the next one up on either side. Where that would be beyond the last place,
+/// the one above it takes its children.
+int parent_of(int place, int places) {
+  int above = place;
+  do {
+    const int bit = lowest_bit(above);
+    above = (above ^ bit) | (bit << 1);
+  } while (above > places);
+  return above;
+}
+
+/// The highest of the places below on the right, which take the place of those that are missing.
+int right_child_of(int place, int places) {
+  int step = lowest_bit(place) / 2;
+  while (step > 0 && place + step > places) step /= 2;
+  return step > 0 ? place + step : 0;
+}
+
+struct Tree {
+  int ranks;
+  bool second;
+
+  int place_of(Rank rank) const {
+    if (!second) return rank + 1;
+    return ranks % 2 == 0 ? ranks - rank : (rank + 1) % ranks + 1;
+  }
+
+  Rank rank_at(int place) const {
+    if (!second) return place - 1;
+    return ranks % 2 == 0 ? ranks - place : (place - 2 + ranks) % ranks;
+  }
+
+  TreePlace neighbours(Rank rank) const {
+    const int place = place_of(rank);
+    const int root = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+    TreePlace found;
+    if (place != root) found.parent = rank_at(parent_of(place, ranks));
+    if (lowest_bit(place) > 1) found.children.push_back(rank_at(place - lowest_bit(place) / 2));
+    const int right = right_child_of(place, ranks);
+    if (right > 0) found.children.push_back(rank_at(right));
+    return found;
+  }
+};
+
+Program double_tree_program(int ranks, Rank rank) {
+  const std::array places{Tree{ranks, false}.neighbours(rank), Tree{ranks, true}.neighbours(rank)};
+  return all_reduce_over_trees(places);
+}
+
+}  // namespace
+
+Schedule double_tree_all_reduce(const Topology& topology) {
+  const int ranks = topology.ranks();
+  return {.spec = {Collective::all_reduce},
+          .ranks = ranks,
+          .chunks = 2,
+          .program = [ranks](Rank rank) { return double_tree_program(ranks, rank); },
+          .name = "double_tree"};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,39 @@
+#include <vector>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
+
+/// Everybody sends all it has to everybody, and everybody adds it all up, in the order of the
+/// ranks: one hop, for data so small that nothing but the latency counts.
+namespace gradwire {
+namespace {
+
+Program exchange_program(int ranks, Rank rank) {
+  ProgramBuilder builder;
+  std::vector<OpIndex> sent;
+  for (Rank peer : others_from(rank, ranks)) sent.push_back(builder.send(peer, input(0)));
+  Contributions others;
+  for (Rank peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    auto& side = peer < rank ? others.lower : others.upper;
+    side.push_back(receive_aside(builder, peer, input(0)));
+  }
+  const OpIndex own = builder.copy(output(0), input(0));
+  // In place the sum overwrites what is being sent.
+  builder.finish(add_in_order(builder, output(0), own, others, sent));
+  return std::move(builder).build();
+}
+
+}  // namespace
+
+Schedule exchange_all_reduce(const Topology& topology) {
+  const int ranks = topology.ranks();
+  return {.spec = {Collective::all_reduce},
+          .ranks = ranks,
+          .chunks = 1,
+          .program = [ranks](Rank rank) { return exchange_program(ranks, rank); },
+          .name = "exchange"};
+}
+
+}  // namespace gradwire

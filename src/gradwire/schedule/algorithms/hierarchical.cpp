@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
+
+/// Hosts with several ranks: what a host's ranks have is added up inside it, then the hosts'
+/// sums across, so that a chunk crosses each host's port as few times as if it had one rank.
+///
+/// The data is cut in stripes, one for each rank of the largest host, and each stripe in as many
+/// chunks as there are hosts. A stripe has a leader on every host; the leaders of a stripe do a
+/// direct all-reduce among themselves, in which host h owns the stripe's chunk h. So all ranks of a
+/// host share the work, and all its chunks are on their way at the same time:
+///
+///     inside: everyone to the stripe's leader, who adds up
+///     across: to the owner's leader, who adds up, and back to all leaders
+///     inside: each leader to everyone
+namespace gradwire {
+namespace {
+
+/// Which rank does what.
+class Stripes {
+ public:
+  explicit Stripes(Topology topology) : topology_(std::move(topology)) {
+    for (int host = 0; host < hosts(); ++host) {
+      stripes_ = std::max(stripes_, static_cast<int>(ranks_on(host).size()));
+    }
+  }
+
+  int stripes() const { return stripes_; }
+  int hosts() const { return topology_.hosts(); }
+  int chunk(int stripe, int owner) const { return stripe * hosts() + owner; }
+  int host_of(Rank rank) const { return topology_.host_of(rank); }
+  std::span<const Rank> ranks_on(int host) const { return topology_.ranks_on(host); }
+  Rank leader(int host, int stripe) const {
+    const auto ranks = ranks_on(host);
+    return ranks[static_cast<std::size_t>(stripe) % ranks.size()];
+  }
+
+ private:
+  Topology topology_;
+  int stripes_ = 1;  ///< As many as the largest host has ranks.
+};
+
+class ProgramOfRank {
+ public:
+  ProgramOfRank(const Stripes& stripes, Rank rank)
+      : stripes_(stripes),
+        rank_(rank),
+        host_(stripes.host_of(rank)),
+        sums_(static_cast<std::size_t>(stripes.stripes() * stripes.hosts())) {}
+
+  Program build() {
+    // Messages to a rank are received in the order they are sent in: sums first, then results.
+    for_all_chunks([this](int stripe, int owner) { add_up(stripe, owner); });
+    for_all_chunks([this](int stripe, int owner) { hand_out(stripe, owner); });
+    return std::move(builder_).build();
+  }
+
+ private:
+  /// What has to cross goes first; every host begins with another's chunks.
+  template <class Visit>
+  void for_all_chunks(Visit visit) {
+    for (int distance = 1; distance <= stripes_.hosts(); ++distance) {
+      for (int stripe = 0; stripe < stripes_.stripes(); ++stripe) {
+        visit(stripe, (host_ + distance) % stripes_.hosts());
+      }
+    }
+  }
+
+  Rank leader_here(int stripe) const { return stripes_.leader(host_, stripe); }
+  OpIndex& sum_of(int chunk) { return sums_[static_cast<std::size_t>(chunk)]; }
+
+  void add_up(int stripe, int owner) {
+    const int chunk = stripes_.chunk(stripe, owner);
+    if (leader_here(stripe) != rank_) {
+      builder_.send(leader_here(stripe), input(chunk));
+      return;
+    }
+    const OpIndex sum = add_up_host(chunk);
+    if (owner == host_) {
+      sum_of(chunk) = add_up_hosts(stripe, chunk, sum);
+      builder_.finish(sum_of(chunk));
+    } else {
+      builder_.send(stripes_.leader(owner, stripe), output(chunk), {sum});
+    }
+  }
+
+  void hand_out(int stripe, int owner) {
+    const int chunk = stripes_.chunk(stripe, owner);
+    if (leader_here(stripe) != rank_) {
+      builder_.recv(leader_here(stripe), output(chunk));
+      return;
+    }
+    if (owner == host_) {
+      for (int other : others_from(host_, stripes_.hosts())) {
+        builder_.send(stripes_.leader(other, stripe), output(chunk), {sum_of(chunk)});
+      }
+    } else {
+      sum_of(chunk) = builder_.recv(stripes_.leader(owner, stripe), output(chunk));
+    }
+    for (Rank local : stripes_.ranks_on(host_)) {
+      if (local != rank_) builder_.send(local, output(chunk), {sum_of(chunk)});
+    }
+  }
+
+  /// output[chunk] = this host's sum.
+  OpIndex add_up_host(int chunk) {
+    const auto here = stripes_.ranks_on(host_);
+    std::vector<Rank> locals(here.begin(), here.end());
+    std::erase(locals, rank_);
+    return reduce_or_copy(builder_, locals, input(chunk), output(chunk));
+  }
+
+  /// output[chunk] += the other hosts' sums.
+  OpIndex add_up_hosts(int stripe, int chunk, OpIndex own) {
+    Contributions hosts;
+    for (int other : others_from(host_, stripes_.hosts())) {
+      const Rank leader = stripes_.leader(other, stripe);
+      hosts.upper.push_back(receive_aside(builder_, leader, input(chunk)));
+    }
+    return add_in_order(builder_, output(chunk), own, hosts);
+  }
+
+  const Stripes& stripes_;
+  Rank rank_;
+  int host_;
+  std::vector<OpIndex> sums_;  ///< By chunk: what completes it here, if this rank leads its stripe.
+  ProgramBuilder builder_;
+};
+
+}  // namespace
+
+Schedule hierarchical_all_reduce(const Topology& topology) {
+  const auto stripes = std::make_shared<const Stripes>(topology);
+  return {.spec = {Collective::all_reduce},
+          .ranks = topology.ranks(),
+          .chunks = static_cast<std::uint32_t>(stripes->stripes() * stripes->hosts()),
+          .program = [stripes](Rank rank) { return ProgramOfRank(*stripes, rank).build(); },
+          .name = "hierarchical"};
+}
+
+}  // namespace gradwire

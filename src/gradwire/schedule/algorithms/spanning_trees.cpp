@@ -1,0 +1,60 @@
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/tree_packing.h"
+#include "gradwire/schedule/algorithms/tree_steps.h"
+
+/// Several trees over the hosts, each with its part of the data, which goes up and down it. Fast
+/// hosts have many children, slow ones are leaves. On each host one of its ranks stands in the
+/// tree, another one in every tree, and has the others below it.
+namespace gradwire {
+namespace {
+
+/// Which rank of a host stands for it in tree number `tree`.
+Rank leader_of(const Topology& topology, int host, std::size_t tree) {
+  const auto ranks = topology.ranks_on(host);
+  return ranks[tree % ranks.size()];
+}
+
+/// All ranks' places in one tree.
+std::vector<TreePlace> places_in(const Topology& topology, const HostTree& tree,
+                                 std::size_t number) {
+  std::vector<TreePlace> places(static_cast<std::size_t>(topology.ranks()));
+  const auto join = [&](Rank parent, Rank child) {
+    places[static_cast<std::size_t>(parent)].children.push_back(child);
+    places[static_cast<std::size_t>(child)].parent = parent;
+  };
+  for (int host : tree.order) {
+    const Rank leader = leader_of(topology, host, number);
+    const int above = tree.parent[static_cast<std::size_t>(host)];
+    if (above >= 0) join(leader_of(topology, above, number), leader);
+    for (Rank local : topology.ranks_on(host)) {
+      if (local != leader) join(leader, local);
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+Schedule spanning_trees_all_reduce(const Topology& topology) {
+  const auto places = std::make_shared<std::vector<std::vector<TreePlace>>>(
+      static_cast<std::size_t>(topology.ranks()));
+  const std::vector<HostTree> trees = pack_trees(topology);
+  for (std::size_t number = 0; number < trees.size(); ++number) {
+    const std::vector<TreePlace> here = places_in(topology, trees[number], number);
+    for (std::size_t rank = 0; rank < here.size(); ++rank) (*places)[rank].push_back(here[rank]);
+  }
+  return {.spec = {Collective::all_reduce},
+          .ranks = topology.ranks(),
+          .chunks = static_cast<std::uint32_t>(trees.size()),
+          .program =
+              [places](Rank rank) {
+                return all_reduce_over_trees((*places)[static_cast<std::size_t>(rank)]);
+              },
+          .name = "spanning_trees"};
+}
+
+}  // namespace gradwire

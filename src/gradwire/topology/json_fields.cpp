@@ -1,0 +1,123 @@
+#include "gradwire/topology/json_fields.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/suggest.h"
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+/// Long values are cut: a message is no place for a whole file.
+std::string shown(const nlohmann::ordered_json& value) {
+  constexpr std::size_t kMost = 60;
+  std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
+}  // namespace
+
+JsonFields::JsonFields(const nlohmann::ordered_json& value, std::string path)
+    : value_(value), path_(std::move(path)) {
+  if (value_.is_object()) return;
+  invalid(fmt::format("{} is {}; it must be an object", path_.empty() ? "the whole" : path_,
+                      shown(value_)));
+}
+
+std::string JsonFields::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+void JsonFields::refuse(std::string_view key, const std::string& expected) const {
+  const auto found = value_.find(key);
+  if (found == value_.end()) {
+    invalid(fmt::format("{} is missing; it must be {}", path_of(key), expected));
+  }
+  invalid(fmt::format("{} is {}; it must be {}", path_of(key), shown(*found), expected));
+}
+
+const nlohmann::ordered_json& JsonFields::find(std::string_view key, const std::string& expected) {
+  known_.emplace_back(key);
+  const auto found = value_.find(key);
+  if (found == value_.end()) refuse(key, expected);
+  return *found;
+}
+
+double JsonFields::number(std::string_view key, double least, double most) {
+  const std::string expected = fmt::format("a number from {} to {}", least, most);
+  const auto& value = find(key, expected);
+  if (!value.is_number()) refuse(key, expected);
+  const auto number = value.get<double>();
+  if (!(number >= least && number <= most)) refuse(key, expected);
+  return number;
+}
+
+int JsonFields::integer(std::string_view key, int least, int most) {
+  const std::string expected = fmt::format("a whole number from {} to {}", least, most);
+  const auto& value = find(key, expected);
+  if (!value.is_number_integer()) refuse(key, expected);
+  const auto number = value.get<double>();
+  if (number < least || number > most) refuse(key, expected);
+  return value.get<int>();
+}
+
+bool JsonFields::flag(std::string_view key) {
+  const auto& value = find(key, "true or false");
+  if (!value.is_boolean()) refuse(key, "true or false");
+  return value.get<bool>();
+}
+
+std::string JsonFields::text(std::string_view key) {
+  const auto& value = find(key, "a text");
+  if (!value.is_string()) refuse(key, "a text");
+  return value.get<std::string>();
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view key) {
+  const auto& value = find(key, "a list of texts");
+  std::vector<std::string> all;
+  if (!value.is_array()) refuse(key, "a list of texts");
+  for (const auto& one : value) {
+    if (!one.is_string()) refuse(key, "a list of texts");
+    all.push_back(one.get<std::string>());
+  }
+  return all;
+}
+
+JsonFields JsonFields::object(std::string_view key) {
+  return JsonFields(find(key, "an object"), path_of(key));
+}
+
+std::vector<JsonFields> JsonFields::objects(std::string_view key, std::size_t least) {
+  const std::string expected = least == 0 ? "a list of objects" : "a list with an object at least";
+  const auto& value = find(key, expected);
+  if (!value.is_array() || value.size() < least) refuse(key, expected);
+  std::vector<JsonFields> all;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    all.emplace_back(value[i], fmt::format("{}[{}]", path_of(key), i));
+  }
+  return all;
+}
+
+void JsonFields::require_version(int version) {
+  const std::string expected = fmt::format("{}, the version that this gradwire reads", version);
+  const auto& value = find("version", expected);
+  if (!value.is_number_integer() || value.get<double>() != version) refuse("version", expected);
+}
+
+void JsonFields::refuse_others() const {
+  const std::vector<std::string_view> known(known_.begin(), known_.end());
+  for (const auto& item : value_.items()) {
+    if (std::ranges::find(known, item.key()) != known.end()) continue;
+    invalid(
+        unknown_name(path_.empty() ? "key" : fmt::format("key in {}", path_), item.key(), known));
+  }
+}
+
+}  // namespace gradwire

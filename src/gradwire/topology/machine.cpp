@@ -1,0 +1,23 @@
+#include "gradwire/topology/machine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+namespace gradwire {
+
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const std::filesystem::path network = std::filesystem::read_symlink("/proc/self/ns/net", error);
+  return boot.empty() || error ? "" : boot + " " + network.string();
+}
+
+int machine_cores() {
+  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace gradwire

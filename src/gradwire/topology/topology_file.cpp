@@ -1,0 +1,179 @@
+#include "gradwire/topology/topology_file.h"
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/topology/json_fields.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kMostRate = 1e13;         // 80 Tb/s.
+constexpr double kMostMicroseconds = 6e7;  // A minute.
+constexpr double kMostOffset = 1e18;
+constexpr int kMostPacket = 1 << 20;
+
+double microseconds(Duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+Duration from_microseconds(double us) {
+  return Duration(std::llround(us * 1e3));
+}
+
+Json json_of(const MeasuredHost& host) {
+  Json rails = Json::array();
+  for (const MeasuredRail& rail : host.rails) {
+    rails.push_back({{"interface", rail.interface},
+                     {"mtu", rail.mtu},
+                     {"bytes_per_second", rail.bytes_per_second},
+                     {"latency_us", microseconds(rail.latency)}});
+  }
+  Json json{{"name", host.name}, {"ranks", host.ranks}, {"cores", host.cores}, {"rails", rails}};
+  if (host.inside) {
+    json["inside"] = {{"bytes_per_second", host.inside->bytes_per_second},
+                      {"latency_us", microseconds(host.inside->latency)}};
+  }
+  json["together_bytes_per_second"] = host.together_bytes_per_second;
+  json["clock_offset_us"] = microseconds(host.clock_offset);
+  json["clock_uncertainty_us"] = microseconds(host.clock_uncertainty);
+  return json;
+}
+
+Json json_of(const MeasuredPath& path) {
+  return {{"from", path.from},
+          {"to", path.to},
+          {"rail", path.rail},
+          {"bytes_per_second", path.bytes_per_second},
+          {"latency_us", microseconds(path.latency)},
+          {"shortest_latency_us", microseconds(path.shortest_latency)},
+          {"largest_packet", path.largest_packet},
+          {"loss", path.loss}};
+}
+
+double rate_of(JsonFields& fields, std::string_view key = "bytes_per_second") {
+  return fields.number(key, 0, kMostRate);
+}
+
+Duration time_of(JsonFields& fields, std::string_view key, double least = 0) {
+  return from_microseconds(fields.number(key, least, least < 0 ? kMostOffset : kMostMicroseconds));
+}
+
+MeasuredRail rail_from(JsonFields fields) {
+  MeasuredRail rail;
+  rail.interface = fields.text("interface");
+  rail.mtu = fields.integer("mtu", 68, kMostPacket);
+  rail.bytes_per_second = rate_of(fields);
+  rail.latency = time_of(fields, "latency_us");
+  fields.refuse_others();
+  return rail;
+}
+
+Link link_from(JsonFields fields) {
+  Link link;
+  link.bytes_per_second = fields.number("bytes_per_second", 1, kMostRate);
+  link.latency = time_of(fields, "latency_us");
+  fields.refuse_others();
+  return link;
+}
+
+MeasuredHost host_from(JsonFields fields) {
+  MeasuredHost host;
+  host.name = fields.text("name");
+  host.ranks = fields.integer("ranks", 1, kMaxRanks);
+  host.cores = fields.integer("cores", 0, 1 << 20);
+  for (JsonFields& rail : fields.objects("rails", 1)) host.rails.push_back(rail_from(rail));
+  if (fields.has("inside")) host.inside = link_from(fields.object("inside"));
+  host.together_bytes_per_second = rate_of(fields, "together_bytes_per_second");
+  host.clock_offset = time_of(fields, "clock_offset_us", -kMostOffset);
+  host.clock_uncertainty = time_of(fields, "clock_uncertainty_us", -kMostOffset);
+  fields.refuse_others();
+  return host;
+}
+
+MeasuredPath path_from(JsonFields fields, const std::vector<MeasuredHost>& hosts) {
+  const int last = static_cast<int>(hosts.size()) - 1;
+  MeasuredPath path;
+  path.from = fields.integer("from", 0, last);
+  path.to = fields.integer("to", 0, last);
+  if (path.from == path.to) fields.refuse("to", "another host than \"from\"");
+  const auto rails = [&](int host) { return hosts[static_cast<std::size_t>(host)].rails.size(); };
+  const auto both = static_cast<int>(std::min(rails(path.from), rails(path.to)));
+  path.rail = fields.integer("rail", 0, both - 1);
+  path.bytes_per_second = rate_of(fields);
+  path.latency = time_of(fields, "latency_us");
+  path.shortest_latency = time_of(fields, "shortest_latency_us");
+  path.largest_packet = fields.integer("largest_packet", 0, kMostPacket);
+  path.loss = fields.number("loss", 0, 1);
+  fields.refuse_others();
+  return path;
+}
+
+Cluster cluster_from(JsonFields fields) {
+  Cluster cluster;
+  fields.require_version(kTopologyVersion);
+  std::set<std::string> names;
+  for (JsonFields& host : fields.objects("hosts", 1)) {
+    cluster.hosts.push_back(host_from(host));
+    if (!names.insert(cluster.hosts.back().name).second) {
+      host.refuse("name", "the name of no other host");
+    }
+  }
+  std::set<std::tuple<int, int, int>> seen;
+  for (JsonFields& entry : fields.objects("paths", 0)) {
+    const MeasuredPath path = path_from(entry, cluster.hosts);
+    if (!seen.insert({path.from, path.to, path.rail}).second) {
+      entry.refuse("from", "the begin of a path that is not in the file twice");
+    }
+    cluster.paths.push_back(path);
+  }
+  fields.refuse_others();
+  return cluster;
+}
+
+tl::unexpected<Error> file_failure(const char* what, const std::string& path) {
+  const std::string why = std::generic_category().message(errno);
+  return failure(ErrorKind::system, fmt::format("cannot {} {}: {}", what, path, why));
+}
+
+}  // namespace
+
+std::string to_json(const Cluster& cluster) {
+  Json json{{"version", kTopologyVersion}, {"hosts", Json::array()}, {"paths", Json::array()}};
+  for (const MeasuredHost& host : cluster.hosts) json["hosts"].push_back(json_of(host));
+  for (const MeasuredPath& path : cluster.paths) json["paths"].push_back(json_of(path));
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Cluster> parse_cluster(std::string_view text) {
+  return read_json_fields(text, "topology", cluster_from);
+}
+
+Result<Cluster> read_cluster(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || std::filesystem::is_directory(path)) return file_failure("read", path);
+  Result<Cluster> cluster = parse_cluster(text);
+  if (!cluster) return failure(cluster.error().kind, path + ": " + cluster.error().message);
+  return cluster;
+}
+
+Status write_cluster(const Cluster& cluster, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  file << to_json(cluster);
+  file.close();
+  if (!file) return file_failure("write", path);
+  return {};
+}
+
+}  // namespace gradwire

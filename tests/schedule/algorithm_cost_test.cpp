@@ -1,0 +1,271 @@
+#include <bit>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/cost.h"
+
+/// Steps, bytes and times of the algorithms against the textbook's formulas, which the cost does
+/// not know. (Ring, direct, tree and recursive doubling: cost_test.cpp.)
+namespace gradwire {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr double kLatency = 50e3;  // Nanoseconds.
+constexpr double kRate = 1.25e9;   // Bytes a second.
+
+Topology links(int ranks) {
+  return Topology::uniform(ranks, {.latency = microseconds(50), .bytes_per_second = kRate});
+}
+
+double wire(double bytes) {
+  return 1e9 * bytes / kRate;
+}
+
+unsigned floor_log2(int n) {
+  return static_cast<unsigned>(std::bit_width(static_cast<unsigned>(n)) - 1);
+}
+
+unsigned ceil_log2(int n) {
+  return static_cast<unsigned>(std::bit_width(static_cast<unsigned>(n - 1)));
+}
+
+std::size_t sum(const std::vector<std::size_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::size_t{0});
+}
+
+class AnyRanks : public testing::TestWithParam<int> {
+ protected:
+  int p() const { return GetParam(); }
+  std::size_t others() const { return static_cast<std::size_t>(p() - 1); }
+  /// Of one rank's part of the data, and of all of it, which halves evenly too.
+  std::size_t part() const { return 4096; }
+  std::size_t whole() const { return part() * static_cast<std::size_t>(p()); }
+  bool power_of_two() const { return std::has_single_bit(static_cast<unsigned>(p())); }
+
+  ChunkLayout layout(const Schedule& schedule, std::size_t bytes) const {
+    return {schedule.chunks, bytes / 4, 4};
+  }
+  Counts counts(const Schedule& schedule) const {
+    return ScheduleCost(schedule).count(layout(schedule, whole()));
+  }
+  /// Without cutting messages into segments, as the textbook has it.
+  double time(const Schedule& schedule, std::size_t bytes) const {
+    const CostOptions options{.segment_bytes = std::numeric_limits<std::size_t>::max() / 2,
+                              .max_segments = 1};
+    const Estimate estimate =
+        ScheduleCost(schedule).estimate(links(p()), layout(schedule, bytes), options);
+    return static_cast<double>(estimate.total.count());
+  }
+
+  void expect_each_sends(const Counts& counts, std::size_t bytes) const {
+    for (std::size_t sent : counts.bytes_sent) EXPECT_EQ(sent, bytes);
+  }
+};
+
+TEST_P(AnyRanks, HalvingDoublingTakesTwoLogPStepsAndTheLeastBytes) {
+  const Schedule schedule = halving_doubling_all_reduce(links(p()));
+  const Counts counted = counts(schedule);
+  // With some numbers of ranks those without a counterpart save a step.
+  EXPECT_LE(counted.steps, 2 * ceil_log2(p()));
+  EXPECT_GE(counted.steps, 2 * floor_log2(p()));
+  EXPECT_EQ(sum(counted.bytes_sent), 2 * others() * whole());
+  EXPECT_NEAR(time(schedule, 0), counted.steps * kLatency, 1);
+  const double least =
+      2 * ceil_log2(p()) * kLatency + 2 * wire(static_cast<double>(others() * part()));
+  if (power_of_two()) {
+    expect_each_sends(counted, 2 * others() * part());
+    EXPECT_NEAR(time(schedule, whole()), least, 1);
+  }
+  EXPECT_LE(time(schedule, whole()), least + 1.5 * wire(static_cast<double>(whole())));
+}
+
+TEST_P(AnyRanks, HalvingAndDoublingTakeLogPStepsEach) {
+  for (const Schedule& half :
+       {recursive_halving_reduce_scatter(links(p())), recursive_doubling_all_gather(links(p()))}) {
+    const Counts counted = counts(half);
+    EXPECT_LE(counted.steps, ceil_log2(p()));
+    EXPECT_GE(counted.steps, floor_log2(p()));
+    EXPECT_EQ(sum(counted.bytes_sent), others() * whole());
+    if (!power_of_two()) continue;
+    expect_each_sends(counted, others() * part());
+    EXPECT_NEAR(time(half, whole()),
+                ceil_log2(p()) * kLatency + wire(static_cast<double>(others() * part())), 1);
+  }
+}
+
+TEST_P(AnyRanks, BruckTakesLogPStepsAndSendsEvenly) {
+  const Schedule schedule = bruck_all_gather(links(p()));
+  const Counts counted = counts(schedule);
+  EXPECT_EQ(counted.steps, ceil_log2(p()));
+  expect_each_sends(counted, others() * part());
+  EXPECT_NEAR(time(schedule, 0), ceil_log2(p()) * kLatency, 1);
+}
+
+TEST_P(AnyRanks, DoubleTreeTakesTheTreesStepsAndSharesTheLoad) {
+  const Schedule schedule = double_tree_all_reduce(links(p()));
+  const Counts counted = counts(schedule);
+  EXPECT_EQ(counted.steps, 2 * floor_log2(p()));
+  EXPECT_EQ(sum(counted.bytes_sent), 2 * others() * whole());
+  EXPECT_NEAR(time(schedule, 0), 2 * floor_log2(p()) * kLatency, 1);
+  // Nobody has children in both trees: half the data up twice, and down at most twice.
+  for (std::size_t sent : counted.bytes_sent) EXPECT_LE(sent, 2 * whole());
+}
+
+TEST_P(AnyRanks, StarPutsEverythingOnTheServersPort) {
+  const Schedule schedule = star_all_reduce(links(p()));
+  const Counts counted = counts(schedule);
+  EXPECT_EQ(counted.steps, p() > 1 ? 2u : 0u);
+  EXPECT_EQ(counted.bytes_sent[0], others() * whole());
+  for (std::size_t rank = 1; rank <= others(); ++rank) EXPECT_EQ(counted.bytes_sent[rank], whole());
+  const double hops = p() > 1 ? 2 : 0;
+  EXPECT_NEAR(time(schedule, whole()),
+              hops * (kLatency + wire(static_cast<double>(others() * whole()))), 1);
+}
+
+TEST_P(AnyRanks, ExchangeTakesOneStep) {
+  const Schedule schedule = exchange_all_reduce(links(p()));
+  const Counts counted = counts(schedule);
+  EXPECT_EQ(counted.steps, p() > 1 ? 1u : 0u);
+  expect_each_sends(counted, others() * whole());
+  const double hops = p() > 1 ? 1 : 0;
+  EXPECT_NEAR(time(schedule, whole()),
+              hops * kLatency + wire(static_cast<double>(others() * whole())), 1);
+}
+
+TEST_P(AnyRanks, EqualPortsMakeUnevenTheDirectOne) {
+  const Counts uneven = counts(uneven_all_reduce(links(p())));
+  const Counts direct = counts(direct_all_reduce(links(p())));
+  EXPECT_EQ(uneven.steps, direct.steps);
+  EXPECT_EQ(uneven.bytes_sent, direct.bytes_sent);
+}
+
+TEST_P(AnyRanks, ReductionsToOneRankMoveTheDataOnceAnEdge) {
+  const Rank root = p() / 2;
+  const Counts tree = counts(tree_reduce(links(p()), root));
+  EXPECT_EQ(tree.steps, floor_log2(p()));
+  const Counts chain = counts(ring_reduce(links(p()), root));
+  EXPECT_EQ(chain.steps, static_cast<unsigned>(p() - 1));
+  const Counts direct = counts(direct_reduce(links(p()), root));
+  EXPECT_EQ(direct.steps, p() > 1 ? 1u : 0u);
+  for (const Counts& counted : {tree, chain, direct}) {
+    EXPECT_EQ(sum(counted.bytes_sent), others() * whole());
+    EXPECT_EQ(counted.bytes_sent[static_cast<std::size_t>(root)], 0u);
+  }
+  EXPECT_NEAR(time(direct_reduce(links(p()), root), whole()),
+              (p() > 1 ? kLatency : 0) + wire(static_cast<double>(others() * whole())), 1);
+}
+
+TEST_P(AnyRanks, DirectGatherAndScatterTakeOneStep) {
+  const Rank root = p() / 2;
+  const double hop = p() > 1 ? kLatency : 0;
+  for (const Schedule& schedule :
+       {direct_gather(links(p()), root), direct_scatter(links(p()), root)}) {
+    const Counts counted = counts(schedule);
+    EXPECT_EQ(counted.steps, p() > 1 ? 1u : 0u);
+    EXPECT_EQ(sum(counted.bytes_sent), others() * part());
+    EXPECT_NEAR(time(schedule, whole()), hop + wire(static_cast<double>(others() * part())), 1);
+  }
+}
+
+TEST_P(AnyRanks, BinomialTreesTakeAStepForEachBitOfAPlace) {
+  const Rank root = p() / 2;
+  unsigned most_bits = 0;
+  std::size_t bits = 0;
+  for (unsigned place = 0; place < static_cast<unsigned>(p()); ++place) {
+    most_bits = std::max(most_bits, static_cast<unsigned>(std::popcount(place)));
+    bits += static_cast<std::size_t>(std::popcount(place));
+  }
+  for (const Schedule& schedule :
+       {binomial_gather(links(p()), root), binomial_scatter(links(p()), root)}) {
+    const Counts counted = counts(schedule);
+    EXPECT_EQ(counted.steps, most_bits);
+    EXPECT_LE(counted.steps, ceil_log2(p()));
+    // A part travels as often as its place has bits.
+    EXPECT_EQ(sum(counted.bytes_sent), bits * part());
+  }
+  const Counts down = counts(binomial_broadcast(links(p()), root));
+  EXPECT_EQ(down.steps, most_bits);
+  EXPECT_EQ(sum(down.bytes_sent), others() * whole());
+  // Who has it sends to one after the other, those with the most below them first: ceil(log P)
+  // rounds, in the last of which the latency of others has passed.
+  EXPECT_LE(time(binomial_broadcast(links(p()), root), whole()),
+            ceil_log2(p()) * (kLatency + wire(static_cast<double>(whole()))) + 1);
+}
+
+TEST_P(AnyRanks, AllToAllMovesEveryPartOnce) {
+  const Schedule direct = direct_all_to_all(links(p()));
+  const Schedule pairwise = pairwise_all_to_all(links(p()));
+  EXPECT_EQ(counts(direct).steps, p() > 1 ? 1u : 0u);
+  EXPECT_EQ(counts(pairwise).steps, static_cast<unsigned>(p() - 1));
+  for (const Schedule& schedule : {direct, pairwise}) {
+    expect_each_sends(counts(schedule), others() * part());
+  }
+  const double hop = p() > 1 ? kLatency : 0;
+  EXPECT_NEAR(time(direct, whole()), hop + wire(static_cast<double>(others() * part())), 1);
+  EXPECT_NEAR(time(pairwise, whole()),
+              static_cast<double>(others()) * (kLatency + wire(static_cast<double>(part()))), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(OneToSeventy, AnyRanks, testing::Range(1, 71));
+INSTANTIATE_TEST_SUITE_P(More, AnyRanks, testing::Values(100, 127, 128));
+
+/// Bytes that leave a host, by host.
+std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule, const Topology& topology,
+                                            std::size_t bytes) {
+  const ChunkLayout layout(schedule.chunks, bytes / 4, 4);
+  std::vector<std::size_t> out(static_cast<std::size_t>(topology.hosts()));
+  for (Rank rank = 0; rank < schedule.ranks; ++rank) {
+    const Program program = schedule.program(rank);
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::send || topology.same_host(rank, op.peer)) continue;
+      out[static_cast<std::size_t>(topology.host_of(rank))] += layout.size(op.src, program);
+    }
+  }
+  return out;
+}
+
+/// `hosts` hosts with `ranks` ranks each, dealt out one after the other as cards are.
+Topology dealt_out(int hosts, int ranks) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < hosts * ranks; ++rank) host_of.push_back(rank % hosts);
+  return Topology(std::vector<Host>(static_cast<std::size_t>(hosts)), host_of);
+}
+
+TEST(OnHosts, HierarchicalCrossesAsIfEachHostHadOneRank) {
+  for (int hosts = 1; hosts <= 6; ++hosts) {
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+      const Topology topology = dealt_out(hosts, ranks);
+      const std::size_t bytes = 4096u * static_cast<std::size_t>(hosts * ranks);
+      const Schedule schedule = hierarchical_all_reduce(topology);
+      const std::size_t least =
+          2 * bytes / static_cast<std::size_t>(hosts) * static_cast<std::size_t>(hosts - 1);
+      for (std::size_t out : bytes_out_of_hosts(schedule, topology, bytes)) EXPECT_EQ(out, least);
+      const unsigned steps = (hosts > 1 ? 2 : 0) + (ranks > 1 ? 2 : 0);
+      EXPECT_EQ(ScheduleCost(schedule).count({schedule.chunks, bytes / 4, 4}).steps, steps);
+    }
+  }
+}
+
+TEST(OnHosts, RingEntersAndLeavesEachHostOnce) {
+  const Topology topology = dealt_out(4, 3);
+  const std::size_t bytes = 12u * 4096u;
+  for (std::size_t out : bytes_out_of_hosts(ring_all_reduce(topology), topology, bytes)) {
+    EXPECT_EQ(out, 2 * 11 * bytes / 12);
+  }
+}
+
+TEST(OnHosts, LeadersSendOneMessageAcrossToEachHost) {
+  const Topology topology = dealt_out(3, 4);
+  const Schedule schedule = leaders_all_reduce(topology);
+  EXPECT_EQ(ScheduleCost(schedule).count({1, 1, 4}).steps, 3u);
+  for (std::size_t out : bytes_out_of_hosts(schedule, topology, 4096)) EXPECT_EQ(out, 2u * 4096u);
+}
+
+}  // namespace
+}  // namespace gradwire
