@@ -19,11 +19,14 @@ const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
 class RunningGate {
  public:
   explicit RunningGate(Gate::Options options)
-      : gate_(
-            std::move(*listen_on(test::any_loopback_port())), std::move(options),
+      : RunningGate(std::move(*listen_on(test::any_loopback_port())), std::move(options)) {}
+
+  RunningGate(Socket listener, Gate::Options options)
+      : address_(local_address(listener)),
+        gate_(
+            doors_of(std::move(listener)), std::move(options),
             [](const Claims&) { return Verdict::accepted; },
             [this](Admitted admitted) { entered_.push_back(std::move(admitted)); }),
-        address_(local_address(gate_.listener())),
         thread_([this] { run(); }) {}
 
   ~RunningGate() {
@@ -50,8 +53,8 @@ class RunningGate {
   }
 
   std::vector<Admitted> entered_;
-  Gate gate_;
   SocketAddress address_;
+  Gate gate_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
-const Claims kClaims = {.from = 3, .to = 1, .world_size = 5};
+const Claims kClaims = {.from = 3, .to = 1, .world_size = 5, .rail = 2};
 
 Verdict accept_all(const Claims&) {
   return Verdict::accepted;
@@ -64,6 +64,7 @@ TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
   EXPECT_EQ(outcome.claims.from, 3);
   EXPECT_EQ(outcome.claims.to, 1);
   EXPECT_EQ(outcome.claims.world_size, 5);
+  EXPECT_EQ(outcome.claims.rail, 2);
 }
 
 TEST(Handshake, TakesNoByteThatComesAfterIt) {
@@ -213,7 +214,7 @@ TEST(Handshake, RandomBytesAfterTheMagicNeverGetIn) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
     std::string bytes = "GRADWIRE";
-    bytes += std::string("\x01\0\0\0", 4);
+    bytes += std::string("\x02\0\0\0", 4);
     for (std::uint64_t i = random.below(120); i > 0; --i) {
       bytes += static_cast<char>(random.next());
     }
@@ -236,7 +237,7 @@ TEST(Handshake, BothVersionsAreNamedOnBothSides) {
   const Status at_server = case_of.after(hello);
   ASSERT_FALSE(at_server);
   EXPECT_EQ(at_server.error().kind, ErrorKind::mismatch);
-  EXPECT_THAT(at_server.error().message, AllOf(HasSubstr("version 7"), HasSubstr("version 1")));
+  EXPECT_THAT(at_server.error().message, AllOf(HasSubstr("version 7"), HasSubstr("version 2")));
 
   // And what it hears is enough to say the same; with another number, it is a server of version 9.
   std::string answer = case_of.received();
@@ -247,7 +248,7 @@ TEST(Handshake, BothVersionsAreNamedOnBothSides) {
   const Status at_client = ours.advance();
   ASSERT_FALSE(at_client);
   EXPECT_EQ(at_client.error().kind, ErrorKind::mismatch);
-  EXPECT_THAT(at_client.error().message, AllOf(HasSubstr("version 9"), HasSubstr("version 1")));
+  EXPECT_THAT(at_client.error().message, AllOf(HasSubstr("version 9"), HasSubstr("version 2")));
 }
 
 /// All that a genuine client sends.

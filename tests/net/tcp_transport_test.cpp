@@ -19,12 +19,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Data = std::vector<std::byte>;
 
+constexpr StreamId kPeer{.peer = 1, .rail = 0};
+
 /// A transport of rank 0 with one peer, rank 1.
 std::unique_ptr<TcpTransport> transport_over(Socket socket, Duration dead_after = {}) {
-  std::vector<Socket> sockets(2);
-  sockets[1] = std::move(socket);
+  std::vector<std::vector<Socket>> sockets(2);
+  sockets[1].push_back(std::move(socket));
   return std::move(
-      *TcpTransport::create(std::move(sockets), {"rank 0", "rank 1 (host b)"}, dead_after));
+      *TcpTransport::create(std::move(sockets), {{}, {"rank 1 (host b)"}}, dead_after));
 }
 
 Data random_data(std::size_t size) {
@@ -39,11 +41,11 @@ ConstBytes as_bytes(std::string_view text) {
 }
 
 Result<std::size_t> write(TcpTransport& transport, ConstBytes data) {
-  return transport.write(1, std::span(&data, 1));
+  return transport.write(kPeer, std::span(&data, 1));
 }
 
 Result<std::size_t> read(TcpTransport& transport, Bytes data) {
-  return transport.read(1, std::span(&data, 1));
+  return transport.read(kPeer, std::span(&data, 1));
 }
 
 /// The next events, waiting for some.
@@ -109,14 +111,14 @@ TEST(TcpTransport, CarriesMorePiecesThanOneCallTakes) {
   const Data data = random_data(200 * 37);
   std::vector<ConstBytes> out;
   for (std::size_t i = 0; i < 200; ++i) out.push_back(ConstBytes(data).subspan(i * 37, 37));
-  ASSERT_EQ(*sender->write(1, out), data.size());
+  ASSERT_EQ(*sender->write(kPeer, out), data.size());
 
   Data got(data.size());
   std::vector<Bytes> in;
   for (std::size_t i = 0; i < 100; ++i) in.push_back(Bytes(got).subspan(i * 74, 74));
   await_readable(*receiver);
   // The loopback delivers all of it before send returns.
-  ASSERT_EQ(*receiver->read(1, in), data.size());
+  ASSERT_EQ(*receiver->read(kPeer, in), data.size());
   EXPECT_EQ(got, data);
 }
 
@@ -125,7 +127,7 @@ TEST(TcpTransport, EmptyPiecesAreNoEndOfStream) {
   auto transport = transport_over(std::move(pair.first));
   EXPECT_EQ(*write(*transport, {}), 0u);
   EXPECT_EQ(*read(*transport, {}), 0u);
-  EXPECT_EQ(*transport->read(1, {}), 0u);
+  EXPECT_EQ(*transport->read(kPeer, {}), 0u);
 }
 
 TEST(TcpTransport, TakesWhatFitsAndReportsWhenMoreDoes) {
@@ -150,7 +152,7 @@ TEST(TcpTransport, TakesWhatFitsAndReportsWhenMoreDoes) {
         ASSERT_FALSE(HasFatalFailure());
       }
     }
-    sender->close(1);
+    sender->close(kPeer);
   });
   const Received received = read_to_end(*receiver);
   sending.join();
@@ -234,8 +236,8 @@ TEST(TcpTransport, DestructionDeliversWhatWasWrittenThoughInputIsUnread) {
   std::size_t written = 0;
   while (const std::size_t taken = *write(*leaver, data)) written += taken;
   std::thread leaving([&] {
-    leaver->close(1);
-    leaver->close(1);
+    leaver->close(kPeer);
+    leaver->close(kPeer);
     leaver.reset();
   });
   const Received received = read_to_end(*receiver);
@@ -257,7 +259,7 @@ TEST(TcpTransport, AfterCloseNothingIsReadWrittenOrReported) {
   SocketPair pair = connected_pair();
   auto transport = transport_over(std::move(pair.first));
   next_events(*transport);  // Writable, as every fresh connection.
-  transport->close(1);
+  transport->close(kPeer);
   send_raw(pair.second, "too late");
   std::vector<ReadyEvent> events;
   transport->poll(milliseconds(50), events);
@@ -339,9 +341,35 @@ TEST(TcpTransport, LinkThatAcknowledgesNothingIsDead) {
             "the link to rank 1 (host b) is dead: it took no data for 300 ms");
 }
 
+TEST(TcpTransport, UnreadBytesInThePeersKernelCountAsDelivered) {
+  SocketPair pair = connected_pair();
+  auto sender = transport_over(std::move(pair.first));
+  const Data data = random_data(1'000'000);
+  std::size_t written = 0;
+  while (const std::size_t taken = *write(*sender, data)) written += taken;
+  // Nobody reads: the rest waits on this side.
+  const std::size_t delivered = sender->delivered(kPeer);
+  EXPECT_GT(delivered, 0u);
+  EXPECT_LT(delivered, written);
+  Data got(written);
+  std::size_t read = 0;
+  while (read < delivered) {
+    const Transfer transfer = receive_some(pair.second, Bytes(got).subspan(read));
+    ASSERT_GT(transfer.bytes, 0u);
+    read += transfer.bytes;
+  }
+  reset(pair.second);
+  (void)read_to_end(*sender);
+  // What a broken connection has delivered stays known.
+  EXPECT_GE(sender->delivered(kPeer), delivered);
+  EXPECT_LE(sender->delivered(kPeer), written);
+  sender->close(kPeer);
+  EXPECT_LE(sender->delivered(kPeer), written);
+}
+
 TEST(TcpTransport, DescribesPeersByTheirNames) {
   SocketPair pair = connected_pair();
-  EXPECT_EQ(transport_over(std::move(pair.first))->describe(1), "rank 1 (host b)");
+  EXPECT_EQ(transport_over(std::move(pair.first))->describe(kPeer), "rank 1 (host b)");
 }
 
 }  // namespace

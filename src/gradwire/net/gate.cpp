@@ -1,10 +1,8 @@
 #include "gradwire/net/gate.h"
 
-#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace gradwire {
 namespace {
@@ -12,20 +10,18 @@ namespace {
 /// In one go, so that a flood of strangers does not keep those already here waiting.
 constexpr int kAcceptsAtOnce = 64;
 
-/// Each refusal is logged until there are this many, then those whose number is a power of two.
-constexpr std::uint64_t kRefusalsLogged = 20;
-
 }  // namespace
 
-Gate::Gate(Socket listener, Options options, ServerHandshake::Admit admit,
+Gate::Gate(Doors doors, Options options, ServerHandshake::Admit admit,
            std::function<void(Admitted)> enter)
-    : listener_(std::move(listener)),
-      options_(std::move(options)),
-      admit_(std::move(admit)),
-      enter_(std::move(enter)) {}
+    : options_(std::move(options)), admit_(std::move(admit)), enter_(std::move(enter)) {
+  for (std::unique_ptr<Door>& door : doors) entrances_.push_back({.door = std::move(door)});
+}
 
 Deadline Gate::watch(PollSet& set, Deadline deadline) {
-  listener_place_ = set.add(listener_, POLLIN);
+  for (Entrance& entrance : entrances_) {
+    entrance.place = set.add(entrance.door->socket(), POLLIN);
+  }
   for (Pending& pending : pending_) {
     pending.place = set.add(pending.handshake->socket(), pending.handshake->wanted_events());
   }
@@ -38,15 +34,19 @@ Status Gate::advance(const PollSet& set) {
     const bool idle = set.happened(it->place) == 0 && !it->deadline.passed();
     it = idle || move_on(*it) ? std::next(it) : pending_.erase(it);
   }
-  if (set.happened(listener_place_) != 0) return accept_all();
+  for (Entrance& entrance : entrances_) {
+    if (set.happened(entrance.place) == 0) continue;
+    if (Status accepted = accept_all(*entrance.door); !accepted) return accepted;
+  }
   return {};
 }
 
-Status Gate::accept_all() {
+Status Gate::accept_all(Door& door) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Result<std::optional<Accepted>> accepted = accept_one(listener_);
+    Result<std::optional<Accepted>> accepted = door.accept();
     if (!accepted) {
-      if (pending_.empty()) return tl::unexpected<Error>(accepted.error());
+      const bool for_good = pending_.empty() || !door.socket().valid();
+      if (for_good) return tl::unexpected<Error>(accepted.error());
       // Out of descriptors, perhaps because of strangers: the oldest makes room.
       pending_.pop_front();
       return {};
@@ -60,7 +60,7 @@ Status Gate::accept_all() {
 void Gate::begin(Accepted accepted) {
   const std::size_t most = options_.most_strangers + static_cast<std::size_t>(options_.world_size);
   if (pending_.size() >= most) {
-    log_refusal(pending_.front().from.to_string() + " was the slowest of too many");
+    refusals_.add(pending_.front().from.to_string() + " was the slowest of too many");
     pending_.pop_front();
   }
   auto handshake =
@@ -72,17 +72,11 @@ void Gate::begin(Accepted accepted) {
   if (!move_on(pending_.back())) pending_.pop_back();
 }
 
-void Gate::log_refusal(const std::string& reason) {
-  ++refusals_;
-  if (refusals_ > kRefusalsLogged && !std::has_single_bit(refusals_)) return;
-  spdlog::warn("refused a connection (number {}): {}", refusals_, reason);
-}
-
 /// False once there is nothing more to do with it.
 bool Gate::move_on(Pending& pending) {
   const Status moved = pending.handshake->advance();
   if (!moved) {
-    if (moved.error().kind != ErrorKind::aborted) log_refusal(moved.error().message);
+    if (moved.error().kind != ErrorKind::aborted) refusals_.add(moved.error().message);
     return false;
   }
   if (pending.handshake->done()) {
@@ -91,8 +85,8 @@ bool Gate::move_on(Pending& pending) {
     return false;
   }
   if (!pending.deadline.passed()) return true;
-  log_refusal(fmt::format("{} did not prove who it is within {} ms", pending.from.to_string(),
-                          milliseconds_of(options_.timeout)));
+  refusals_.add(fmt::format("{} did not prove who it is within {} ms", pending.from.to_string(),
+                            milliseconds_of(options_.timeout)));
   return false;
 }
 

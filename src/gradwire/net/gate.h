@@ -4,8 +4,10 @@
 #include <list>
 #include <memory>
 
+#include "gradwire/net/door.h"
 #include "gradwire/net/handshake.h"
 #include "gradwire/net/poll_set.h"
+#include "gradwire/net/refusal_log.h"
 
 namespace gradwire {
 
@@ -15,11 +17,10 @@ struct Admitted {
   Claims claims;
 };
 
-/// Accepts connections on a listening socket and shakes hands with many at once, so that silent or
-/// slow strangers keep nobody waiting. Each has kHandshakeTimeout; when there are too many, the
-/// oldest goes, which cannot be one that answers at once. Who fails is logged (of very many, only
-/// some) and forgotten.
-/// Moved on by its owner's poll loop; one thread.
+/// Takes the connections that come in at some doors and shakes hands with many at once, so that
+/// silent or slow strangers keep nobody waiting. Each has kHandshakeTimeout; when there are too
+/// many, the oldest goes, which cannot be one that answers at once. Who fails is logged (of very
+/// many, only some) and forgotten. Moved on by its owner's poll loop; one thread.
 class Gate {
  public:
   struct Options {
@@ -32,7 +33,7 @@ class Gate {
 
   /// `admit` decides about each client that has proved its claims, and `enter` takes the connection
   /// at once if it said Verdict::accepted.
-  Gate(Socket listener, Options options, ServerHandshake::Admit admit,
+  Gate(Doors doors, Options options, ServerHandshake::Admit admit,
        std::function<void(Admitted)> enter);
 
   /// Adds what it waits for to the poll set; the answer is when it must be called even if nothing
@@ -42,9 +43,12 @@ class Gate {
   /// Acts on what the poll set reported. Error: system, when it cannot accept at all.
   Status advance(const PollSet& set);
 
-  const Socket& listener() const { return listener_; }
-
  private:
+  struct Entrance {
+    std::unique_ptr<Door> door;
+    std::size_t place = 0;
+  };
+
   struct Pending {
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
@@ -52,18 +56,16 @@ class Gate {
     std::size_t place = 0;
   };
 
-  Status accept_all();
+  Status accept_all(Door& door);
   void begin(Accepted accepted);
-  void log_refusal(const std::string& reason);
   bool move_on(Pending& pending);
 
-  Socket listener_;
+  std::vector<Entrance> entrances_;
   Options options_;
   ServerHandshake::Admit admit_;
   std::function<void(Admitted)> enter_;
   std::list<Pending> pending_;  ///< Oldest first.
-  std::size_t listener_place_ = 0;
-  std::uint64_t refusals_ = 0;
+  RefusalLog refusals_;
 };
 
 }  // namespace gradwire

@@ -19,8 +19,9 @@ constexpr std::string_view kMagic = "GRADWIRE";
 constexpr std::size_t kNonceSize = 32;
 constexpr std::size_t kProofSize = 32;
 constexpr std::size_t kVersionAt = 8;
+constexpr std::size_t kServiceAt = 24;
 constexpr std::size_t kHelloNonceAt = 32;
-constexpr std::size_t kHelloSize = kHelloNonceAt + kNonceSize;
+static_assert(kHelloSize == kHelloNonceAt + kNonceSize);
 constexpr std::size_t kAnswerNonceAt = 16;
 constexpr std::size_t kAnswerHeadSize = kAnswerNonceAt + kNonceSize;
 constexpr std::size_t kAnswerSize = kAnswerHeadSize + kProofSize;
@@ -53,12 +54,14 @@ void put_nonce(std::byte* at) {
   GRADWIRE_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(at), kNonceSize) == 1);
 }
 
-Message make_hello(const Claims& claims) {
+Message make_hello(const Claims& claims, std::string_view purpose) {
   Message hello(kHelloSize);
   put_magic_and_version(hello);
   put(hello.data() + 12, claims.from);
   put(hello.data() + 16, claims.to);
   put(hello.data() + 20, claims.world_size);
+  store_little_endian(hello.data() + kServiceAt, service_number(purpose));
+  put(hello.data() + 28, claims.rail);
   put_nonce(hello.data() + kHelloNonceAt);
   return hello;
 }
@@ -66,7 +69,8 @@ Message make_hello(const Claims& claims) {
 Claims claims_in(ConstBytes hello) {
   return {.from = get_signed(hello.data() + 12),
           .to = get_signed(hello.data() + 16),
-          .world_size = get_signed(hello.data() + 20)};
+          .world_size = get_signed(hello.data() + 20),
+          .rail = get_signed(hello.data() + 28)};
 }
 
 Message make_answer_head() {
@@ -135,6 +139,21 @@ std::string version_words(std::uint32_t theirs) {
 }
 
 }  // namespace
+
+std::uint32_t service_number(std::string_view purpose) {
+  std::uint32_t hash = 0x811C9DC5u;
+  for (const char c : purpose) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
+  return hash;
+}
+
+std::optional<Destination> destination_of(ConstBytes hello) {
+  const bool ours = hello.size() >= kHelloSize &&
+                    std::memcmp(hello.data(), kMagic.data(), kMagic.size()) == 0 &&
+                    version_in(hello) == kProtocolVersion;
+  if (!ours) return std::nullopt;
+  return Destination{.service = load_little_endian<std::uint32_t>(hello.data() + kServiceAt),
+                     .rank = claims_in(hello).to};
+}
 
 Handshake::Handshake(Socket socket, std::string other_end, SharedSecret shared)
     : socket_(std::move(socket)), other_end_(std::move(other_end)), shared_(std::move(shared)) {}
@@ -219,7 +238,7 @@ ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSec
                                  Claims claims)
     : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
       claims_(claims),
-      hello_(make_hello(claims)) {
+      hello_(make_hello(claims, this->shared().purpose)) {
   send(hello_);
   expect(kAnswerSize);
 }

@@ -20,19 +20,20 @@ namespace gradwire {
 // Both ends of a fresh connection prove that they know the job's secret before anything else is
 // read. Four messages, each of a fixed size, integers little-endian:
 //
-//   client hello   64  magic 8, version 4, from 4, to 4, world size 4, zero 8, nonce 32
+//   client hello   64  magic 8, version 4, from 4, to 4, world size 4, service 4, rail 4, nonce 32
 //   server answer  80  magic 8, version 4, zero 4, nonce 32, proof 32
 //   client proof   32  proof (all zero: "your proof is wrong", after which the client leaves)
 //   verdict         8  verdict 4, the server's world size 4
 //
 // A proof is HMAC-SHA256(secret, role | purpose | hello | answer without its proof): either nonce
 // makes it worthless for another connection, the role for the other direction, the purpose for
-// another service of the job. What the client claims counts only once it is proved. The stream is
+// another service of the job. What the client claims counts only once it is proved; only which
+// process of a host a connection is for is looked at before (net/shared_port.h). The stream is
 // authenticated at its start, not encrypted: it protects against strangers that connect, not
 // against those who can change packets on the way.
 
 /// The version of everything that gradwire says over a connection. Both ends must have the same.
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 /// A stranger may keep a connection open for this long, whatever it sends or does not.
 inline constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
@@ -42,6 +43,7 @@ struct Claims {
   Rank from = 0;
   Rank to = 0;
   std::int32_t world_size = 1;
+  std::int32_t rail = 0;  ///< Which of the connections from that rank this is.
 };
 
 /// What the server says at last.
@@ -59,6 +61,23 @@ struct SharedSecret {
   std::string secret;
   std::string purpose;  ///< What the connection is for, "mesh" say.
 };
+
+/// What a client's first message says, unproved, about whom it looks for.
+struct Destination {
+  std::uint32_t service = 0;  ///< service_number() of the purpose.
+  Rank rank = 0;
+
+  bool operator==(const Destination&) const = default;
+};
+
+/// Tells a job's services apart; FNV-1a of the purpose.
+std::uint32_t service_number(std::string_view purpose);
+
+inline constexpr std::size_t kHelloSize = 64;
+
+/// Whom a hello (its first kHelloSize bytes) is for; nothing if it is none of our protocol's and
+/// version.
+std::optional<Destination> destination_of(ConstBytes hello);
 
 /// One end's side of a handshake over a non-blocking socket, moved on by events. Owns the socket
 /// until taken.

@@ -103,13 +103,21 @@ void Socket::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
-void tune_stream(const Socket& socket, Duration dead_after) {
-  set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentLowWater);
+void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water) {
+  set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_low_water);
   constexpr char kCubic[] = "cubic";
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_CONGESTION, kCubic, sizeof kCubic - 1);
   if (dead_after > Duration::zero()) {
     set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds_of(dead_after));
   }
+}
+
+Status bind_to_interface(const Socket& socket, const std::string& interface) {
+  if (setsockopt(socket.descriptor(), SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
+                 static_cast<socklen_t>(interface.size())) == 0) {
+    return {};
+  }
+  return system_failure("cannot bind a connection to interface " + interface);
 }
 
 Result<Socket> listen_on(const SocketAddress& address) {
@@ -142,11 +150,14 @@ Result<std::optional<Accepted>> accept_one(const Socket& listener) {
   }
 }
 
-Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source) {
+Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source,
+                             const std::string& interface) {
   Socket socket = make_stream_socket(to.family());
   if (!socket.valid()) {
     return system_failure("cannot make a socket (more descriptors: ulimit -n)");
   }
+  // Where that is not permitted, the routes decide.
+  if (!interface.empty()) (void)bind_to_interface(socket, interface);
   if (!bind_source(socket, source)) {
     return system_failure(fmt::format("cannot connect from {}", source.host()));
   }

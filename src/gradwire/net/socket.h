@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "gradwire/base/bytes.h"
@@ -37,12 +38,19 @@ class Socket {
 /// bandwidth-delay product has no part in it.
 inline constexpr int kUnsentLowWater = 1024 * 1024;
 
+/// The same when several rails share a message: what waits on a slow one is late, so less does.
+inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;
+
 /// Sets what a stream between ranks needs: cubic where the kernel has it
 /// (bbr, some systems' default, keeps loopback and LAN links at a third of their rate), a short
 /// queue of unsent bytes. After `dead_after` without an acknowledgement (or with a peer whose full
 /// buffers nobody empties) the kernel breaks the connection with ETIMEDOUT; zero: its own, long,
 /// limits. What the kernel does not know is left as it is.
-void tune_stream(const Socket& socket, Duration dead_after);
+void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water = kUnsentLowWater);
+
+/// Lets packets leave, and come, by this network interface alone, whatever the routes say. Error:
+/// system (before Linux 5.7 it took the capability CAP_NET_RAW).
+Status bind_to_interface(const Socket& socket, const std::string& interface);
 
 /// Listens on exactly this address; never on all (0.0.0.0, ::). Port 0: any free one. Errors:
 /// invalid_argument if the port is taken or the address not one of this host, system.
@@ -56,10 +64,12 @@ struct Accepted {
 /// The next connection that waits, or nothing if there is none. Error: system (out of descriptors).
 Result<std::optional<Accepted>> accept_one(const Socket& listener);
 
-/// Begins to connect, from the local address `source` if it is valid. The socket becomes writable
+/// Begins to connect, from the local address `source` if it is valid, and over `interface` alone if
+/// it is not empty and that is permitted. The socket becomes writable
 /// once the connection stands or has failed; the first send or receive then reports the failure.
 /// Errors: disconnected, system.
-Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source = {});
+Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source = {},
+                             const std::string& interface = "");
 
 /// start_connect and wait until the connection stands. Errors: disconnected, timeout, system.
 Result<Socket> connect_to(const SocketAddress& to, Deadline deadline,

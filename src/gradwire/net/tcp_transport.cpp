@@ -96,6 +96,12 @@ bool may_close(int descriptor) {
   return !discard_input(descriptor) || all_delivered(descriptor);
 }
 
+std::vector<std::size_t> first_of_each(const std::vector<std::vector<Socket>>& sockets) {
+  std::vector<std::size_t> first = {0};
+  for (const auto& rails : sockets) first.push_back(first.back() + rails.size());
+  return first;
+}
+
 /// Waits until the peers' kernels have all that was written; there is no event for that, so it
 /// looks each millisecond. Usually the first look suffices.
 void linger(std::vector<pollfd> streams, Deadline deadline) {
@@ -108,36 +114,46 @@ void linger(std::vector<pollfd> streams, Deadline deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::create(std::vector<Socket> sockets,
-                                                           std::vector<std::string> names,
-                                                           Duration dead_after) {
+Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
+    std::vector<std::vector<Socket>> sockets, std::vector<std::vector<std::string>> names,
+    Duration dead_after, Socket wakeup) {
   GRADWIRE_CHECK(sockets.size() == names.size());
   std::unique_ptr<TcpTransport> transport(
-      new TcpTransport(std::move(sockets), std::move(names), dead_after));
+      new TcpTransport(std::move(sockets), std::move(names), dead_after, std::move(wakeup)));
   if (Status watched = transport->watch_all(); !watched) {
     return tl::unexpected<Error>(watched.error());
   }
   return transport;
 }
 
-TcpTransport::TcpTransport(std::vector<Socket> sockets, std::vector<std::string> names,
-                           Duration dead_after)
-    : peers_(sockets.size()),
+TcpTransport::TcpTransport(std::vector<std::vector<Socket>> sockets,
+                           std::vector<std::vector<std::string>> names, Duration dead_after,
+                           Socket wakeup)
+    : first_(first_of_each(sockets)),
+      streams_(first_.back()),
       dead_after_(dead_after),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wakeup_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    peers_[i].socket = std::move(sockets[i]);
-    peers_[i].name = std::move(names[i]);
+      wakeup_(std::move(wakeup)) {
+  for (std::size_t p = 0; p < sockets.size(); ++p) {
+    GRADWIRE_CHECK(sockets[p].size() == names[p].size());
+    for (std::size_t i = 0; i < sockets[p].size(); ++i) {
+      Stream& stream = streams_[first_[p] + i];
+      stream.id = {static_cast<Rank>(p), static_cast<int>(i)};
+      stream.socket = std::move(sockets[p][i]);
+      stream.name = std::move(names[p][i]);
+    }
   }
+}
+
+Socket TcpTransport::make_wakeup() {
+  return Socket(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 }
 
 TcpTransport::~TcpTransport() {
   std::vector<pollfd> streams;
-  for (const Peer& peer : peers_) {
-    if (!peer.socket.valid()) continue;
-    ::shutdown(peer.socket.descriptor(), SHUT_WR);
-    streams.push_back({peer.socket.descriptor(), POLLIN, 0});
+  for (const Stream& stream : streams_) {
+    ::shutdown(stream.socket.descriptor(), SHUT_WR);
+    streams.push_back({stream.socket.descriptor(), POLLIN, 0});
   }
   linger(std::move(streams), Deadline::after(kLinger));
 }
@@ -150,40 +166,45 @@ Status TcpTransport::watch_all() {
   };
   // Edge-triggered, so that the counter of the eventfd need never be read back.
   bool all = watch(wakeup_, EPOLLIN, kWakeup);
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (!peers_[i].socket.valid()) continue;
-    all = all && watch(peers_[i].socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP, i);
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    all = all && watch(streams_[i].socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP, i);
   }
   if (!all) return system_failure("cannot watch the connections of the job");
   return {};
 }
 
-TcpTransport::Peer& TcpTransport::peer_of(Rank rank) {
-  GRADWIRE_CHECK(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size());
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  GRADWIRE_CHECK(peer.socket.valid());
-  return peer;
+int TcpTransport::rails(Rank peer) const {
+  const auto p = static_cast<std::size_t>(peer);
+  GRADWIRE_CHECK(peer >= 0 && p + 1 < first_.size());
+  return static_cast<int>(first_[p + 1] - first_[p]);
 }
 
-Error TcpTransport::broken_by(const Peer& peer, int cause) const {
-  return {ErrorKind::disconnected, words_for(cause, peer.name, dead_after_)};
+std::size_t TcpTransport::index_of(StreamId stream) const {
+  GRADWIRE_CHECK(stream.rail >= 0 && stream.rail < rails(stream.peer));
+  return first_[static_cast<std::size_t>(stream.peer)] + static_cast<std::size_t>(stream.rail);
 }
 
-Result<std::size_t> TcpTransport::write(Rank rank, std::span<const ConstBytes> pieces) {
-  Peer& peer = peer_of(rank);
-  if (peer.broken) return tl::unexpected<Error>(*peer.broken);
+Error TcpTransport::broken_by(const Stream& stream, int cause) const {
+  return {ErrorKind::disconnected, words_for(cause, stream.name, dead_after_)};
+}
+
+Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes> pieces) {
+  Stream& stream = find(id);
+  if (stream.broken) return tl::unexpected<Error>(*stream.broken);
   std::size_t taken = 0;
   while (!pieces.empty()) {
     Batch batch(pieces);
     const msghdr message = batch.header();
-    const ssize_t count = ::sendmsg(peer.socket.descriptor(), &message, MSG_NOSIGNAL);
+    const ssize_t count = ::sendmsg(stream.socket.descriptor(), &message, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && is_not_now(errno)) return taken;
     if (count < 0) {
-      peer.broken = broken_by(peer, errno);
-      return tl::unexpected<Error>(*peer.broken);
+      stream.broken = broken_by(stream, errno);
+      if (taken > 0) return taken;
+      return tl::unexpected<Error>(*stream.broken);
     }
     taken += static_cast<std::size_t>(count);
+    stream.written += static_cast<std::size_t>(count);
     // The kernel took what it had room for, and makes an edge when it has room again.
     if (static_cast<std::size_t>(count) < batch.bytes) return taken;
     pieces = pieces.subspan(batch.count);
@@ -191,9 +212,9 @@ Result<std::size_t> TcpTransport::write(Rank rank, std::span<const ConstBytes> p
   return taken;
 }
 
-Result<std::size_t> TcpTransport::read(Rank rank, std::span<const Bytes> pieces) {
-  Peer& peer = peer_of(rank);
-  if (peer.closed) return tl::unexpected<Error>(*peer.broken);
+Result<std::size_t> TcpTransport::read(StreamId id, std::span<const Bytes> pieces) {
+  Stream& stream = find(id);
+  if (stream.closed) return tl::unexpected<Error>(*stream.broken);
   std::size_t got = 0;
   while (!pieces.empty()) {
     Batch batch(pieces);
@@ -202,39 +223,46 @@ Result<std::size_t> TcpTransport::read(Rank rank, std::span<const Bytes> pieces)
     msghdr message = batch.header();
     ssize_t count;
     do {
-      count = ::recvmsg(peer.socket.descriptor(), &message, MSG_DONTWAIT);
+      count = ::recvmsg(stream.socket.descriptor(), &message, MSG_DONTWAIT);
     } while (count < 0 && errno == EINTR);
     if (count < 0 && is_not_now(errno)) return got;
     if (count <= 0) {
       // A broken write may have learnt the cause before, and the kernel tells it only once.
-      if (!peer.broken) peer.broken = broken_by(peer, count == 0 ? 0 : errno);
-      if (got == 0) return tl::unexpected<Error>(*peer.broken);
-      report_again(rank);
+      if (!stream.broken) stream.broken = broken_by(stream, count == 0 ? 0 : errno);
+      if (got == 0) return tl::unexpected<Error>(*stream.broken);
+      report_again(id);
       return got;
     }
     got += static_cast<std::size_t>(count);
     if (static_cast<std::size_t>(count) < batch.bytes) {
-      if (peer.ended.load(std::memory_order_acquire)) report_again(rank);
+      if (stream.ended.load(std::memory_order_acquire)) report_again(id);
       return got;
     }
   }
   return got;
 }
 
-void TcpTransport::close(Rank rank) {
-  Peer& peer = peer_of(rank);
-  if (peer.closed) return;
-  if (!peer.broken) {
-    peer.broken = Error{ErrorKind::aborted,
-                        fmt::format("the connection to {} was closed on this side", peer.name)};
-  }
-  ::shutdown(peer.socket.descriptor(), SHUT_WR);
-  peer.closed = true;
+std::size_t TcpTransport::delivered(StreamId id) {
+  const Stream& stream = find(id);
+  int unacknowledged = 0;
+  if (::ioctl(stream.socket.descriptor(), SIOCOUTQ, &unacknowledged) != 0) return 0;
+  if (stream.end_sent && unacknowledged > 0) --unacknowledged;  // The end counts as a byte.
+  return stream.written - static_cast<std::size_t>(unacknowledged);
 }
 
-std::string TcpTransport::describe(Rank rank) const {
-  GRADWIRE_CHECK(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size());
-  return peers_[static_cast<std::size_t>(rank)].name;
+void TcpTransport::close(StreamId id) {
+  Stream& stream = find(id);
+  if (stream.closed) return;
+  if (!stream.broken) {
+    stream.broken = Error{ErrorKind::aborted,
+                          fmt::format("the connection to {} was closed on this side", stream.name)};
+  }
+  stream.end_sent = ::shutdown(stream.socket.descriptor(), SHUT_WR) == 0;
+  stream.closed = true;
+}
+
+std::string TcpTransport::describe(StreamId id) const {
+  return streams_[index_of(id)].name;
 }
 
 void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
@@ -248,22 +276,23 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
     if (event.data.u64 == kWakeup) {
       take_repeats(events);
     } else {
-      add_event(static_cast<Rank>(event.data.u64), event.events, events);
+      add_event(streams_[event.data.u64], event.events, events);
     }
   }
 }
 
-void TcpTransport::add_event(Rank rank, std::uint32_t happened, std::vector<ReadyEvent>& events) {
-  Peer& peer = peer_of(rank);
-  if (peer.closed) {
-    discard_input(peer.socket.descriptor());
+void TcpTransport::add_event(Stream& stream, std::uint32_t happened,
+                             std::vector<ReadyEvent>& events) {
+  if (stream.closed) {
+    discard_input(stream.socket.descriptor());
     return;
   }
   const bool ended = (happened & kEndEvents) != 0;
-  if (ended) peer.ended.store(true, std::memory_order_release);
-  events.push_back({.peer = rank,
+  if (ended) stream.ended.store(true, std::memory_order_release);
+  events.push_back({.peer = stream.id.peer,
                     .readable = ended || (happened & EPOLLIN) != 0,
-                    .writable = ended || (happened & EPOLLOUT) != 0});
+                    .writable = ended || (happened & EPOLLOUT) != 0,
+                    .rail = stream.id.rail});
 }
 
 void TcpTransport::wake() {
@@ -272,17 +301,19 @@ void TcpTransport::wake() {
 }
 
 /// For the case that the stream had already ended when its last bytes were read.
-void TcpTransport::report_again(Rank rank) {
+void TcpTransport::report_again(StreamId stream) {
   {
     const std::lock_guard lock(repeats_mutex_);
-    repeats_.push_back(rank);
+    repeats_.push_back(stream);
   }
   wake();
 }
 
 bool TcpTransport::take_repeats(std::vector<ReadyEvent>& events) {
   const std::lock_guard lock(repeats_mutex_);
-  for (const Rank rank : repeats_) events.push_back({.peer = rank, .readable = true});
+  for (const StreamId stream : repeats_) {
+    events.push_back({.peer = stream.peer, .readable = true, .rail = stream.rail});
+  }
   const bool any = !repeats_.empty();
   repeats_.clear();
   return any;

@@ -12,7 +12,7 @@
 
 namespace gradwire {
 
-/// Streams over TCP, one connection a peer, on one epoll instance.
+/// Streams over TCP, one connection a peer and rail, on one epoll instance.
 ///
 /// Each socket is registered once, edge-triggered, for everything, so that the hot path makes no
 /// call but sendmsg, recvmsg and epoll_wait. A short read means "none now" without asking the
@@ -28,46 +28,59 @@ class TcpTransport final : public PollingTransport {
  public:
   static constexpr Duration kLinger = std::chrono::seconds(1);
 
-  /// `sockets[p]` is connected to rank p, non-blocking; this rank's own is not valid. `names[p]` is
-  /// what describe(p) says. `dead_after` is only named in messages: tune_stream sets it.
+  /// `sockets[p][i]` is connected to rank p over rail i, non-blocking; there are none to this rank
+  /// itself. `names[p][i]` is what describe({p, i}) says. `dead_after` is only named in messages:
+  /// tune_stream sets it. `wakeup` is an eventfd(2): writing to it does what wake() does.
   /// Error: system.
-  static Result<std::unique_ptr<TcpTransport>> create(std::vector<Socket> sockets,
-                                                      std::vector<std::string> names,
-                                                      Duration dead_after = {});
+  static Result<std::unique_ptr<TcpTransport>> create(std::vector<std::vector<Socket>> sockets,
+                                                      std::vector<std::vector<std::string>> names,
+                                                      Duration dead_after = {},
+                                                      Socket wakeup = make_wakeup());
+  static Socket make_wakeup();
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
 
-  Result<std::size_t> write(Rank peer, std::span<const ConstBytes> pieces) override;
-  Result<std::size_t> read(Rank peer, std::span<const Bytes> pieces) override;
-  void close(Rank peer) override;
-  std::string describe(Rank peer) const override;
+  int ranks() const { return static_cast<int>(first_.size()) - 1; }
+  int rails(Rank peer) const override;
+  Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override;
+  Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
+  /// What has been written and acknowledged. One ioctl.
+  std::size_t delivered(StreamId stream) override;
+  void close(StreamId stream) override;
+  std::string describe(StreamId stream) const override;
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override;
   void wake() override;
 
  private:
-  struct Peer {
+  struct Stream {
+    StreamId id;
     Socket socket;
     std::string name;
+    std::size_t written = 0;
+    bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
 
-  TcpTransport(std::vector<Socket> sockets, std::vector<std::string> names, Duration dead_after);
+  TcpTransport(std::vector<std::vector<Socket>> sockets,
+               std::vector<std::vector<std::string>> names, Duration dead_after, Socket wakeup);
   Status watch_all();
-  Peer& peer_of(Rank rank);
-  Error broken_by(const Peer& peer, int cause) const;
-  void report_again(Rank rank);
+  std::size_t index_of(StreamId stream) const;
+  Stream& find(StreamId stream) { return streams_[index_of(stream)]; }
+  Error broken_by(const Stream& stream, int cause) const;
+  void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
-  void add_event(Rank rank, std::uint32_t happened, std::vector<ReadyEvent>& events);
+  void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 
-  std::vector<Peer> peers_;
+  std::vector<std::size_t> first_;  ///< The streams of peer p are first_[p] to first_[p + 1].
+  std::vector<Stream> streams_;
   Duration dead_after_;
   Socket epoll_;
   Socket wakeup_;
   std::mutex repeats_mutex_;
-  std::vector<Rank> repeats_;
+  std::vector<StreamId> repeats_;
 };
 
 }  // namespace gradwire

@@ -11,35 +11,68 @@
 
 namespace gradwire {
 
-/// Byte streams from one rank to each of its peers: reliable, in order, without boundaries. Never
-/// blocks; may take or give fewer bytes than asked for ("not now"), in which case an event follows
-/// when more is possible. Not thread-safe: one caller at a time.
+/// One of the streams to a peer: rail 0 is the first of the interfaces in use, and so on.
+struct StreamId {
+  Rank peer = -1;
+  int rail = 0;
+
+  bool operator==(const StreamId&) const = default;
+};
+
+/// Byte streams from one rank to each of its peers, one a rail: reliable, in order, without
+/// boundaries; nothing orders one rail's bytes with another's. Never blocks; may take or give fewer
+/// bytes than asked for ("not now"), in which case an event follows when more is possible. Not
+/// thread-safe: one caller at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// Hands `pieces`, in order, to the stream towards `peer`. Returns how many bytes were taken; if
-  /// not all, a `writable` event follows. Errors: disconnected, with the peer and cause named.
-  virtual Result<std::size_t> write(Rank peer, std::span<const ConstBytes> pieces) = 0;
+  /// Streams to `peer`, broken ones included; at least 1, the same at both ends.
+  virtual int rails(Rank peer) const = 0;
 
-  /// Fills `pieces`, in order, from the stream from `peer`. Returns how many bytes came; if fewer
-  /// than fit, there are none now, and a `readable` event follows when there are.
+  /// Hands `pieces`, in order, to a stream. Returns how many bytes were taken; if not all, a
+  /// `writable` event follows. Errors: disconnected, with the peer and cause named.
+  virtual Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) = 0;
+
+  /// Fills `pieces`, in order, from a stream. Returns how many bytes came; if fewer than fit, there
+  /// are none now, and a `readable` event follows when there are.
   /// Errors: disconnected, when the stream has ended or broken and all its bytes have been read.
-  virtual Result<std::size_t> read(Rank peer, std::span<const Bytes> pieces) = 0;
+  virtual Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) = 0;
 
-  /// Ends the stream to `peer`. Bytes already taken are still delivered if the peer lives.
-  /// Idempotent.
-  virtual void close(Rank peer) = 0;
+  /// Whether the bytes of a stream can be looked at where they lie (shared memory), by peek() and
+  /// consume() instead of read().
+  virtual bool reads_in_place(StreamId) const { return false; }
 
-  /// The peer for people: "rank 3 (host b, 10.77.0.4:41234 over gw0)".
-  virtual std::string describe(Rank peer) const = 0;
+  /// The bytes that are there now and lie in one piece; none: not now, and a `readable` event
+  /// follows. Valid until consume(). Errors: those of read().
+  virtual Result<ConstBytes> peek(StreamId) { return ConstBytes(); }
+
+  /// Gives the first `bytes` of what peek() showed back to the sender.
+  virtual void consume(StreamId, std::size_t /*bytes*/) {}
+
+  /// Whether bytes may be damaged on their way, so that frames need checksums. The same at both
+  /// ends.
+  virtual bool needs_checksums(StreamId) const { return true; }
+
+  /// How many of the bytes written to a stream have certainly reached the peer's machine, where it
+  /// will still read them if the stream breaks now.
+  virtual std::size_t delivered(StreamId stream) = 0;
+
+  /// Ends a stream. Bytes already taken are still delivered if the peer lives. Idempotent.
+  virtual void close(StreamId stream) = 0;
+
+  /// The peer for people, as seen over one rail: "rank 3 (host b, 10.77.0.4:41234 over gw0)".
+  virtual std::string describe(StreamId stream) const = 0;
 };
 
-/// A peer on whose stream something became possible.
+/// A stream on which something became possible.
 struct ReadyEvent {
   Rank peer = -1;
   bool readable = false;
   bool writable = false;
+  int rail = 0;
+
+  StreamId stream() const { return {peer, rail}; }
 };
 
 /// A transport over the operating system, whose events can be waited for.

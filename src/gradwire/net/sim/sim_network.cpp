@@ -1,25 +1,62 @@
 #include "gradwire/net/sim/sim_network.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/check.h"
+
 namespace gradwire {
+namespace {
+
+/// After a read or write that took less than it could have.
+constexpr Duration kTryAgain = std::chrono::microseconds(1);
+
+std::vector<SimHost> one_host_each(const std::vector<SimPort>& ports) {
+  std::vector<SimHost> hosts;
+  for (const SimPort& port : ports) hosts.push_back({.rails = {port}});
+  return hosts;
+}
+
+std::vector<int> counted(std::size_t count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+template <class Pieces>
+std::size_t total_size(Pieces pieces) {
+  std::size_t total = 0;
+  for (const auto& piece : pieces) total += piece.size();
+  return total;
+}
+
+tl::unexpected<Error> failed(ErrorKind kind, Rank peer, const char* how) {
+  return failure(kind, fmt::format("the connection to rank {} (simulated) was {}", peer, how));
+}
+
+}  // namespace
 
 class SimNetwork::Endpoint final : public Transport {
  public:
   Endpoint(SimNetwork& network, Rank rank) : network_(network), rank_(rank) {}
 
-  Result<std::size_t> write(Rank peer, std::span<const ConstBytes> pieces) override {
-    return network_.write(rank_, peer, pieces);
+  int rails(Rank peer) const override { return network_.rails(rank_, peer); }
+  Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
+    return network_.write({rank_, to.peer, to.rail}, pieces);
   }
-  Result<std::size_t> read(Rank peer, std::span<const Bytes> pieces) override {
-    return network_.read(rank_, peer, pieces);
+  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+    return network_.read({from.peer, rank_, from.rail}, pieces);
   }
-  void close(Rank peer) override { network_.close(rank_, peer); }
-  std::string describe(Rank peer) const override {
-    return fmt::format("rank {} (simulated)", peer);
+  std::size_t delivered(StreamId to) override {
+    return network_.delivered({rank_, to.peer, to.rail});
+  }
+  void close(StreamId to) override { network_.close({rank_, to.peer, to.rail}); }
+  std::string describe(StreamId stream) const override {
+    if (rails(stream.peer) == 1) return fmt::format("rank {} (simulated)", stream.peer);
+    return fmt::format("rank {} (simulated, rail {})", stream.peer, stream.rail);
   }
 
  private:
@@ -28,12 +65,23 @@ class SimNetwork::Endpoint final : public Transport {
 };
 
 SimNetwork::SimNetwork(std::vector<SimPort> ports, const SimOptions& options)
-    : options_(options), random_(options.seed), hosts_(ports.size()) {
-  streams_.resize(ports.size() * ports.size());
-  for (std::size_t i = 0; i < ports.size(); ++i) {
-    hosts_[i].port = ports[i];
-    endpoints_.push_back(std::make_unique<Endpoint>(*this, static_cast<Rank>(i)));
+    : SimNetwork(one_host_each(ports), counted(ports.size()), options) {}
+
+SimNetwork::SimNetwork(std::vector<SimHost> hosts, std::vector<int> host_of,
+                       const SimOptions& options)
+    : options_(options), random_(options.seed) {
+  for (const SimHost& host : hosts) {
+    GRADWIRE_CHECK(!host.rails.empty());
+    most_rails_ = std::max(most_rails_, host.rails.size());
+    std::vector<Port>& ports = ports_.emplace_back();
+    for (const SimPort& port : host.rails) ports.push_back({.does = port});
   }
+  for (std::size_t r = 0; r < host_of.size(); ++r) {
+    const SimHost& host = hosts.at(static_cast<std::size_t>(host_of[r]));
+    processes_.push_back({.host = host_of[r], .inside = {.does = host.inside}});
+    endpoints_.push_back(std::make_unique<Endpoint>(*this, static_cast<Rank>(r)));
+  }
+  streams_.resize(processes_.size() * processes_.size() * most_rails_);
 }
 
 SimNetwork::~SimNetwork() = default;
@@ -42,22 +90,58 @@ Transport& SimNetwork::endpoint(Rank rank) {
   return *endpoints_[static_cast<std::size_t>(rank)];
 }
 
+int SimNetwork::rails(Rank a, Rank b) const {
+  const int host_a = processes_[static_cast<std::size_t>(a)].host;
+  const int host_b = processes_[static_cast<std::size_t>(b)].host;
+  if (host_a == host_b) return 1;
+  return static_cast<int>(std::min(ports_[static_cast<std::size_t>(host_a)].size(),
+                                   ports_[static_cast<std::size_t>(host_b)].size()));
+}
+
+SimNetwork::Stream& SimNetwork::stream(Path path) {
+  const auto from = static_cast<std::size_t>(path.from);
+  const auto to = static_cast<std::size_t>(path.to);
+  GRADWIRE_CHECK(path.rail >= 0 && path.rail < rails(path.from, path.to));
+  return streams_[(from * processes_.size() + to) * most_rails_ +
+                  static_cast<std::size_t>(path.rail)];
+}
+
+/// Where `rank`, one end of it, has the path's port.
+SimNetwork::Port& SimNetwork::port(Rank rank, Path path) {
+  if (process(path.from).host == process(path.to).host) return process(rank).inside;
+  return ports_[static_cast<std::size_t>(process(rank).host)][static_cast<std::size_t>(path.rail)];
+}
+
+Duration SimNetwork::latency(Path path) {
+  return std::max(port(path.from, path).does.latency, port(path.to, path).does.latency);
+}
+
 std::size_t SimNetwork::part_of(std::size_t size) {
   return options_.short_io ? static_cast<std::size_t>(random_.below(size + 1)) : size;
 }
 
-Result<std::size_t> SimNetwork::write(Rank from, Rank to, std::span<const ConstBytes> pieces) {
-  Stream& out = stream(from, to);
-  if (out.broken || host(from).killed) {
-    return failure(ErrorKind::disconnected,
-                   fmt::format("the connection to rank {} (simulated) was reset", to));
+Result<std::size_t> SimNetwork::write(Path path, std::span<const ConstBytes> pieces) {
+  Stream& out = stream(path);
+  if (out.broken || process(path.from).killed) {
+    return failed(ErrorKind::disconnected, path.to, "reset");
   }
-  std::size_t wanted = 0;
-  for (const ConstBytes& piece : pieces) wanted += piece.size();
+  if (out.ended) return failed(ErrorKind::aborted, path.to, "closed on this side");
+  const std::size_t wanted = total_size(pieces);
   const std::size_t room = options_.window_bytes - std::min(options_.window_bytes, out.in_window);
-  const std::size_t taken = part_of(std::min(wanted, room));
+  const std::size_t taken = send(path, pieces, part_of(std::min(wanted, room)));
+  if (taken == wanted) return taken;
+  // Refused although there was room: another try is due. Otherwise reading makes room.
+  if (room > taken)
+    schedule(now_ + kTryAgain, EventKind::writable, path);
+  else
+    out.writer_waits = true;
+  return taken;
+}
+
+/// Puts the first `bytes` of `pieces` on their way, in units.
+std::size_t SimNetwork::send(Path path, std::span<const ConstBytes> pieces, std::size_t bytes) {
   std::vector<std::byte> unit;
-  std::size_t left = taken;
+  std::size_t left = bytes;
   for (const ConstBytes& piece : pieces) {
     ConstBytes rest = piece.first(std::min(piece.size(), left));
     left -= rest.size();
@@ -65,98 +149,103 @@ Result<std::size_t> SimNetwork::write(Rank from, Rank to, std::span<const ConstB
       const std::size_t size = std::min(rest.size(), options_.unit_bytes - unit.size());
       unit.insert(unit.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size));
       rest = rest.subspan(size);
-      if (unit.size() == options_.unit_bytes) dispatch(from, to, std::exchange(unit, {}));
+      if (unit.size() == options_.unit_bytes) dispatch(path, std::exchange(unit, {}));
     }
   }
-  if (!unit.empty()) dispatch(from, to, std::move(unit));
-  out.in_window += taken;
-  if (taken < wanted) {
-    // Refused although there was room: another try is due. Otherwise reading makes room.
-    if (room > taken)
-      schedule(now_ + std::chrono::microseconds(1), EventKind::writable, from, to);
-    else
-      out.writer_waits = true;
-  }
-  return taken;
+  if (!unit.empty()) dispatch(path, std::move(unit));
+  stream(path).in_window += bytes;
+  return bytes;
 }
 
-void SimNetwork::dispatch(Rank from, Rank to, std::vector<std::byte> bytes) {
-  Stream& out = stream(from, to);
+void SimNetwork::dispatch(Path path, std::vector<std::byte> bytes) {
+  Stream& out = stream(path);
   if (std::exchange(out.flip_next, false)) {
     bytes[random_.below(bytes.size())] ^= static_cast<std::byte>(1u << random_.below(8));
   }
-  const Time at = arrival(from, to, bytes.size());
-  schedule(at, EventKind::deliver, from, to, std::move(bytes));
+  const Time at = arrival(path, bytes.size());
+  schedule(at, EventKind::deliver, path, std::move(bytes));
 }
 
-Time SimNetwork::arrival(Rank from, Rank to, std::size_t bytes) {
-  const auto on_port = [&](const Host& h) {
+Time SimNetwork::arrival(Path path, std::size_t bytes) {
+  const auto on_port = [&](const Port& p) {
     return Duration(
-        static_cast<std::int64_t>(static_cast<double>(bytes) / h.port.bytes_per_second * 1e9));
+        static_cast<std::int64_t>(static_cast<double>(bytes) / p.does.bytes_per_second * 1e9));
   };
-  Host& sender = host(from);
-  Host& receiver = host(to);
+  Port& sender = port(path.from, path);
+  Port& receiver = port(path.to, path);
   sender.egress_free = std::max(sender.egress_free, now_) + on_port(sender);
-  const Duration latency = std::max(sender.port.latency, receiver.port.latency);
   // Cut-through: the receiving port is busy with the unit while the sending one is.
   receiver.ingress_free =
-      std::max(receiver.ingress_free + on_port(receiver), sender.egress_free + latency);
+      std::max(receiver.ingress_free + on_port(receiver), sender.egress_free + latency(path));
   Time at = receiver.ingress_free;
   if (options_.stall_one_in > 0 && random_.one_in(options_.stall_one_in)) {
     at += Duration(random_.between(0, options_.max_stall.count()));
   }
-  Stream& out = stream(from, to);
+  Stream& out = stream(path);
   out.last_arrival = std::max(out.last_arrival, at);
   return out.last_arrival;
 }
 
-Result<std::size_t> SimNetwork::read(Rank to, Rank from, std::span<const Bytes> pieces) {
-  Stream& in = stream(from, to);
-  if (in.broken) {
-    return failure(ErrorKind::disconnected,
-                   fmt::format("the connection to rank {} (simulated) was reset", from));
+Result<std::size_t> SimNetwork::read(Path path, std::span<const Bytes> pieces) {
+  Stream& in = stream(path);
+  if (stream(path.reversed()).ended) {
+    return failed(ErrorKind::aborted, path.from, "closed on this side");
   }
+  if (in.readable.empty() && in.broken) return failed(ErrorKind::disconnected, path.from, "reset");
   if (in.readable.empty() && in.at_end) {
     return failure(ErrorKind::disconnected,
-                   fmt::format("rank {} (simulated) closed the connection", from));
+                   fmt::format("rank {} (simulated) closed the connection", path.from));
   }
-  std::size_t wanted = 0;
-  for (const Bytes& piece : pieces) wanted += piece.size();
-  const std::size_t available = std::min(wanted, in.readable.size());
-  const std::size_t taken = part_of(available);
+  const std::size_t wanted = total_size(pieces);
+  const std::size_t taken = part_of(std::min(wanted, in.readable.size()));
   std::size_t left = taken;
   for (const Bytes& piece : pieces) {
-    const std::size_t size = std::min(piece.size(), left);
+    const auto size = static_cast<std::ptrdiff_t>(std::min(piece.size(), left));
     std::copy_n(in.readable.begin(), size, piece.begin());
-    in.readable.erase(in.readable.begin(), in.readable.begin() + static_cast<std::ptrdiff_t>(size));
-    left -= size;
+    in.readable.erase(in.readable.begin(), in.readable.begin() + size);
+    left -= static_cast<std::size_t>(size);
   }
-  in.in_window -= taken;
-  const bool more = !in.readable.empty() || in.at_end;
-  if (taken < wanted && more) {
-    schedule(now_ + std::chrono::microseconds(1), EventKind::readable, from, to);
-  }
-  if (taken > 0 && std::exchange(in.writer_waits, false)) {
-    schedule(now_ + host(to).port.latency, EventKind::writable, from, to);
-  }
+  const bool more = !in.readable.empty() || in.at_end || in.broken;
+  if (taken < wanted && more) schedule(now_ + kTryAgain, EventKind::readable, path);
+  make_room(path, taken);
   return taken;
 }
 
-void SimNetwork::close(Rank from, Rank to) {
-  Stream& out = stream(from, to);
+void SimNetwork::make_room(Path path, std::size_t bytes) {
+  Stream& in = stream(path);
+  in.in_window -= bytes;
+  if (bytes > 0 && !severed(path) && std::exchange(in.writer_waits, false)) {
+    schedule(now_ + port(path.to, path).does.latency, EventKind::writable, path);
+  }
+}
+
+std::size_t SimNetwork::delivered(Path path) {
+  Stream& out = stream(path);
+  take_acknowledgements(out);
+  return out.delivered;
+}
+
+void SimNetwork::take_acknowledgements(Stream& out) {
+  while (!out.acknowledgements.empty() && out.acknowledgements.front().at <= now_) {
+    out.delivered += out.acknowledgements.front().bytes;
+    out.acknowledgements.pop_front();
+  }
+}
+
+void SimNetwork::close(Path path) {
+  Stream& out = stream(path);
   if (std::exchange(out.ended, true)) return;
-  out.last_arrival = std::max(out.last_arrival, now_ + host(from).port.latency);
-  schedule(out.last_arrival, EventKind::end, from, to);
+  out.last_arrival = std::max(out.last_arrival, now_ + port(path.from, path).does.latency);
+  schedule(out.last_arrival, EventKind::end, path);
+  // What comes for a closed end is thrown away.
+  Stream& in = stream(path.reversed());
+  const std::size_t unread = in.readable.size();
+  in.readable.clear();
+  make_room(path.reversed(), unread);
 }
 
-void SimNetwork::schedule(Time at, EventKind kind, Rank from, Rank to,
-                          std::vector<std::byte> bytes) {
-  events_.push({at, order_++, kind, from, to, std::move(bytes)});
-}
-
-/// The rank that hears of an event.
-Rank SimNetwork::listener_of(const Event& event) const {
-  return event.kind == EventKind::writable ? event.from : event.to;
+void SimNetwork::schedule(Time at, EventKind kind, Path path, std::vector<std::byte> bytes) {
+  events_.push({at, order_++, kind, path, std::move(bytes)});
 }
 
 std::optional<SimEvent> SimNetwork::next(Time until) {
@@ -171,57 +260,95 @@ std::optional<SimEvent> SimNetwork::next(Time until) {
 }
 
 std::optional<SimEvent> SimNetwork::apply(Event event) {
-  const Rank listener = listener_of(event);
-  if (host(listener).killed) return std::nullopt;
+  const Path path = event.path;
+  const Rank listener = event.kind == EventKind::writable ? path.from : path.to;
+  if (killed(listener)) return std::nullopt;
   if (frozen(listener)) {
-    event.at = host(listener).frozen_until;
+    event.at = frozen_until(listener);
     events_.push(std::move(event));  // With its old order: streams stay in order.
     return std::nullopt;
   }
-  Stream& s = stream(event.from, event.to);
-  const bool lost = host(event.from).cut || host(event.to).cut;
   switch (event.kind) {
     case EventKind::deliver:
-      if (lost || s.broken) return std::nullopt;
-      s.readable.insert(s.readable.end(), event.bytes.begin(), event.bytes.end());
+      if (!deliver(std::move(event))) return std::nullopt;
       break;
     case EventKind::end:
-      if (lost) return std::nullopt;
-      s.at_end = true;
+      if (severed(path)) return std::nullopt;
+      stream(path).at_end = true;
       break;
     case EventKind::broken:
-      s.broken = true;
+      stream(path).broken = true;
       break;
     case EventKind::writable:
-      return SimEvent{listener, {event.to, false, true}};
+      return SimEvent{listener, {.peer = path.to, .writable = true, .rail = path.rail}};
     case EventKind::readable:
       break;
   }
-  return SimEvent{listener, {event.from, true, false}};
+  return SimEvent{listener, {.peer = path.from, .readable = true, .rail = path.rail}};
+}
+
+/// Whether the reader may now read the bytes.
+bool SimNetwork::deliver(Event event) {
+  Stream& s = stream(event.path);
+  if (severed(event.path) || s.broken) return false;
+  s.acknowledgements.push_back({now_ + latency(event.path), event.bytes.size()});
+  if (stream(event.path.reversed()).ended) {
+    make_room(event.path, event.bytes.size());
+    return false;
+  }
+  s.readable.insert(s.readable.end(), event.bytes.begin(), event.bytes.end());
+  return true;
 }
 
 void SimNetwork::kill(Rank rank) {
-  for (Rank peer = 0; peer < static_cast<Rank>(hosts_.size()); ++peer) {
-    if (peer != rank) close(rank, peer);
+  for (Rank peer = 0; peer < static_cast<Rank>(processes_.size()); ++peer) {
+    if (peer == rank) continue;
+    for (int rail = 0; rail < rails(rank, peer); ++rail) close({rank, peer, rail});
   }
-  host(rank).killed = true;
+  process(rank).killed = true;
 }
 
 void SimNetwork::cut(Rank rank) {
-  host(rank).cut = true;
+  const auto host = static_cast<std::size_t>(process(rank).host);
+  for (int rail = 0; rail < static_cast<int>(ports_[host].size()); ++rail) cut(rank, rail);
+}
+
+void SimNetwork::cut(Rank rank, int rail) {
+  const auto host = static_cast<std::size_t>(process(rank).host);
+  ports_[host][static_cast<std::size_t>(rail)].cut = true;
+  // Acknowledgements under way on it never come.
+  for (Rank a = 0; a < static_cast<Rank>(processes_.size()); ++a) {
+    for (Rank b = 0; b < static_cast<Rank>(processes_.size()); ++b) {
+      if (a == b || rail >= rails(a, b) || !severed({a, b, rail})) continue;
+      take_acknowledgements(stream({a, b, rail}));
+      stream({a, b, rail}).acknowledgements.clear();
+    }
+  }
+}
+
+void SimNetwork::set_speed(Rank rank, int rail, double bytes_per_second) {
+  const auto host = static_cast<std::size_t>(process(rank).host);
+  ports_[host][static_cast<std::size_t>(rail)].does.bytes_per_second = bytes_per_second;
 }
 
 void SimNetwork::freeze(Rank rank, Time until) {
-  host(rank).frozen_until = std::max(host(rank).frozen_until, until);
+  process(rank).frozen_until = std::max(process(rank).frozen_until, until);
 }
 
 void SimNetwork::reset(Rank a, Rank b) {
-  schedule(now_, EventKind::broken, a, b);
-  schedule(now_, EventKind::broken, b, a);
+  for (int rail = 0; rail < rails(a, b); ++rail) reset(a, b, rail);
 }
 
-void SimNetwork::flip_bit(Rank from, Rank to) {
-  stream(from, to).flip_next = true;
+void SimNetwork::reset(Rank a, Rank b, int rail) {
+  for (const Path path : {Path{a, b, rail}, Path{b, a, rail}}) {
+    take_acknowledgements(stream(path));
+    stream(path).acknowledgements.clear();
+    schedule(now_, EventKind::broken, path);
+  }
+}
+
+void SimNetwork::flip_bit(Rank from, Rank to, int rail) {
+  stream({from, to, rail}).flip_next = true;
 }
 
 }  // namespace gradwire

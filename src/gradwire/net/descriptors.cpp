@@ -1,0 +1,43 @@
+#include "gradwire/net/descriptors.h"
+
+#include <filesystem>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// Other parts of the program open files meanwhile.
+constexpr std::size_t kSpare = 32;
+
+std::size_t open_descriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries("/proc/self/fd", error);
+  if (error) return 0;
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+}  // namespace
+
+Status allow_descriptors(std::size_t more) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return system_failure("cannot ask for limits");
+  const std::size_t needed = open_descriptors() + more + kSpare;
+  if (limit.rlim_cur >= needed) return {};
+  if (limit.rlim_max >= needed) {
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
+  }
+  return failure(
+      ErrorKind::system,
+      fmt::format("this process needs {} file descriptors and may have {}: raise the limit "
+                  "(ulimit -n {}; LimitNOFILE= in a systemd unit; nofile in "
+                  "/etc/security/limits.conf)",
+                  needed, limit.rlim_max, needed));
+}
+
+}  // namespace gradwire

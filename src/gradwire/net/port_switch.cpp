@@ -1,0 +1,240 @@
+#include "gradwire/net/port_switch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gradwire/net/poll_set.h"
+#include "gradwire/net/refusal_log.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// More connections that have not said whom they are for, and the oldest goes.
+constexpr std::size_t kMostUnread = 1024;
+
+/// In one go, so that a flood of strangers does not keep those already here waiting.
+constexpr int kAcceptsAtOnce = 64;
+
+/// poll(2) reports the socket once so many bytes are there, or the stream has ended: otherwise a
+/// stranger that sends a byte and stays would keep us spinning, as looking takes nothing away.
+void report_from(const Socket& socket, std::size_t bytes) {
+  const int least = static_cast<int>(bytes);
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+}
+
+/// The beginning of what has come, which stays there.
+std::vector<std::byte> look_at(const Socket& socket, std::size_t most) {
+  std::vector<std::byte> bytes(most);
+  const ssize_t count =
+      ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  return bytes;
+}
+
+/// Leaves the listening state at once, even if a forked child still has the descriptor.
+void stop_listening(Socket& listener) {
+  ::shutdown(listener.descriptor(), SHUT_RDWR);
+  listener.close();
+}
+
+}  // namespace
+
+std::string encode(const PortMember& member) {
+  std::vector<std::string> addresses;
+  for (const SocketAddress& address : member.addresses) addresses.push_back(address.to_string());
+  return fmt::format("{} {} {}", member.destination.service, member.destination.rank,
+                     fmt::join(addresses, " "));
+}
+
+std::optional<PortMember> decode_port_member(std::string_view message) {
+  std::vector<std::string> words;
+  while (!message.empty()) {
+    const std::size_t end = std::min(message.find(' '), message.size());
+    words.emplace_back(message.substr(0, end));
+    message.remove_prefix(std::min(end + 1, message.size()));
+  }
+  PortMember member;
+  const auto number = [](const std::string& text, auto& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  if (words.size() < 3 || !number(words[0], member.destination.service) ||
+      !number(words[1], member.destination.rank)) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const auto address = SocketAddress::parse(words[i]);
+    if (!address) return std::nullopt;
+    member.addresses.push_back(*address);
+  }
+  return member;
+}
+
+/// What the thread does.
+class PortSwitch::Loop {
+ public:
+  explicit Loop(Socket members) : entrance_(std::move(members)) {}
+
+  /// Closed in this order, so that who takes the name over finds the port free.
+  ~Loop() {
+    for (Listener& listener : listeners_) stop_listening(listener.socket);
+    stop_listening(entrance_);
+  }
+
+  void run(const Socket& stop) {
+    PollSet set;
+    for (;;) {
+      set.clear();
+      const std::size_t stop_place = set.add(stop, POLLIN);
+      set.wait(watch(set));
+      if (set.happened(stop_place) != 0) return;
+      advance_members(set);
+      advance_unread(set);
+      for (Listener& listener : listeners_) {
+        if (set.happened(listener.place) != 0) accept_from(listener);
+      }
+      if (set.happened(entrance_place_) != 0) accept_members();
+    }
+  }
+
+ private:
+  struct Listener {
+    SocketAddress address;
+    Socket socket;
+    std::size_t place = 0;
+  };
+  struct Member {
+    Socket socket;
+    std::optional<Destination> destination;  ///< None until it has said it.
+    std::size_t place = 0;
+  };
+  struct Unread {
+    Socket socket;
+    SocketAddress from;
+    Deadline deadline;
+    std::size_t place = 0;
+  };
+
+  Deadline watch(PollSet& set) {
+    entrance_place_ = set.add(entrance_, POLLIN);
+    for (Listener& listener : listeners_) listener.place = set.add(listener.socket, POLLIN);
+    for (Member& member : members_) member.place = set.add(member.socket, POLLIN);
+    for (Unread& one : unread_) one.place = set.add(one.socket, POLLIN);
+    return unread_.empty() ? Deadline::after(std::chrono::hours(1)) : unread_.front().deadline;
+  }
+
+  void accept_members() {
+    for (;;) {
+      auto accepted = accept_locally(entrance_);
+      if (!accepted || !accepted->has_value()) return;
+      if (is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
+    }
+  }
+
+  void advance_members(const PollSet& set) {
+    std::erase_if(members_, [&](Member& member) {
+      if (set.happened(member.place) == 0) return false;
+      const auto message = receive_local(member.socket);
+      return message && (message->ended || !welcome(member, message->text));
+    });
+  }
+
+  /// False if the member breaks the rules.
+  bool welcome(Member& member, const std::string& text) {
+    const auto said = decode_port_member(text);
+    if (!said || member.destination) return false;
+    for (const SocketAddress& address : said->addresses) {
+      if (const Status listening = listen_at(address); !listening) {
+        return send_local(member.socket, "-" + listening.error().message);
+      }
+    }
+    member.destination = said->destination;
+    return send_local(member.socket, "+");
+  }
+
+  Status listen_at(const SocketAddress& address) {
+    const bool known = std::ranges::any_of(
+        listeners_, [&](const Listener& listener) { return listener.address == address; });
+    if (known) return {};
+    auto socket = listen_on(address);
+    if (!socket) return tl::unexpected<Error>(socket.error());
+    listeners_.push_back({.address = address, .socket = std::move(*socket)});
+    return {};
+  }
+
+  void accept_from(const Listener& listener) {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      auto accepted = accept_one(listener.socket);
+      // Out of descriptors, perhaps because of strangers: the oldest makes room.
+      if ((!accepted && !unread_.empty()) || unread_.size() >= kMostUnread) unread_.pop_front();
+      if (!accepted || !accepted->has_value()) return;
+      report_from((**accepted).socket, kHelloSize);
+      unread_.push_back({.socket = std::move((**accepted).socket),
+                         .from = (**accepted).from,
+                         .deadline = Deadline::after(kHandshakeTimeout)});
+    }
+  }
+
+  void advance_unread(const PollSet& set) {
+    std::erase_if(unread_, [&](Unread& one) {
+      if (set.happened(one.place) != 0) {
+        pass_on(one);
+        return true;
+      }
+      if (!one.deadline.passed()) return false;
+      refusals_.add(one.from.to_string() + " did not say in time whom it looks for");
+      return true;
+    });
+  }
+
+  /// Who is not there, and who does not take it now, gets it when the caller tries again.
+  void pass_on(Unread& one) {
+    const std::vector<std::byte> hello = look_at(one.socket, kHelloSize);
+    const auto destination = destination_of(hello);
+    if (!destination && hello.size() < kHelloSize) return;
+    report_from(one.socket, 1);
+    for (const Member& member : members_) {
+      // What is no hello of ours goes to anybody, whose handshake says what is wrong with it.
+      const bool fits = !destination || member.destination == *destination;
+      if (fits && member.destination && send_local(member.socket, "c", one.socket)) return;
+    }
+  }
+
+  Socket entrance_;
+  std::size_t entrance_place_ = 0;
+  std::vector<Listener> listeners_;
+  std::list<Member> members_;
+  std::list<Unread> unread_;  ///< Oldest first.
+  RefusalLog refusals_;
+};
+
+Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const std::string& name) {
+  auto entrance = listen_locally(name);
+  if (!entrance) return tl::unexpected<Error>(entrance.error());
+  if (!entrance->has_value()) return nullptr;
+  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!stop.valid()) return system_failure("cannot share a port");
+  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(**entrance), std::move(stop)));
+}
+
+PortSwitch::PortSwitch(Socket members, Socket stop) : stop_(std::move(stop)) {
+  auto loop = std::make_unique<Loop>(std::move(members));
+  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
+}
+
+PortSwitch::~PortSwitch() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+  thread_.join();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,89 @@
+#include "gradwire/net/shared_port.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <poll.h>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+/// The switch answers at once, unless it is just being replaced or its process is stopped.
+constexpr Duration kPatience = std::chrono::seconds(10);
+
+}  // namespace
+
+std::string shared_port_name(const std::string& secret, std::uint16_t port) {
+  const std::string input = fmt::format("gradwire port {}", port);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  const auto* made = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                          reinterpret_cast<const unsigned char*>(input.data()), input.size(),
+                          digest.data(), &size);
+  GRADWIRE_CHECK(made != nullptr && size >= 16);
+  return fmt::format("gradwire-{}-{:02x}", port,
+                     fmt::join(digest.begin(), digest.begin() + 16, ""));
+}
+
+Result<std::unique_ptr<SharedPortDoor>> SharedPortDoor::open(std::string name, PortMember member,
+                                                             Deadline deadline) {
+  std::unique_ptr<SharedPortDoor> door(new SharedPortDoor(std::move(name), std::move(member)));
+  if (Status enrolled = door->enrol(deadline); !enrolled) {
+    return tl::unexpected<Error>(enrolled.error());
+  }
+  return door;
+}
+
+Result<std::optional<Accepted>> SharedPortDoor::accept() {
+  std::optional<LocalMessage> message = receive_local(mailbox_);
+  if (!message) return std::nullopt;
+  if (message->ended) {
+    if (Status enrolled = enrol(Deadline::after(kPatience)); !enrolled) {
+      return tl::unexpected<Error>(enrolled.error());
+    }
+    return std::nullopt;
+  }
+  if (!message->passed.valid()) return std::nullopt;
+  const SocketAddress from = peer_address(message->passed);
+  return Accepted{std::move(message->passed), from};
+}
+
+Status SharedPortDoor::enrol(Deadline deadline) {
+  mailbox_.close();
+  for (;;) {
+    const Result<bool> done = try_to_enrol(deadline);
+    if (!done) return tl::unexpected<Error>(done.error());
+    if (*done) return {};
+    if (deadline.passed()) {
+      return failure(ErrorKind::timeout,
+                     "the process that holds the job's port on this host does not answer");
+    }
+    ::poll(nullptr, 0, 1);  // There is no event for "somebody listens now".
+  }
+}
+
+/// False if the switch has just gone, or is not there yet.
+Result<bool> SharedPortDoor::try_to_enrol(Deadline deadline) {
+  switch_.reset();
+  auto taken = PortSwitch::start(name_);
+  if (!taken) return tl::unexpected<Error>(taken.error());
+  switch_ = std::move(*taken);
+  auto connection = connect_locally(name_);
+  if (!connection) return tl::unexpected<Error>(connection.error());
+  if (!connection->has_value() || !send_local(**connection, encode(member_))) return false;
+  if (!wait_for(**connection, POLLIN, deadline)) return false;
+  const std::optional<LocalMessage> answer = receive_local(**connection);
+  if (!answer || answer->ended) return false;
+  if (answer->text != "+") {
+    return failure(ErrorKind::invalid_argument, answer->text.substr(1));
+  }
+  mailbox_ = std::move(**connection);
+  return true;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,267 @@
+#include "gradwire/net/shm/ring_transport.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+/// The reader hears of what is there this often, so that it works while the writer still copies.
+constexpr std::size_t kPublishBytes = 32 * 1024;
+
+/// How many polls may do without a look at the TCP connections: when there is something in the
+/// rings and, where TCP only tells of a neighbour's end, also when there is not.
+constexpr unsigned kPollsWithoutTcp = 16;
+
+}  // namespace
+
+struct RingTransport::Link {
+  Link(Neighbour neighbour, std::string peer_name)
+      : peer(neighbour.rank),
+        name(std::move(peer_name)),
+        memory(std::move(neighbour.memory)),
+        bell(std::move(neighbour.bell)),
+        out(memory.outgoing()),
+        in(memory.incoming()) {}
+
+  Rank peer;
+  std::string name;
+  SharedPair memory;
+  Socket bell;
+  RingWriter out;
+  RingReader in;
+  std::atomic<bool> closed = false;      ///< On this side.
+  std::atomic<bool> gone = false;        ///< Its TCP connection has ended.
+  std::atomic<bool> end_unread = false;  ///< read() came to the end, but had bytes to return.
+
+  // Guarded by scan_mutex_.
+  std::uint64_t reported = 0;  ///< The incoming cursor of which poll() has told.
+  bool end_reported = false;
+};
+
+RingTransport::RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours)
+    : tcp_(std::move(tcp)), link_of_(static_cast<std::size_t>(tcp_->ranks())) {
+  for (Neighbour& neighbour : neighbours) {
+    const Rank rank = neighbour.rank;
+    links_.push_back(
+        std::make_unique<Link>(std::move(neighbour), tcp_->describe({.peer = rank, .rail = 0})));
+    link_of_[static_cast<std::size_t>(rank)] = links_.back().get();
+  }
+  all_linked_ = links_.size() + 1 == link_of_.size();
+}
+
+RingTransport::~RingTransport() = default;
+
+RingTransport::Link* RingTransport::find(StreamId stream) const {
+  GRADWIRE_CHECK(stream.peer >= 0 && static_cast<std::size_t>(stream.peer) < link_of_.size());
+  return link_of_[static_cast<std::size_t>(stream.peer)];
+}
+
+int RingTransport::rails(Rank peer) const {
+  return find({.peer = peer, .rail = 0}) == nullptr ? tcp_->rails(peer) : 1;
+}
+
+/// Why the stream goes no further, once all in it has been read; nothing if it does.
+std::optional<Error> RingTransport::end_of(Link& link) {
+  if (link.closed) {
+    return Error{ErrorKind::aborted,
+                 fmt::format("the connection to {} was closed on this side", link.name)};
+  }
+  if (link.gone.exchange(false)) {
+    std::byte none;
+    const Bytes piece(&none, 1);
+    const auto got = tcp_->read({link.peer, 0}, std::span(&piece, 1));
+    if (!got) {
+      link.gone = true;
+      return got.error();
+    }
+  }
+  if (!link.in.ended()) return std::nullopt;
+  return Error{ErrorKind::disconnected, fmt::format("{} closed the connection", link.name)};
+}
+
+Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstBytes> pieces) {
+  Link* link = find(stream);
+  if (link == nullptr) return tcp_->write(stream, pieces);
+  if (link->closed || link->gone) {
+    if (auto end = end_of(*link)) return tl::unexpected<Error>(std::move(*end));
+  }
+  std::size_t taken = 0;
+  for (ConstBytes rest : pieces) {
+    while (!rest.empty()) {
+      const std::size_t size = link->out.copy_in(rest.first(std::min(rest.size(), kPublishBytes)));
+      taken += size;
+      rest = rest.subspan(size);
+      if (size == 0 && !link->out.block()) {
+        ring_if_asleep(*link);
+        return taken;
+      }
+      if (link->out.unpublished() < kPublishBytes) continue;
+      link->out.publish();
+      ring_if_asleep(*link);
+    }
+  }
+  link->out.publish();
+  ring_if_asleep(*link);
+  return taken;
+}
+
+/// After what the neighbour would want to know if it slept.
+void RingTransport::ring_if_asleep(Link& link) {
+  // Either we see that it sleeps, or it sees what we have done when it looks once more.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic<std::uint32_t>& sleeps = link.memory.they_sleep();
+  if (sleeps.load(std::memory_order_relaxed) == 0 || sleeps.exchange(0) == 0) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t rung = ::write(link.bell.descriptor(), &one, sizeof one);
+}
+
+Result<ConstBytes> RingTransport::look(Link& link) {
+  ConstBytes bytes = link.in.peek();
+  if (!bytes.empty() && !link.closed) [[likely]]
+    return bytes;
+  if (link.in.garbled()) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("the memory shared with {} is damaged", link.name));
+  }
+  if (auto end = end_of(link)) {
+    // What was written before the end may have come since the first look.
+    bytes = link.in.peek();
+    if (bytes.empty() || link.closed) return tl::unexpected<Error>(std::move(*end));
+  }
+  return bytes;
+}
+
+Result<ConstBytes> RingTransport::peek(StreamId stream) {
+  Link* link = find(stream);
+  GRADWIRE_CHECK(link != nullptr);
+  return look(*link);
+}
+
+void RingTransport::consume(StreamId stream, std::size_t bytes) {
+  Link* link = find(stream);
+  GRADWIRE_CHECK(link != nullptr);
+  link->in.consume(bytes);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const RingView in(link->memory.incoming());
+  if (in.writer_blocked() && in.has_room_worth_waking()) ring_if_asleep(*link);
+}
+
+Result<std::size_t> RingTransport::read(StreamId stream, std::span<const Bytes> pieces) {
+  Link* link = find(stream);
+  if (link == nullptr) return tcp_->read(stream, pieces);
+  std::size_t got = 0;
+  bool all = true;
+  for (const Bytes& piece : pieces) {
+    if (piece.empty()) continue;
+    const Result<ConstBytes> there = look(*link);
+    if (!there && got == 0) return tl::unexpected<Error>(there.error());
+    const std::size_t size = there ? std::min(there->size(), piece.size()) : 0;
+    if (size > 0) std::memcpy(piece.data(), there->data(), size);
+    consume(stream, size);
+    got += size;
+    all = size == piece.size();
+    if (!all) break;
+  }
+  if (!all && got > 0 && (link->gone || link->in.ended())) report_end_again(*link);
+  return got;
+}
+
+/// For the case that the end was reported along with the last bytes.
+void RingTransport::report_end_again(Link& link) {
+  link.end_unread = true;
+  wake();
+}
+
+std::size_t RingTransport::delivered(StreamId stream) {
+  const Link* link = find(stream);
+  return link == nullptr ? tcp_->delivered(stream) : static_cast<std::size_t>(link->out.written());
+}
+
+void RingTransport::close(StreamId stream) {
+  Link* link = find(stream);
+  if (link != nullptr && !link->closed.exchange(true)) {
+    link->out.end();
+    ring_if_asleep(*link);
+  }
+  tcp_->close(stream);
+}
+
+void RingTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
+  events.clear();
+  bool due = false;
+  {
+    const std::lock_guard lock(scan_mutex_);
+    scan(events);
+    due = tcp_is_due(!events.empty());
+  }
+  if (events.empty() && timeout > Duration::zero()) {
+    poll_asleep(timeout, events);
+  } else if (due) {
+    poll_tcp(Duration::zero(), events);
+  }
+}
+
+bool RingTransport::tcp_is_due(bool found) {
+  return (!found && !all_linked_) || ++polls_ % kPollsWithoutTcp == 0;
+}
+
+void RingTransport::scan(std::vector<ReadyEvent>& events) {
+  for (const auto& link : links_) {
+    if (link->closed) continue;
+    const RingView in(link->memory.incoming());
+    RingView out(link->memory.outgoing());
+    const std::uint64_t written = in.written();
+    bool readable = written != link->reported && written != in.read();
+    link->reported = written;
+    if (in.ended() && !link->end_reported) readable = link->end_reported = true;
+    if (link->end_unread.exchange(false)) readable = true;
+    const bool writable = out.writer_blocked() && out.has_room_worth_waking();
+    if (writable) out.unblock_writer();
+    if (!readable && !writable) continue;
+    events.push_back({.peer = link->peer, .readable = readable, .writable = writable});
+  }
+}
+
+void RingTransport::set_asleep(bool asleep) {
+  for (const auto& link : links_) {
+    link->memory.we_sleep().store(asleep ? 1 : 0, std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void RingTransport::poll_tcp(Duration timeout, std::vector<ReadyEvent>& events) {
+  std::vector<ReadyEvent> happened;
+  tcp_->poll(timeout, happened);
+  for (ReadyEvent& event : happened) {
+    Link* link = find(event.stream());
+    if (link == nullptr) {
+      events.push_back(event);
+    } else if (event.readable) {
+      link->gone = true;
+      events.push_back({.peer = event.peer, .readable = true, .writable = true});
+    }
+  }
+}
+
+void RingTransport::poll_asleep(Duration timeout, std::vector<ReadyEvent>& events) {
+  {
+    const std::lock_guard lock(scan_mutex_);
+    ++sleepers_;
+    set_asleep(true);
+    scan(events);
+  }
+  if (events.empty()) poll_tcp(timeout, events);
+  const std::lock_guard lock(scan_mutex_);
+  // Another thread that still sleeps must be rung for again.
+  set_asleep(--sleepers_ > 0);
+  scan(events);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/tcp_transport.h"
+#include "gradwire/net/transport.h"
+
+namespace gradwire {
+
+/// Streams through shared memory to some peers, and over TCP to the others.
+///
+/// The hot path makes no system call: write() copies into a ring, peek() shows what is in one, and
+/// poll() looks at all rings before it asks the kernel. A rank that is about to sleep says so in
+/// the shared memory, then looks once more; who then writes for it, or reads what it waits to write
+/// behind, sees that and rings its bell, once (Dekker's way of having at least one of two see the
+/// other). The TCP connection to a neighbour carries nothing, but ends when its process does; what
+/// it had written can still be read then.
+class RingTransport final : public PollingTransport {
+ public:
+  /// `tcp` has a connection to every neighbour too, and is woken by the bell that they were given.
+  RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours);
+  ~RingTransport() override;
+  RingTransport(const RingTransport&) = delete;
+  RingTransport& operator=(const RingTransport&) = delete;
+
+  int rails(Rank peer) const override;
+  Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override;
+  Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
+  bool reads_in_place(StreamId stream) const override { return find(stream) != nullptr; }
+  Result<ConstBytes> peek(StreamId stream) override;
+  void consume(StreamId stream, std::size_t bytes) override;
+  bool needs_checksums(StreamId stream) const override { return find(stream) == nullptr; }
+  std::size_t delivered(StreamId stream) override;
+  void close(StreamId stream) override;
+  std::string describe(StreamId stream) const override { return tcp_->describe(stream); }
+  void poll(Duration timeout, std::vector<ReadyEvent>& events) override;
+  void wake() override { tcp_->wake(); }
+
+ private:
+  struct Link;
+
+  Link* find(StreamId stream) const;
+  Result<ConstBytes> look(Link& link);
+  std::optional<Error> end_of(Link& link);
+  void ring_if_asleep(Link& link);
+  void report_end_again(Link& link);
+  bool tcp_is_due(bool found);
+  void scan(std::vector<ReadyEvent>& events);
+  void set_asleep(bool asleep);
+  void poll_tcp(Duration timeout, std::vector<ReadyEvent>& events);
+  void poll_asleep(Duration timeout, std::vector<ReadyEvent>& events);
+
+  std::unique_ptr<TcpTransport> tcp_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link*> link_of_;  ///< By rank; null: over TCP.
+  bool all_linked_ = false;     ///< To every peer.
+
+  std::mutex scan_mutex_;  ///< Guards what poll() knows.
+  int sleepers_ = 0;       ///< Threads that are asleep, or about to be.
+  unsigned polls_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "gradwire/base/error.h"
+#include "gradwire/net/shm/byte_ring.h"
+#include "gradwire/net/socket.h"
+
+namespace gradwire {
+
+/// Gives back what mmap(2) gave.
+struct UnmapMemory {
+  std::size_t size = 0;
+  void operator()(std::byte* at) const;
+};
+
+/// The memory that two ranks of one machine share: a ring each way, and who of them sleeps. It has
+/// no name; it goes when neither process maps it any more.
+class SharedPair {
+ public:
+  /// Which of the two a process is.
+  enum class End : std::uint8_t { maker = 0, taker = 1 };
+
+  /// Makes it, all of it in memory at once, so that later nothing can fail. `ring_bytes` is a power
+  /// of two, at least a page. Error: system (no memory, or none may be shared).
+  static Result<SharedPair> make(std::size_t ring_bytes);
+
+  /// Takes part in one whose descriptor has come from its maker. Errors: system, corrupted (not of
+  /// that size).
+  static Result<SharedPair> take(Socket descriptor, std::size_t ring_bytes);
+
+  /// The maker's, to be passed on, until forget_descriptor().
+  const Socket& descriptor() const { return descriptor_; }
+  void forget_descriptor() { descriptor_.close(); }
+
+  RingMemory outgoing() const { return ring(end_ == End::maker ? 0 : 1); }
+  RingMemory incoming() const { return ring(end_ == End::maker ? 1 : 0); }
+
+  /// Set by a rank that is about to sleep, cleared by whoever rings for it.
+  std::atomic<std::uint32_t>& we_sleep() const { return sleeps(end_); }
+  std::atomic<std::uint32_t>& they_sleep() const {
+    return sleeps(end_ == End::maker ? End::taker : End::maker);
+  }
+
+ private:
+  struct Head;
+  SharedPair() = default;
+  static Result<SharedPair> map(Socket descriptor, std::size_t ring_bytes, End end);
+  Head& head() const;
+  RingMemory ring(std::size_t index) const;
+  std::atomic<std::uint32_t>& sleeps(End end) const;
+
+  Socket descriptor_;
+  std::unique_ptr<std::byte, UnmapMemory> memory_;
+  std::size_t ring_bytes_ = 0;
+  End end_ = End::maker;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,235 @@
+// That whoever sleeps in poll() of a RingTransport is woken, whatever happens at the same time.
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "gradwire/net/shm/neighbours.h"
+#include "tests/net/ring_pair.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::seconds;
+using test::await_bytes;
+using test::Data;
+using test::open_pair;
+using test::random_data;
+using test::soon_enough;
+using test::to_peer_of;
+using test::write;
+
+/// Each end sleeps whenever the other has not answered yet.
+TEST(RingSleep, NoWakeUpIsLost) {
+  const auto pair = open_pair(1, true);
+  constexpr int kRounds = 20'000;
+  const auto play = [&](Rank self) {
+    PollingTransport& transport = pair->of(self);
+    Random random(static_cast<std::uint64_t>(self));
+    const Data ball(8);
+    const auto throw_ball = [&] { ASSERT_EQ(write(transport, self, ball), ball.size()); };
+    const auto catch_ball = [&] {
+      ASSERT_EQ(await_bytes(transport, self).size(), ball.size());
+      transport.consume(to_peer_of(self), ball.size());
+    };
+    for (int i = 0; i < kRounds && !testing::Test::HasFatalFailure(); ++i) {
+      if (self == 0) throw_ball();
+      catch_ball();
+      if (self == 1) throw_ball();
+      for (std::uint64_t pause = random.below(2000); pause > 0; --pause) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+    }
+  };
+  std::thread other([&] { play(1); });
+  play(0);
+  other.join();
+}
+
+/// One end sleeps at once, the other answers after about as long as falling asleep takes.
+TEST(RingSleep, NoWakeUpIsLostWhileFallingAsleep) {
+  const auto pair = open_pair(1, true);
+  constexpr int kRounds = 50'000;
+  std::thread answering([&] {
+    Random random(1);
+    const Data ball(1);
+    for (int i = 0; i < kRounds; ++i) {
+      const Deadline deadline = soon_enough();
+      while (pair->of(1).peek(to_peer_of(1)).value_or(ConstBytes()).empty()) {
+        ASSERT_FALSE(deadline.passed());
+      }
+      pair->of(1).consume(to_peer_of(1), 1);
+      for (std::uint64_t pause = random.below(1500); pause > 0; --pause) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+      ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
+    }
+  });
+  const Data ball(1);
+  const Time begin = SteadyClock().now();
+  for (int i = 0; i < kRounds && !HasFailure(); ++i) {
+    EXPECT_EQ(write(pair->of(0), 0, ball), 1u);
+    EXPECT_EQ(await_bytes(pair->of(0), 0).size(), 1u);
+    pair->of(0).consume(to_peer_of(0), 1);
+  }
+  answering.join();
+  // A poll() that nobody ended would have taken 20 s.
+  EXPECT_LT(SteadyClock().now() - begin, seconds(19));
+}
+
+/// Runs poll() on a thread until something is readable, and tells how long that took.
+class Sleeper {
+ public:
+  explicit Sleeper(PollingTransport& transport) : thread_([this, &transport] { run(transport); }) {}
+
+  /// Waits until the thread sleeps.
+  void await_asleep() const {
+    const Deadline deadline = soon_enough();
+    while (state() != 'S') {
+      ASSERT_FALSE(deadline.passed());
+      std::this_thread::yield();
+    }
+  }
+
+  bool done() const { return done_; }
+
+  Duration join() {
+    thread_.join();
+    return took_;
+  }
+
+ private:
+  void run(PollingTransport& transport) {
+    thread_id_ = ::gettid();
+    const Time begin = SteadyClock().now();
+    std::vector<ReadyEvent> events;
+    while (std::ranges::none_of(events, &ReadyEvent::readable)) transport.poll(seconds(20), events);
+    took_ = SteadyClock().now() - begin;
+    done_ = true;
+  }
+
+  /// As proc(5) has it: R runs, S sleeps.
+  char state() const {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
+    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    const std::size_t end_of_name = line.rfind(')');
+    return end_of_name + 2 < line.size() ? line[end_of_name + 2] : '?';
+  }
+
+  std::atomic<pid_t> thread_id_ = 0;
+  std::atomic<bool> done_ = false;
+  Duration took_{};
+  std::thread thread_;
+};
+
+void await_one_awake(const Sleeper& first, const Sleeper& second) {
+  const Deadline deadline = soon_enough();
+  while (!first.done() && !second.done()) {
+    ASSERT_FALSE(deadline.passed());
+    std::this_thread::yield();
+  }
+}
+
+/// The reader has looked at what is there, and sleeps until there is more.
+TEST(RingSleep, LittleMoreThanFitsWakesTheReader) {
+  const auto pair = open_pair(1, true);
+  const Data data = random_data(ring_bytes_for(2) - 1000);
+  ASSERT_EQ(write(pair->of(0), 0, data), data.size());
+  std::vector<ReadyEvent> events;
+  pair->of(1).poll(seconds(20), events);
+  ASSERT_EQ(events.size(), 1u);
+  Sleeper sleeper(pair->of(1));
+  ASSERT_NO_FATAL_FAILURE(sleeper.await_asleep());
+  EXPECT_EQ(write(pair->of(0), 0, ConstBytes(data).first(2000)), 1000u);
+  EXPECT_LT(sleeper.join(), seconds(15));
+}
+
+/// Two threads may sleep in poll(); the one that is woken may not come back for long.
+TEST(RingSleep, EachSleeperIsWoken) {
+  const auto pair = open_pair(1, true);
+  Sleeper first(pair->of(0));
+  Sleeper second(pair->of(0));
+  const Data ball(1);
+  ASSERT_NO_FATAL_FAILURE(first.await_asleep());
+  ASSERT_NO_FATAL_FAILURE(second.await_asleep());
+  ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
+  // Whichever is woken by it lets the other sleep on.
+  ASSERT_NO_FATAL_FAILURE(await_one_awake(first, second));
+  ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
+  EXPECT_LT(first.join(), seconds(15));
+  EXPECT_LT(second.join(), seconds(15));
+}
+
+/// Writer and reader sleep in turn, at every filling of the ring.
+TEST(RingSleep, BlockedWriterIsWokenByRoom) {
+  const auto pair = open_pair(1, true);
+  const Data data = random_data(40'000'000);
+  std::thread sending([&] {
+    std::vector<ReadyEvent> events;
+    for (ConstBytes rest = data; !rest.empty();) {
+      const std::size_t taken = write(pair->of(0), 0, rest);
+      rest = rest.subspan(taken);
+      if (rest.empty()) break;
+      const Deadline deadline = soon_enough();
+      do {
+        pair->of(0).poll(deadline.left(), events);
+        ASSERT_FALSE(deadline.passed());
+      } while (std::ranges::none_of(events, &ReadyEvent::writable));
+    }
+  });
+  Data got;
+  while (got.size() < data.size()) {
+    const ConstBytes there = await_bytes(pair->of(1), 1);
+    ASSERT_FALSE(there.empty());
+    got.insert(got.end(), there.begin(), there.end());
+    pair->of(1).consume(to_peer_of(1), there.size());
+  }
+  sending.join();
+  EXPECT_TRUE(got == data);
+}
+
+/// One thread sleeps in poll() for long; meanwhile another drives the same transport.
+TEST(RingSleep, SleeperIsWokenAlthoughAnotherThreadSleptToo) {
+  const auto pair = open_pair(1, true);
+  PollingTransport& transport = pair->of(0);
+  std::atomic<int> readable = 0;
+  const auto sleeper = [&] {
+    std::vector<ReadyEvent> events;
+    while (readable < 1000) {
+      transport.poll(seconds(20), events);
+      for (const ReadyEvent& event : events) readable += event.readable;
+    }
+    transport.wake();
+  };
+  std::thread first(sleeper);
+  std::thread second(sleeper);
+  for (int i = 0; i < 1000; ++i) {
+    const Data ball(1);
+    ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
+    const Deadline deadline = soon_enough();
+    while (readable <= i && !deadline.passed()) std::this_thread::yield();
+    ASSERT_GT(readable, i);
+  }
+  first.join();
+  second.join();
+}
+
+TEST(RingSleep, WakeEndsASleep) {
+  const auto pair = open_pair(1, true);
+  std::vector<ReadyEvent> events;
+  const Time start = SteadyClock().now();
+  pair->of(0).wake();
+  pair->of(0).poll(seconds(60), events);
+  std::thread waker([&] { pair->of(0).wake(); });
+  pair->of(0).poll(seconds(60), events);
+  waker.join();
+  EXPECT_LT(SteadyClock().now() - start, seconds(50));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/net/shm/open_transport.h"
+#include "gradwire/net/sim/sim_network.h"
+#include "gradwire/net/tcp_transport.h"
+#include "tests/net/loopback.h"
+
+namespace gradwire::test {
+
+using Data = std::vector<std::byte>;
+
+inline Data random_data(std::size_t size) {
+  Random random(size);
+  Data data(size);
+  for (std::byte& byte : data) byte = static_cast<std::byte>(random.next());
+  return data;
+}
+
+/// Ranks 0 and 1 and the streams between them.
+class TransportPair {
+ public:
+  virtual ~TransportPair() = default;
+  virtual Transport& of(Rank rank) = 0;
+  /// The next events of a rank; none if there are none for much too long.
+  virtual std::vector<ReadyEvent> wait(Rank rank) = 0;
+};
+
+/// Over real sockets or memory.
+class PollingPair final : public TransportPair {
+ public:
+  PollingPair(std::unique_ptr<PollingTransport> first, std::unique_ptr<PollingTransport> second) {
+    transports_.push_back(std::move(first));
+    transports_.push_back(std::move(second));
+  }
+  PollingTransport& of(Rank rank) override { return *transports_[static_cast<std::size_t>(rank)]; }
+  std::vector<ReadyEvent> wait(Rank rank) override {
+    std::vector<ReadyEvent> events;
+    for (const Deadline deadline = soon_enough(); events.empty() && !deadline.passed();) {
+      of(rank).poll(deadline.left(), events);
+    }
+    return events;
+  }
+  void destroy(Rank rank) { transports_[static_cast<std::size_t>(rank)].reset(); }
+
+ private:
+  std::vector<std::unique_ptr<PollingTransport>> transports_;
+};
+
+class SimulatedPair final : public TransportPair {
+ public:
+  SimulatedPair(const SimOptions& options, std::size_t rails)
+      : network_({{.rails = std::vector<SimPort>(rails)}, {.rails = std::vector<SimPort>(rails)}},
+                 {0, 1}, options) {}
+  Transport& of(Rank rank) override { return network_.endpoint(rank); }
+  std::vector<ReadyEvent> wait(Rank rank) override {
+    const Time until = network_.now() + std::chrono::seconds(20);
+    std::vector<ReadyEvent>& mine = waiting_[static_cast<std::size_t>(rank)];
+    while (mine.empty()) {
+      const auto event = network_.next(until);
+      if (!event) break;
+      waiting_[static_cast<std::size_t>(event->rank)].push_back(event->ready);
+    }
+    return std::exchange(mine, {});
+  }
+
+ private:
+  SimNetwork network_;
+  std::array<std::vector<ReadyEvent>, 2> waiting_;
+};
+
+inline Connections connections_of(Rank rank, std::vector<Socket> rails) {
+  Connections connections{.rank = rank};
+  connections.sockets.resize(2);
+  connections.names.resize(2);
+  const auto peer = static_cast<std::size_t>(1 - rank);
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    connections.names[peer].push_back("rank " + std::to_string(1 - rank));
+  }
+  connections.sockets[peer] = std::move(rails);
+  return connections;
+}
+
+/// Two ranks joined by `rails` TCP connections, which share memory if both claim to be neighbours.
+inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours) {
+  std::vector<Socket> first;
+  std::vector<Socket> second;
+  for (std::size_t i = 0; i < rails; ++i) {
+    SocketPair pair = connected_pair();
+    first.push_back(std::move(pair.first));
+    second.push_back(std::move(pair.second));
+  }
+  Result<std::unique_ptr<PollingTransport>> opened[2];
+  const auto open = [&](Rank rank, std::vector<Socket> sockets) {
+    const std::vector<Rank> claimed =
+        neighbours ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
+    opened[rank] = open_transport(connections_of(rank, std::move(sockets)), claimed, soon_enough());
+  };
+  std::thread other([&] { open(1, std::move(second)); });
+  open(0, std::move(first));
+  other.join();
+  for (const auto& each : opened) EXPECT_TRUE(each) << each.error().message;
+  return std::make_unique<PollingPair>(std::move(*opened[0]), std::move(*opened[1]));
+}
+
+}  // namespace gradwire::test
