@@ -250,6 +250,24 @@ struct Wrong {
   std::vector<std::string> said;
 };
 
+TEST(JobTest, OnePortServesTheMasterTooUnlessThatHasItsOwn) {
+  const Job job = job_of(without(with(kTorchrun, {{"GRADWIRE_PORT", "4321"}}), "MASTER_PORT"));
+  EXPECT_EQ(job.port, 4321);
+  EXPECT_EQ(job.master_port, 4321);
+  EXPECT_EQ(job_of(with(kTorchrun, {{"GRADWIRE_PORT", "4321"}})).master_port, 29500);
+  EXPECT_EQ(job_of(with(kOpenMpi, {{"GRADWIRE_PORT", "4321"}})).master_port, 4321);
+  EXPECT_EQ(job_of(kTorchrun).port, 0);
+  EXPECT_THAT(error_of(with(kTorchrun, {{"GRADWIRE_PORT", "0"}})),
+              AllOf(HasSubstr("GRADWIRE_PORT=\"0\""), HasSubstr("from 1 to 65535")));
+}
+
+TEST(JobTest, SharedMemoryCanBeForbidden) {
+  EXPECT_TRUE(job_of(kTorchrun).shared_memory);
+  EXPECT_FALSE(job_of(with(kTorchrun, {{"GRADWIRE_SHARED_MEMORY", "0"}})).shared_memory);
+  EXPECT_THAT(error_of(with(kTorchrun, {{"GRADWIRE_SHARED_MEMORY", "no"}})),
+              HasSubstr("GRADWIRE_SHARED_MEMORY=\"no\""));
+}
+
 TEST(JobTest, ErrorsNameVariableValueAndExpectation) {
   const std::vector<Wrong> cases = {
       {with(kTorchrun, {{"RANK", "4"}}), {"RANK=\"4\"", "0 to 3", "WORLD_SIZE=4"}},

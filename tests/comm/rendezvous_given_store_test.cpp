@@ -94,8 +94,9 @@ TEST(RendezvousInGivenStore, GivenStoreNamesMissingRanksToo) {
 
 TEST(RendezvousInGivenStore, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
   MemoryStore store;
-  ASSERT_TRUE(store.set("gradwire/0/place/1",
-                        R"({"host":"b","address":"10.0.0.2:1234","interface":"eth0"})"));
+  ASSERT_TRUE(
+      store.set("gradwire/0/place/1",
+                R"({"host":"b","rails":[{"address":"10.0.0.2:1234","interface":"eth0"}]})"));
   Job job = job_of(0, 2, /*port=*/1);
   const auto mesh = connect_mesh(job, within(seconds(60)), &store);
   ASSERT_FALSE(mesh);
@@ -117,8 +118,9 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   // Rank 0 left its place and died: rank 1 finds all places, but nobody there.
   const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
   const auto place = [](const SocketAddress& address) {
-    return fmt::format(R"("{{\"host\":\"b\",\"address\":\"{}\",\"interface\":\"lo\"}}")",
-                       address.to_string());
+    return fmt::format(
+        R"("{{\"host\":\"b\",\"rails\":[{{\"address\":\"{}\",\"interface\":\"lo\"}}]}}")",
+        address.to_string());
   };
   const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
   ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
@@ -131,8 +133,9 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
 }
 
 TEST(RendezvousInGivenStore, NonsenseInAStoreIsAnErrorNotACrash) {
-  for (const char* nonsense : {"", "[", "[1,2]", "{}", "[\"{}\",\"{}\"]", "[\"x\"]", "null",
-                               "{\"failed\":1}", "[\"{\\\"address\\\":7}\",\"\"]"}) {
+  for (const char* nonsense :
+       {"", "[", "[1,2]", "{}", "[\"{}\",\"{}\"]", "[\"x\"]", "null", "{\"failed\":1}",
+        "[\"{\\\"rails\\\":7}\",\"\"]", "[\"{\\\"rails\\\":[]}\",\"{\\\"rails\\\":[7]}\"]"}) {
     MemoryStore store;
     ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
     ASSERT_TRUE(store.set("gradwire/0/places/0", nonsense));

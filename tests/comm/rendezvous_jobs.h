@@ -71,7 +71,7 @@ inline std::int32_t read_number(PollingTransport& transport, Rank from) {
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   while (got < all.size() && !deadline.passed()) {
     const Bytes rest = all.subspan(got);
-    const auto count = transport.read(from, std::span(&rest, 1));
+    const auto count = transport.read({from, 0}, std::span(&rest, 1));
     if (!count) ADD_FAILURE() << count.error().message;
     if (!count) return -1;
     got += *count;
@@ -91,7 +91,7 @@ inline void expect_connected(std::vector<Result<Mesh>>& meshes) {
       if (to == from) continue;
       const std::int32_t number = from * 1000 + to;
       const ConstBytes piece = bytes_of(number);
-      ASSERT_EQ(mesh->transport->write(to, std::span(&piece, 1)).value_or(0), sizeof number);
+      ASSERT_EQ(mesh->transport->write({to, 0}, std::span(&piece, 1)).value_or(0), sizeof number);
     }
   }
   for (Rank to = 0; to < ranks; ++to) {

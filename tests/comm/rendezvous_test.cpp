@@ -59,7 +59,7 @@ TEST(Rendezvous, NamesPeersForPeople) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   EXPECT_THAT(
-      meshes[0]->transport->describe(1),
+      meshes[0]->transport->describe({1, 0}),
       AllOf(HasSubstr(fmt::format("rank 1 (host {}, 127.0.0.1:", host)), HasSubstr(" over lo)")));
 }
 
@@ -246,24 +246,30 @@ TEST(Rendezvous, StrangersDoNotDisturb) {
   expect_connected(meshes);
 }
 
-/// The local addresses, as /proc has them ("0100007F"), on which this process listens.
-std::set<std::string> listening_addresses() {
+/// Where this process listens, as /proc has it: "0100007F:6D60", address and port.
+std::set<std::string> listening_ends() {
   std::set<std::string> own;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     const std::string target = std::filesystem::read_symlink(entry, gone).string();
     if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
   }
-  std::set<std::string> addresses;
+  std::set<std::string> ends;
   for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream lines(table);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
       std::vector<std::string> fields(std::istream_iterator<std::string>(words), {});
       const bool listens = fields.size() > 9 && fields[3] == "0A" && own.contains(fields[9]);
-      if (listens) addresses.insert(fields[1].substr(0, fields[1].find(':')));
+      if (listens) ends.insert(fields[1]);
     }
   }
+  return ends;
+}
+
+std::set<std::string> listening_addresses() {
+  std::set<std::string> addresses;
+  for (const std::string& end : listening_ends()) addresses.insert(end.substr(0, end.find(':')));
   return addresses;
 }
 
@@ -287,8 +293,89 @@ TEST(Rendezvous, TheInterfaceDecidesTheAddress) {
   for (Job& job : jobs) job.interface = "lo";
   auto meshes = connect_all(jobs);
   expect_connected(meshes);
-  EXPECT_EQ(meshes[0]->places[1].interface, "lo");
-  EXPECT_EQ(meshes[0]->places[1].address.host(), "127.0.0.1");
+  EXPECT_EQ(meshes[0]->places[1].rails[0].interface, "lo");
+  EXPECT_EQ(meshes[0]->places[1].rails[0].address.host(), "127.0.0.1");
+}
+
+std::vector<Job> job_behind_one_port(int world_size, std::uint16_t port) {
+  auto jobs = whole_job(world_size, port);
+  for (Job& job : jobs) job.port = port;
+  return jobs;
+}
+
+class RendezvousBehindOnePort : public testing::TestWithParam<int> {};
+
+TEST_P(RendezvousBehindOnePort, RanksEndUpConnectedEachWithEach) {
+  allow_many_descriptors();
+  auto meshes = connect_all(job_behind_one_port(GetParam(), free_port()));
+  expect_connected(meshes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, RendezvousBehindOnePort, testing::Values(2, 5, 32),
+                         testing::PrintToStringParamName());
+
+TEST(Rendezvous, BehindOnePortNothingElseListens) {
+  const std::uint16_t port = free_port();
+  std::vector<Result<Mesh>> meshes;
+  std::atomic<bool> done = false;
+  std::thread ranks([&] {
+    for (int turn = 0; turn < 5; ++turn) meshes = connect_all(job_behind_one_port(4, port));
+    done = true;
+  });
+  std::set<std::string> seen;
+  while (!done) seen.merge(listening_ends());
+  ranks.join();
+  expect_connected(meshes);
+  EXPECT_THAT(seen, testing::ElementsAre(fmt::format("0100007F:{:04X}", port)));
+}
+
+TEST(Rendezvous, BehindOnePortTheNextCommunicatorFollows) {
+  constexpr int kRanks = 4;
+  const std::uint16_t port = free_port();
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  for (const Job& job : job_behind_one_port(kRanks, port)) {
+    threads.emplace_back([&, job] {
+      for (int turn = 0; turn < 10; ++turn) {
+        const auto mesh = connect_mesh(job, within(seconds(30)));
+        const std::lock_guard lock(mutex);
+        if (!mesh) errors.push_back(mesh.error().message);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors, testing::IsEmpty());
+}
+
+TEST(Rendezvous, OnePortThatIsTakenIsNamed) {
+  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
+  const std::uint16_t port = local_address(*taken).port();
+  const auto mesh = connect_mesh(job_behind_one_port(2, port)[0], within(seconds(5)));
+  ASSERT_FALSE(mesh);
+  EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(mesh.error().message,
+              AllOf(HasSubstr(fmt::format("127.0.0.1:{}", port)), HasSubstr("choose another port"),
+                    HasSubstr("GRADWIRE_PORT")));
+}
+
+TEST(Rendezvous, RanksOfOneMachineKnowIt) {
+  const auto meshes = connect_all(whole_job(3, free_port()));
+  ASSERT_TRUE(meshes[2]);
+  EXPECT_THAT(machine_numbers(meshes[2]->places), testing::ElementsAre(0, 0, 0));
+  EXPECT_EQ(meshes[2]->transport->rails(0), 1);
+}
+
+TEST(Rendezvous, RanksOfOneMachineShareMemoryUnlessOneMayNot) {
+  auto jobs = whole_job(3, free_port());
+  jobs[1].shared_memory = false;
+  auto meshes = connect_all(jobs);
+  expect_connected(meshes);
+  for (const auto& [from, to] : {std::pair<Rank, Rank>{0, 1}, {1, 0}, {1, 2}, {2, 1}}) {
+    EXPECT_TRUE(meshes[static_cast<std::size_t>(from)]->transport->needs_checksums({to, 0}));
+  }
+  EXPECT_FALSE(meshes[0]->transport->needs_checksums({2, 0}));
+  EXPECT_FALSE(meshes[2]->transport->needs_checksums({0, 0}));
 }
 
 }  // namespace

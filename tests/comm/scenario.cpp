@@ -106,18 +106,20 @@ Scenario draw_scenario(std::uint64_t seed) {
   s.freeze_for = milliseconds(random.between(1, 9000));
   s.options = draw_options(random);
   s.network = draw_network(random);
+  // Nothing notices a changed bit there: it cannot happen in memory.
+  s.in_place = random.one_in(4) && s.fault != Fault::flip;
   return s;
 }
 
 std::string Scenario::describe() const {
   std::string text = fmt::format(
       "seed {}: {} ranks, fault {} at {} us (rank {}, rank {}, {} ms), segment {}, eager {}/{}, "
-      "window {}, unit {}{}, stall 1 in {} up to {} ms\n",
+      "window {}, unit {}{}, stall 1 in {} up to {} ms{}\n",
       seed, ranks, name_of(fault), fault_at.time_since_epoch().count() / 1000, victim, other,
       freeze_for.count() / 1'000'000, options.limits.segment_bytes, options.limits.eager_bytes,
       options.limits.eager_budget, network.window_bytes, network.unit_bytes,
       network.short_io ? ", short reads and writes" : "", network.stall_one_in,
-      network.max_stall.count() / 1'000'000);
+      network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
   for (const Case& c : cases) text += "  " + c.describe() + "\n";
   return text;
 }

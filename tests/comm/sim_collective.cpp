@@ -40,17 +40,26 @@ double reduced_at(const Case& c, const std::vector<Memory>& inputs, std::size_t 
 }
 
 double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, std::size_t i) {
-  const std::size_t size = size_of(c.type);
+  const auto element = [&](Rank of, std::size_t at) {
+    return load_element(inputs[static_cast<std::size_t>(of)].data() + at * size_of(c.type), c.type);
+  };
+  const std::size_t mine = static_cast<std::size_t>(rank) * c.count;
   switch (c.collective) {
     case Collective::all_reduce:
+    case Collective::reduce:
       return reduced_at(c, inputs, i);
     case Collective::reduce_scatter:
-      return reduced_at(c, inputs, static_cast<std::size_t>(rank) * c.count + i);
+      return reduced_at(c, inputs, mine + i);
     case Collective::all_gather:
-      return load_element(inputs[i / c.count].data() + (i % c.count) * size, c.type);
+    case Collective::gather:
+      return element(static_cast<Rank>(i / c.count), i % c.count);
+    case Collective::scatter:
+      return element(c.root, mine + i);
+    case Collective::all_to_all:
+      return element(static_cast<Rank>(i / c.count), mine + i % c.count);
     case Collective::broadcast:
     case Collective::point_to_point:
-      return load_element(inputs[static_cast<std::size_t>(c.root)].data() + i * size, c.type);
+      return element(c.root, i);
     case Collective::barrier:
       return 0;
   }
@@ -58,6 +67,34 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
 }
 
 }  // namespace
+
+bool Case::in_parts() const {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::size_t Case::input_count() const {
+  const bool one = collective == Collective::all_gather || collective == Collective::gather;
+  return one ? count : total();
+}
+
+std::size_t Case::output_count() const {
+  const bool one = collective == Collective::reduce_scatter || collective == Collective::scatter;
+  return one ? count : total();
+}
+
+Schedule Case::schedule() const {
+  return value_or_throw(make_schedule({collective, root}, algorithm,
+                                      topology ? *topology : Topology::uniform(ranks)));
+}
 
 std::string Case::describe() const {
   return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}{}", name_of(collective),
@@ -80,6 +117,7 @@ Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
 
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output) {
   const std::size_t size = size_of(c.type);
+  if (c.ends_at_root() && rank != c.root) return true;
   for (std::size_t i = 0; i < c.output_count(); ++i) {
     std::byte expected[8];
     store_element(expected, c.type, expected_at(c, rank, inputs, i));
@@ -95,17 +133,16 @@ void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
 
 OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
                               std::shared_ptr<Completion> completion) {
-  const CollectiveSpec spec{c.collective, c.root};
   OperationRequest request;
-  request.program = CompiledProgram::compile(
-      value_or_throw(make_schedule(spec, c.algorithm, Topology::uniform(c.ranks))), rank);
+  request.program = CompiledProgram::compile(c.schedule(), rank);
   request.fingerprint = {
       .collective = c.collective, .type = c.type, .op = c.op, .root = c.root, .count = c.total()};
   request.fingerprint.set_algorithm(c.algorithm);
-  if (c.in_place && c.collective == Collective::all_reduce) output = input;
+  const bool aliased = c.in_place && (c.collective == Collective::all_reduce ||
+                                      (c.collective == Collective::reduce && rank == c.root));
+  if (aliased) output = input;
   if (c.collective == Collective::broadcast && rank == c.root) output = input;
   output.resize(c.output_count() * size_of(c.type));
-  const bool aliased = c.in_place && c.collective == Collective::all_reduce;
   request.input = aliased ? output.data() : input.data();
   request.output = output.data();
   request.timeout = std::chrono::seconds(60);

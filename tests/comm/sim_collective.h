@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,23 +42,24 @@ struct Case {
   Collective collective = Collective::all_reduce;
   std::string algorithm = "ring";
   int ranks = 4;
-  std::size_t count =
-      1000;  ///< Elements of one rank's part (all_gather, reduce_scatter) or of all.
+  std::size_t count = 1000;  ///< Elements of one rank's part, if it has one, or of all.
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  bool in_place = true;  ///< all_reduce.
-  bool rough = false;    ///< Elements whose sums round, so that the order of summation shows.
+  bool in_place = true;                   ///< all_reduce, and the root of reduce.
+  std::optional<Topology> topology = {};  ///< Nothing: every rank on a host of its own.
+  bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
 
-  std::size_t total() const {
-    const bool parts =
-        collective == Collective::all_gather || collective == Collective::reduce_scatter;
-    return parts ? count * static_cast<std::size_t>(ranks) : count;
+  /// Whether each rank has a part of its own.
+  bool in_parts() const;
+  /// Whether only the root has an output.
+  bool ends_at_root() const {
+    return collective == Collective::reduce || collective == Collective::gather;
   }
-  std::size_t input_count() const { return collective == Collective::all_gather ? count : total(); }
-  std::size_t output_count() const {
-    return collective == Collective::reduce_scatter ? count : total();
-  }
+  std::size_t total() const { return in_parts() ? count * static_cast<std::size_t>(ranks) : count; }
+  std::size_t input_count() const;
+  Schedule schedule() const;
+  std::size_t output_count() const;
   std::string describe() const;
 };
 

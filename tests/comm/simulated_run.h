@@ -42,6 +42,7 @@ struct Scenario {
   ExecutorOptions options;
   SimOptions network;
   std::vector<SimPort> ports;
+  bool in_place = false;  ///< What comes is read where it lies.
 
   std::string describe() const;
 };

@@ -8,8 +8,9 @@ namespace {
 TEST(Tuner, SmallMessagesTakeFewHopsAndLargeOnesLittleBandwidth) {
   for (const int ranks : {4, 8, 16}) {
     Tuner tuner(Tuner::assumed(ranks));
-    EXPECT_EQ(tuner.choose(Collective::all_reduce, 4), "recursive_doubling") << ranks;
-    const std::string large = tuner.choose(Collective::all_reduce, 100'000'000);
+    const std::string small = tuner.choose({.collective = Collective::all_reduce}, 4);
+    EXPECT_TRUE(small == "recursive_doubling" || small == "exchange") << small << " " << ranks;
+    const std::string large = tuner.choose({.collective = Collective::all_reduce}, 100'000'000);
     EXPECT_TRUE(large == "ring" || large == "direct") << large;
   }
 }
@@ -20,14 +21,14 @@ TEST(Tuner, ChoosesForEveryCollectiveAndSize) {
        {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
         Collective::broadcast, Collective::barrier}) {
     for (std::size_t bytes = 0; bytes < 1u << 28; bytes = bytes * 3 + 1) {
-      EXPECT_FALSE(tuner.choose(collective, bytes).empty());
+      EXPECT_FALSE(tuner.choose({.collective = collective}, bytes).empty());
     }
   }
 }
 
 TEST(Tuner, AWorldOfOneHasAChoiceToo) {
   Tuner tuner(Tuner::assumed(1));
-  EXPECT_FALSE(tuner.choose(Collective::all_reduce, 1000).empty());
+  EXPECT_FALSE(tuner.choose({.collective = Collective::all_reduce}, 1000).empty());
 }
 
 }  // namespace

@@ -18,4 +18,8 @@ class SteadyClock final : public Clock {
   Time now() const override;
 };
 
+/// This host's time of day, since the beginning of 1970 (UTC): to compare the clocks of hosts,
+/// never to measure how long something takes.
+Duration time_of_day();
+
 }  // namespace gradwire

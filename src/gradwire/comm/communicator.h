@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
 #include "gradwire/comm/job.h"
+#include "gradwire/comm/tuner.h"
 #include "gradwire/comm/work.h"
+#include "gradwire/schedule/schedule.h"
 
 namespace gradwire {
 
@@ -45,8 +49,8 @@ struct OperationOptions {
   std::optional<Duration> timeout;
   /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
   bool preserve_input = false;
-  /// Force an algorithm ("ring", "direct", "tree", "recursive_doubling"); empty: the tuner's
-  /// choice. Must be the same on all ranks.
+  /// Force an algorithm ("ring", "tree", ...: `gradwire schedule --list`); empty: the job's
+  /// (CommunicatorOptions::algorithm), else the tuner's choice. Must be the same on all ranks.
   std::string algorithm;
 };
 
@@ -61,6 +65,12 @@ struct CommunicatorOptions {
   std::size_t segment_bytes = 128 * 1024;
   /// Messages up to this size travel before the receiver has posted the operation.
   std::size_t eager_bytes = 16 * 1024;
+  /// Algorithms to use whatever the tuner says, as in GRADWIRE_ALGORITHM: "ring", or
+  /// "all_reduce=ring,broadcast=tree". Empty: that variable's value, if it is set.
+  std::string algorithm;
+  /// A file that `gradwire probe` wrote; only rank 0's counts, and it tells the others. Empty:
+  /// GRADWIRE_TOPOLOGY's value; without either the links are taken for 1 Gb/s Ethernet.
+  std::string topology;
 };
 
 /// Ranks that do collective operations together. Every rank must call the same collectives in the
@@ -100,6 +110,32 @@ class Communicator {
   virtual Work reduce_scatter(LentConstSpan input, LentSpan output, ReduceOp op,
                               const OperationOptions& options = {}) = 0;
 
+  /// data[i] on the root = reduction over ranks of data[i]; on the others data stays as it is.
+  virtual Work reduce(LentSpan data, Rank root, ReduceOp op,
+                      const OperationOptions& options = {}) = 0;
+
+  /// On the root, output (P * input.count elements) = the inputs of rank 0, 1, ... one after the
+  /// other; the others' `output` is not looked at.
+  virtual Work gather(LentConstSpan input, LentSpan output, Rank root,
+                      const OperationOptions& options = {}) = 0;
+
+  /// output = this rank's part of the root's input (P * output.count elements); the others' `input`
+  /// is not looked at.
+  virtual Work scatter(LentConstSpan input, LentSpan output, Rank root,
+                       const OperationOptions& options = {}) = 0;
+
+  /// Part r of the input goes to rank r; part c of the output comes from rank c. All parts have
+  /// input.count / P elements. The two must not overlap.
+  virtual Work all_to_all(LentConstSpan input, LentSpan output,
+                          const OperationOptions& options = {}) = 0;
+
+  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[c] come
+  /// from rank c, which must say the same (a mismatch is an error on every rank).
+  virtual Work all_to_all(LentConstSpan input, LentSpan output,
+                          std::span<const std::size_t> input_counts,
+                          std::span<const std::size_t> output_counts,
+                          const OperationOptions& options = {}) = 0;
+
   /// Completes when every rank has called it.
   virtual Work barrier(const OperationOptions& options = {}) = 0;
 
@@ -109,6 +145,17 @@ class Communicator {
                     const OperationOptions& options = {}) = 0;
   virtual Work recv(LentSpan data, Rank from, int tag = 0,
                     const OperationOptions& options = {}) = 0;
+
+  /// The next message with this tag from whichever rank: Work::source() says which. Messages that
+  /// were there first come first.
+  virtual Work recv_any(LentSpan data, int tag = 0, const OperationOptions& options = {}) = 0;
+
+  /// Calls `post`, whose operations on this communicator start together, so that their small
+  /// messages share frames and system calls; the Work completes when all of them have.
+  virtual Work coalesced(const std::function<void(Communicator&)>& post) = 0;
+
+  /// The tuner's estimates for `bytes` bytes, the one it would choose first. Same on all ranks.
+  virtual std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) = 0;
 
   /// Payload and header bytes handed to the network so far, this rank's alone.
   virtual std::size_t bytes_sent() const = 0;

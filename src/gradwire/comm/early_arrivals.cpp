@@ -18,36 +18,48 @@ Status EarlyArrivals::announce(OperationKey key, Rank peer, const Fingerprint& f
   Held& held = held_[static_cast<std::size_t>(peer)];
   if (held.announcements == kMostAnnouncements) return too_far_ahead();
   ++held.announcements;
-  operations_[key_of(key, peer)].announcements.push_back({peer, fingerprint});
+  held_for(key, peer).announcements.push_back({peer, fingerprint});
   return {};
 }
 
-Result<std::byte*> EarlyArrivals::make_room(Rank peer, const FrameHeader& header) {
-  Held& held = held_[static_cast<std::size_t>(peer)];
+EarlyArrivals::Operation& EarlyArrivals::held_for(OperationKey key, Rank peer) {
+  const auto [at, is_new] = operations_.try_emplace(key_of(key, peer));
+  if (is_new) at->second.arrival = arrivals_++;
+  return at->second;
+}
+
+Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& header) {
+  Held& held = held_[static_cast<std::size_t>(from.peer)];
   if (held.bytes + header.length > most_bytes_) return tl::unexpected(too_far_ahead().error());
   held.bytes += header.length;
-  Operation& operation = operations_[key_of({header.channel, header.sequence}, peer)];
-  operation.pieces.push_back({peer, header, std::vector<std::byte>(header.length)});
+  Operation& operation = held_for({header.channel, header.sequence}, from.peer);
+  operation.pieces.push_back(
+      {from.peer, from.rail, header, std::vector<std::byte>(header.length), false});
   return operation.pieces.back().payload.data();
 }
 
-bool EarlyArrivals::complete(OperationKey key, Rank peer) {
-  const auto at = operations_.find(key_of(key, peer));
-  if (at == operations_.end()) return false;
-  // A peer sends one frame after the other, so at most one piece of its is incomplete.
+void EarlyArrivals::complete(OperationKey key, StreamId from) {
+  const auto at = operations_.find(key_of(key, from.peer));
+  if (at == operations_.end()) return;
+  // A stream carries one frame after the other, so at most one piece of it is incomplete.
   for (Piece& piece : at->second.pieces) {
-    if (piece.peer != peer || piece.complete) continue;
+    if (StreamId{piece.peer, piece.rail} != from || piece.complete) continue;
     piece.complete = true;
-    return true;
+    return;
   }
-  return false;
+}
+
+std::optional<std::uint64_t> EarlyArrivals::announced_at(OperationKey key, Rank peer) const {
+  const auto at = operations_.find(key_of(key, peer));
+  if (at == operations_.end() || at->second.announcements.empty()) return std::nullopt;
+  return at->second.arrival;
 }
 
 EarlyArrivals::Operation EarlyArrivals::take(OperationKey key, Rank pair) {
   const auto at = operations_.find(key_of(key, pair));
   if (at == operations_.end()) return {};
   Operation operation = std::move(at->second);
-  Operation coming;
+  Operation coming{.arrival = operation.arrival};
   for (Piece& piece : operation.pieces) {
     if (!piece.complete) coming.pieces.push_back(std::move(piece));
   }

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "gradwire/comm/operation.h"
 #include "gradwire/net/frame.h"
+#include "gradwire/net/transport.h"
 
 namespace gradwire {
 
@@ -19,6 +22,7 @@ class EarlyArrivals {
   };
   struct Piece {
     Rank peer = -1;
+    int rail = 0;
     FrameHeader header;
     std::vector<std::byte> payload;
     bool complete = false;
@@ -26,6 +30,7 @@ class EarlyArrivals {
   struct Operation {
     std::vector<Announcement> announcements;
     std::vector<Piece> pieces;
+    std::uint64_t arrival = 0;  ///< Counts up with the first thing heard of each operation.
   };
 
   /// Announcements of operations not posted that are held for one peer: how far ranks may drift
@@ -41,10 +46,16 @@ class EarlyArrivals {
 
   /// Room for a payload: written to until the frame is complete. Errors: corrupted, if the peer has
   /// sent more than it may.
-  Result<std::byte*> make_room(Rank peer, const FrameHeader& header);
+  Result<std::byte*> make_room(StreamId from, const FrameHeader& header);
 
-  /// The payload of `key` that `peer` is sending has come to its end. False if none was held here.
-  bool complete(OperationKey key, Rank peer);
+  /// The payload of `key` that is coming over a stream has come to its end.
+  void complete(OperationKey key, StreamId from);
+
+  /// Payload bytes that are held for a peer.
+  std::size_t held_bytes(Rank peer) const { return held_[static_cast<std::size_t>(peer)].bytes; }
+
+  /// When `peer` announced `key`: the lower, the earlier. Nothing: not yet.
+  std::optional<std::uint64_t> announced_at(OperationKey key, Rank peer) const;
 
   /// Takes out what has come for an operation that is now posted; `pair`: as in Flight. A payload
   /// that is still coming stays until it is complete and this is asked again.
@@ -69,11 +80,13 @@ class EarlyArrivals {
     std::size_t announcements = 0;
   };
 
+  Operation& held_for(OperationKey key, Rank peer);
   void refund(const Operation& operation);
 
   std::map<Key, Operation> operations_;
   std::vector<Held> held_;  ///< Per peer.
   std::size_t most_bytes_;
+  std::uint64_t arrivals_ = 0;
 };
 
 }  // namespace gradwire

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,12 +30,14 @@ struct ExecutorOptions {
 /// blocks, and tells Completions how operations ended. It owns no thread and reads no clock, and
 /// never mentions an algorithm; over sockets and over simulated streams it is the same code.
 ///
-/// Protocol. Posting an operation announces it, with its fingerprint, to every rank with which it
-/// exchanges messages. Small messages follow at once; larger ones once the other side has announced
-/// the operation too, so that they land in their final place and memory stays bounded. A receive
-/// never waits (a property of every verified schedule), so operations never block each other,
-/// whatever order their frames come in. Any error ends them all, on all ranks: the first rank that
-/// notices tells the others why.
+/// Protocol. A rank announces each operation it has posted, with its fingerprint, to every rank
+/// with which it exchanges messages: at once to those that wait for it before they send large
+/// messages, to the others together with the first data (or a little later, if there is none), so
+/// that a small operation costs one write and one read a message. Small messages travel at once;
+/// larger ones once the other side has announced the operation too, so that they land in their
+/// final place and memory stays bounded. A receive never waits (a property of every verified
+/// schedule), so operations never block each other, whatever order their frames come in. Any error
+/// ends them all, on all ranks: the first rank that notices tells the others why.
 ///
 /// Not thread-safe.
 class Executor final : private Outbox::Listener {
@@ -46,8 +50,18 @@ class Executor final : private Outbox::Listener {
   /// Starts an operation. Its completion may be called before this returns.
   void post(OperationRequest request, Time now);
 
-  void on_readable(Rank peer, Time now);
-  void on_writable(Rank peer, Time now);
+  /// Starts several, in this order, before anything is written, so that what they have for the same
+  /// peer shares system calls.
+  void post(std::vector<OperationRequest> requests, Time now);
+
+  void on_readable(StreamId stream, Time now);
+  void on_writable(StreamId stream, Time now);
+
+  /// Reads from where the next messages should come, without having been told that there is
+  /// anything: cheaper than asking which stream is readable, for who waits for something that comes
+  /// soon. Whether anything came. Sees neither ends of other streams nor room for what could not be
+  /// written: events must be asked for now and then.
+  bool read_awaited(Time now);
 
   /// To be called when next_timer() has come (being early or late does no harm).
   void on_timer(Time now);
@@ -65,7 +79,7 @@ class Executor final : private Outbox::Listener {
   /// Why nothing works any more, once something has failed.
   const std::optional<Error>& error() const { return error_; }
 
-  std::size_t in_flight() const { return flights_.all().size(); }
+  std::size_t in_flight() const { return flights_.all().size() + from_any_.size(); }
 
   /// What has been handed to the transport so far.
   struct Traffic {
@@ -76,34 +90,49 @@ class Executor final : private Outbox::Listener {
 
  private:
   struct Peer;
+  struct Rail;
 
   // Operations.
+  void start(OperationRequest request);
+  void launch(OperationRequest request);
   void announce(Flight& flight);
+  bool must_hear_at_once(const Flight& flight, const CompiledProgram::Exchange& exchange) const;
+  void speak_if_awaited(Peer& to);
   bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
   void replay(Flight& flight);
   void advance(Flight& flight, OpIndex op, std::size_t bytes);
   void route(Flight& flight);
   void finish_if_complete(Flight& flight);
+  void match_any();
+  Rank first_offer(int tag) const;
 
   // Frames.
-  Result<Landing> begin_frame(Rank peer, const FrameHeader& header);
-  Status complete_frame(Rank peer, const FrameHeader& header);
-  Status complete_data(Rank peer, const FrameHeader& header);
-  Status hear_announcement(Rank peer, const FrameHeader& header);
-  void hear_abort(Rank peer, const FrameHeader& header);
+  Result<Landing> begin_frame(Rail& rail, const FrameHeader& header);
+  Status complete_frame(Rail& rail, const FrameHeader& header);
+  Status complete_data(Rail& rail, const FrameHeader& header);
+  Status hear_announcement(Rail& rail, const FrameHeader& header);
+  void hear_abort(Rail& rail, const FrameHeader& header);
   void hear_goodbye(Rank peer);
   void check_departed();
-  void sent(Flight& flight, OpIndex op, std::size_t bytes) override;
+  void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) override;
 
   // Streams.
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  Rail& rail(StreamId stream);
+  std::size_t read(Rail& rail);
+  std::size_t read_copy(Rail& rail);
+  std::size_t read_in_place(Rail& rail);
+  bool still_reads(const Rail& rail) const;
+  void garble(Rail& rail, const Error& error);
+  void collect_awaited(bool all);
   void mark_dirty(Rank rank);
   void flush_dirty();
   void lose(Rank rank, const Error& error);
 
-  // Failure.
+  // Failure and time.
   void fail(ErrorKind kind, const std::string& message, Rank origin);
   void tell_peers(const Error& error, Rank origin);
+  void speak_all();
   void check_deadlines(Time now);
   void check_silence(Time now);
 
@@ -113,13 +142,18 @@ class Executor final : private Outbox::Listener {
   Time now_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
   std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
+  int departed_ = 0;                          ///< Peers that have said goodbye.
   FlightTable flights_;
+  std::deque<OperationRequest> from_any_;  ///< Receives for which nothing has been announced.
   EarlyArrivals early_;
   Liveness liveness_;
   Time earliest_deadline_ = Time::max();
+  Time speak_at_ = Time::max();  ///< When announcements that wait for company have waited enough.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;
+  std::vector<Rank> awaited_;  ///< Scratch of read_awaited().
+  std::uint64_t round_ = 0;
 };
 
 }  // namespace gradwire

@@ -12,14 +12,27 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+const char* state_of_buffer(const OperationRequest& request) {
+  return request.input_survives ? "the input is intact"
+                                : "the contents of the output buffer are undefined";
+}
+
+/// "receive from any rank of 10 float32, tag 3".
+std::string describe(const OperationRequest& receive) {
+  return fmt::format("receive from any rank of {} {}, tag {}", receive.fingerprint.count,
+                     name_of(receive.fingerprint.type), receive.tag);
+}
+
 }  // namespace
 
 Error failure_of(const Operation& operation, const Error& cause) {
-  const char* buffer = operation.request().input_survives
-                           ? "the input is intact"
-                           : "the contents of the output buffer are undefined";
-  return {cause.kind,
-          fmt::format("{} failed: {}; {}", operation.describe(), cause.message, buffer)};
+  return {cause.kind, fmt::format("{} failed: {}; {}", operation.describe(), cause.message,
+                                  state_of_buffer(operation.request()))};
+}
+
+Error failure_of(const OperationRequest& receive, const Error& cause) {
+  return {cause.kind, fmt::format("{} failed: {}; {}", describe(receive), cause.message,
+                                  state_of_buffer(receive))};
 }
 
 Error after_failure(const Error& cause) {
@@ -28,19 +41,25 @@ Error after_failure(const Error& cause) {
               cause.message + "); nothing was done with the buffer"};
 }
 
-std::string disagreement(const std::string& peer, const Fingerprint& theirs, Rank self,
-                         const Operation& ours) {
-  if (theirs == ours.fingerprint()) {
-    return fmt::format("{} takes part in {}, which needs nothing of it", peer, ours.describe());
+std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
+                         Rank self, const Flight& ours) {
+  const Fingerprint mine = ours.fingerprint_for(peer_rank);
+  if (theirs.from_there() == mine) {
+    return fmt::format("{} takes part in {}, which needs nothing of it", peer,
+                       ours.operation.describe());
   }
   return fmt::format(
       "ranks disagree about operation #{}: {} calls {}, rank {} calls {}; every rank must call the "
       "same operations in the same order with the same sizes and types",
-      ours.key().sequence, peer, theirs.describe(), self, ours.fingerprint().describe());
+      ours.operation.key().sequence, peer, theirs.describe(), self, mine.describe());
 }
 
 std::string left_during(const std::string& peer, const Operation& operation) {
   return fmt::format("{} left the job without taking part in {}", peer, operation.describe());
+}
+
+std::string left_alone(const OperationRequest& receive) {
+  return fmt::format("every other rank left the job before the {}", describe(receive));
 }
 
 std::string lost_during(const std::string& what, const Operation* operation) {
@@ -51,12 +70,12 @@ std::string overdue(const Flight& flight, const Transport& transport) {
   const Operation& operation = flight.operation;
   std::vector<std::string> absent;
   std::vector<std::string> slow;
-  for (std::size_t i = 0; i < flight.announced.size(); ++i) {
+  for (std::size_t i = 0; i < flight.sides.size(); ++i) {
     const Rank peer = operation.program().exchanges[i].peer;
-    if (!flight.announced[i]) {
-      absent.push_back(transport.describe(peer));
+    if (!flight.sides[i].announced) {
+      absent.push_back(transport.describe({peer, 0}));
     } else if (operation.needs(peer)) {
-      slow.push_back(transport.describe(peer));
+      slow.push_back(transport.describe({peer, 0}));
     }
   }
   const std::string late =
@@ -64,6 +83,11 @@ std::string overdue(const Flight& flight, const Transport& transport) {
                   seconds(operation.request().timeout));
   if (!absent.empty()) return late + fmt::format("{} has not called it", fmt::join(absent, ", "));
   return late + fmt::format("waiting for {}", fmt::join(slow, ", "));
+}
+
+std::string never_came(const OperationRequest& receive) {
+  return fmt::format("{} was not complete within its timeout of {} s: no rank has sent one",
+                     describe(receive), seconds(receive.timeout));
 }
 
 std::string silent(const std::string& peer, Duration timeout) {

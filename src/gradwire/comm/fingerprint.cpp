@@ -1,6 +1,7 @@
 #include "gradwire/comm/fingerprint.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,12 @@ std::string_view Fingerprint::algorithm_name() const {
   return {algorithm.data(), static_cast<std::size_t>(end - algorithm.begin())};
 }
 
+Fingerprint Fingerprint::from_there() const {
+  Fingerprint there = *this;
+  std::swap(there.sent, there.expected);
+  return there;
+}
+
 std::string Fingerprint::describe() const {
   switch (collective) {
     case Collective::barrier:
@@ -27,8 +34,22 @@ std::string Fingerprint::describe() const {
     case Collective::broadcast:
       return fmt::format("broadcast of {} {} from rank {} ({})", count, name_of(type), root,
                          algorithm_name());
+    case Collective::reduce:
+      return fmt::format("reduce of {} {} ({}, {}) to rank {}", count, name_of(type), name_of(op),
+                         algorithm_name(), root);
+    case Collective::gather:
+    case Collective::scatter:
+      return fmt::format("{} of {} {}, root rank {} ({})", name_of(collective), count,
+                         name_of(type), root, algorithm_name());
+    case Collective::all_to_all:
+      if (sent != 0 || expected != 0) {
+        return fmt::format("all_to_all of {} ({}), {} elements to the other and {} from it",
+                           name_of(type), algorithm_name(), sent, expected);
+      }
+      [[fallthrough]];
     case Collective::all_gather:
-      return fmt::format("all_gather of {} {} ({})", count, name_of(type), algorithm_name());
+      return fmt::format("{} of {} {} ({})", name_of(collective), count, name_of(type),
+                         algorithm_name());
     case Collective::point_to_point:
       return fmt::format("message of {} {} from rank {}", count, name_of(type), root);
   }
@@ -44,6 +65,8 @@ void encode(const Fingerprint& fingerprint, std::span<std::byte, kFingerprintByt
   store_little_endian(at + 4, static_cast<std::uint32_t>(fingerprint.root));
   store_little_endian(at + 8, fingerprint.count);
   std::memcpy(at + 16, fingerprint.algorithm.data(), fingerprint.algorithm.size());
+  store_little_endian(at + 32, fingerprint.sent);
+  store_little_endian(at + 40, fingerprint.expected);
 }
 
 Result<Fingerprint> decode_fingerprint(ConstBytes from) {
@@ -57,7 +80,9 @@ Result<Fingerprint> decode_fingerprint(ConstBytes from) {
                 .root = static_cast<Rank>(load_little_endian<std::uint32_t>(at + 4)),
                 .count = load_little_endian<std::uint64_t>(at + 8)};
   std::memcpy(f.algorithm.data(), at + 16, f.algorithm.size());
-  if (f.collective > Collective::point_to_point || f.type > DataType::uint8 ||
+  f.sent = load_little_endian<std::uint64_t>(at + 32);
+  f.expected = load_little_endian<std::uint64_t>(at + 40);
+  if (f.collective > Collective::all_to_all || f.type > DataType::uint8 ||
       f.op > ReduceOp::product) {
     return failure(ErrorKind::corrupted, "an announcement of an unknown operation");
   }

@@ -23,17 +23,24 @@ struct Fingerprint {
   Rank root = 0;
   std::uint64_t count = 0;           ///< Elements, of all chunks together.
   std::array<char, 16> algorithm{};  ///< Name of the schedule, ended by zeros.
+  /// Of an all_to_all with unequal parts (whose count is 0): the elements that go to the rank that
+  /// is told, and those that come from it.
+  std::uint64_t sent = 0;
+  std::uint64_t expected = 0;
 
   bool operator==(const Fingerprint&) const = default;
 
   void set_algorithm(std::string_view name);
   std::string_view algorithm_name() const;
 
+  /// The same as the rank that is told should see it.
+  Fingerprint from_there() const;
+
   /// "all_reduce of 1000 float32 (sum, ring)".
   std::string describe() const;
 };
 
-inline constexpr std::size_t kFingerprintBytes = 32;
+inline constexpr std::size_t kFingerprintBytes = 48;
 
 void encode(const Fingerprint& fingerprint, std::span<std::byte, kFingerprintBytes> into);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,34 +9,46 @@
 
 namespace gradwire {
 
-/// An operation in flight with what the executor keeps beside it: which peers have announced that
-/// they have posted it too.
+/// An operation in flight with what the executor keeps beside it: who has announced what to whom.
 struct Flight {
+  /// About one of those with whom messages are exchanged.
+  struct Side {
+    bool announced = false;       ///< It has told us that it has posted the operation too.
+    std::uint32_t told_over = 0;  ///< Bit per rail: we have told it, ahead of all data there.
+  };
+
   Flight(OperationKey key, Rank pair_peer, OperationRequest request)
       : operation(key, std::move(request)),
         pair(pair_peer),
-        announced(operation.program().exchanges.size(), false) {}
+        sides(operation.program().exchanges.size()) {}
 
   Operation operation;
-  Rank pair;                    ///< The other side of a point-to-point message; -1 for collectives.
-  std::vector<bool> announced;  ///< Per exchange of the program.
+  Rank pair;                ///< The other side of a point-to-point message; -1 for collectives.
+  std::vector<Side> sides;  ///< Per exchange of the program.
   std::unique_ptr<std::byte[]> scratch;
   std::size_t scratch_capacity = 0;
+  OpIndex awaited = 0;  ///< No receive before this op is missing.
 
   bool is(OperationKey key, Rank peer) const {
     return operation.key() == key && (pair < 0 || pair == peer);
   }
 
   /// Position of `peer` among the exchanges, or -1.
-  int exchange_index(Rank peer) const {
+  int side_of(Rank peer) const {
     const auto& exchanges = operation.program().exchanges;
     const CompiledProgram::Exchange* exchange = operation.program().exchange_with(peer);
     return exchange == nullptr ? -1 : static_cast<int>(exchange - exchanges.data());
   }
   bool announced_by(Rank peer) const {
-    const int index = exchange_index(peer);
-    return index >= 0 && announced[static_cast<std::size_t>(index)];
+    const int side = side_of(peer);
+    return side >= 0 && sides[static_cast<std::size_t>(side)].announced;
   }
+
+  /// What `peer` is told of it.
+  Fingerprint fingerprint_for(Rank peer) const;
+
+  /// From whom the first missing message comes, in the order of the program; -1: none is missing.
+  Rank awaits();
 };
 
 }  // namespace gradwire

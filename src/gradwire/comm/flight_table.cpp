@@ -8,6 +8,11 @@ namespace {
 /// Scratch blocks kept for the next operations.
 constexpr std::size_t kSpare = 4;
 
+/// The top bit keeps it apart from collectives, the lowest says which way it goes.
+std::uint32_t channel_of(int tag, Rank from, Rank to) {
+  return 0x80000000u | (static_cast<std::uint32_t>(tag) << 1) | (from > to ? 1u : 0u);
+}
+
 }  // namespace
 
 Flight& FlightTable::add(OperationRequest request) {
@@ -26,9 +31,7 @@ OperationKey FlightTable::next_key(const OperationRequest& request, Rank& pair) 
   if (request.tag < 0) return {0, next_collective_++};
   const CollectiveSpec& spec = request.program->schedule.spec;
   pair = spec.root == self_ ? spec.target : spec.root;
-  // The top bit keeps it apart from collectives, the lowest says which way it goes.
-  const std::uint32_t channel = 0x80000000u | (static_cast<std::uint32_t>(request.tag) << 1) |
-                                (spec.root > spec.target ? 1u : 0u);
+  const std::uint32_t channel = channel_of(request.tag, spec.root, spec.target);
   return {channel, next_message_[{pair, channel}]++};
 }
 
@@ -37,6 +40,12 @@ Flight* FlightTable::find(OperationKey key, Rank peer) const {
     if (flight->is(key, peer)) return flight.get();
   }
   return nullptr;
+}
+
+OperationKey FlightTable::next_from(Rank peer, int tag) const {
+  const std::uint32_t channel = channel_of(tag, peer, self_);
+  const auto at = next_message_.find({peer, channel});
+  return {channel, at == next_message_.end() ? 0 : at->second};
 }
 
 bool FlightTable::was_posted(OperationKey key, Rank peer) const {

@@ -22,6 +22,9 @@ class FlightTable {
   /// The operation that `peer` means by `key`, or null.
   Flight* find(OperationKey key, Rank peer) const;
 
+  /// The next message with this tag from `peer` that nobody has asked for.
+  OperationKey next_from(Rank peer, int tag) const;
+
   /// Whether this rank has posted `key` already: if it is not in flight, it is over.
   bool was_posted(OperationKey key, Rank peer) const;
 

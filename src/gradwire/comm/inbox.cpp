@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "gradwire/base/check.h"
 #include "gradwire/base/crc32c.h"
 
 namespace gradwire {
 
-Inbox::Reading Inbox::where_to_read(Bytes shared) {
-  GRADWIRE_CHECK(shared.size() > carry_.size());
+Inbox::Reading Inbox::where_to_read(Bytes shared) const {
   Reading reading;
   if (lands_directly()) {
     reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
+    reading.size += remaining();
   }
-  std::memcpy(shared.data(), carry_.data(), carried_);
-  reading.pieces[reading.count++] = shared.subspan(carried_);
+  reading.pieces[reading.count++] = shared;
+  reading.size += shared.size();
   return reading;
 }
 
@@ -26,28 +26,46 @@ Status Inbox::received(Bytes shared, std::size_t size, Handler& handler) {
     size -= direct;
     if (Status ended = end_if_full(handler); !ended) return ended;
   }
-  ConstBytes rest = shared.first(carried_ + size);
-  carried_ = 0;
-  while (true) {
-    const Result<std::size_t> used = consume(rest, handler);
-    if (!used) return tl::unexpected(used.error());
-    rest = rest.subspan(*used);
-    if (*used == 0) break;
+  return take(shared.first(size), handler);
+}
+
+Status Inbox::take(ConstBytes bytes, Handler& handler) {
+  while (!bytes.empty()) {
+    if (carried_ == 0 && bytes.size() >= unit()) {
+      const Result<std::size_t> used = consume(bytes, handler);
+      if (!used) return tl::unexpected(used.error());
+      bytes = bytes.subspan(*used);
+      continue;
+    }
+    bytes = carry(bytes);
+    if (carried_ < unit()) break;
+    const ConstBytes whole(carry_.data(), std::exchange(carried_, 0));
+    if (const auto used = consume(whole, handler); !used) return tl::unexpected(used.error());
   }
-  GRADWIRE_CHECK(rest.size() < carry_.size());
-  carried_ = rest.size();
-  std::memcpy(carry_.data(), rest.data(), rest.size());
   return {};
 }
 
-/// Takes the next header or piece of payload off `bytes`; 0 if more must come first.
+/// What only makes sense as one piece: a header, an element that is to be reduced.
+std::size_t Inbox::unit() const {
+  if (!in_frame_) return kFrameHeaderBytes;
+  return landing_.operand == nullptr ? 1 : size_of(landing_.type);
+}
+
+/// Adds to what is carried, at most up to a unit. Returns the rest.
+ConstBytes Inbox::carry(ConstBytes bytes) {
+  const std::size_t more = std::min(unit() - carried_, bytes.size());
+  std::memcpy(carry_.data() + carried_, bytes.data(), more);
+  carried_ += more;
+  return bytes.subspan(more);
+}
+
+/// Takes the next header or piece of payload off `bytes`, which has at least a unit.
 Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
   if (in_frame_) {
     const std::size_t landed = take_payload(bytes);
     if (Status ended = end_if_full(handler); !ended) return tl::unexpected(ended.error());
     return landed;
   }
-  if (bytes.size() < kFrameHeaderBytes) return 0;
   if (Status begun = begin(bytes, handler); !begun) return tl::unexpected(begun.error());
   return kFrameHeaderBytes;
 }
@@ -58,7 +76,11 @@ Status Inbox::begin(ConstBytes bytes, Handler& handler) {
   Result<Landing> landing = handler.begin(*header);
   if (!landing) return tl::unexpected(landing.error());
   header_ = *header;
-  landing_ = *landing;
+  landing_ = after_ = *landing;
+  if (landing_.whole) {
+    if (stage_.size() < header_.length) stage_.resize(header_.length);
+    landing_ = {.to = stage_.data()};
+  }
   landed_ = 0;
   crc_ = 0;
   in_frame_ = true;
@@ -74,18 +96,25 @@ std::size_t Inbox::take_payload(ConstBytes bytes) {
 }
 
 void Inbox::account(ConstBytes payload) {
-  crc_ = crc32c(payload, crc_);
+  if (checksums_) crc_ = crc32c(payload, crc_);
   landed_ += payload.size();
 }
 
 Status Inbox::end_if_full(Handler& handler) {
   if (!in_frame_ || remaining() > 0) return {};
   in_frame_ = false;
-  if (crc_ != header_.payload_crc) {
+  if (checksums_ && crc_ != header_.payload_crc) {
     return failure(ErrorKind::corrupted, "a payload whose checksum is wrong");
   }
-  landing_ = {};
+  if (after_.whole) land(after_, 0, ConstBytes(stage_).first(header_.length));
+  landing_ = after_ = {};
+  ++frames_;
   return handler.complete(header_);
+}
+
+void Inbox::abandon() {
+  if (in_frame_) account({carry_.data(), std::exchange(carried_, 0)});
+  landing_ = after_ = {};
 }
 
 }  // namespace gradwire

@@ -39,6 +39,9 @@ std::uint16_t master_port(const EnvironmentVariables& variables, const Launched&
   if (const auto given = variables.number("MASTER_PORT", 1, 65535)) {
     return static_cast<std::uint16_t>(*given);
   }
+  if (const auto shared = variables.number("GRADWIRE_PORT", 1, 65535)) {
+    return static_cast<std::uint16_t>(*shared);
+  }
   if (launched.job_id.empty()) {
     throw_missing(launched, "MASTER_PORT", "on which port rank 0 listens");
   }
@@ -98,6 +101,8 @@ Job Job::from_environment(const Environment& environment) {
   const EnvironmentVariables variables(environment);
   const std::optional<Launched> launched = find_launcher(variables);
   Job job = launched ? describe(variables, *launched) : Job{};
+  job.port = static_cast<std::uint16_t>(variables.number("GRADWIRE_PORT", 1, 65535).value_or(0));
+  job.shared_memory = variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1;
   job.interface = variables.text("GRADWIRE_INTERFACE").value_or("");
   const std::optional<std::string> secret = given_secret(environment);
   job.secret = secret ? *secret : shared_secret(environment, job);

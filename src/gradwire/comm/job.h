@@ -25,7 +25,12 @@ struct Job {
   int local_world_size = 1;
   std::string master_address = "127.0.0.1";  ///< Name or address of rank 0's host.
   std::uint16_t master_port = 0;             ///< Where rank 0 listens; 0 only in a world of one.
-  /// Interfaces to use: names, prefixes, or a comma list of them; empty: the route to the master.
+  /// What every rank listens on (GRADWIRE_PORT), shared by those of one host; 0: free ports.
+  std::uint16_t port = 0;
+  /// Ranks of one machine talk through shared memory; not if GRADWIRE_SHARED_MEMORY is 0.
+  bool shared_memory = true;
+  /// Interfaces to use, at once: names, prefixes, or a comma list of them; empty: the route to the
+  /// master.
   std::string interface;
   /// What every connection must prove it knows. Never empty unless the world has one rank or
   /// `launcher_store` holds (the store then carries one).

@@ -16,6 +16,7 @@ struct Landing {
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   Order order = Order::local_first;
+  bool whole = false;  ///< Nothing may be touched before all of the frame is there, and right.
 };
 
 /// Puts payload bytes, `offset` bytes into their frame, where they belong. Bytes that are to be

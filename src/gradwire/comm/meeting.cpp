@@ -15,37 +15,19 @@ namespace {
 using Json = nlohmann::json;
 
 /// Places in one value, which so stays far below the largest a store takes.
-constexpr std::size_t kPlacesAPart = 128;
+constexpr std::size_t kPlacesAPart = 32;
 
 /// To find out whether a key is there. Not zero, which some stores take for "for ever".
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 
-/// Bytes that are no UTF-8 (a host name may be anything) are replaced.
+/// Bytes that are no UTF-8 are replaced.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string encode(const RankPlace& place) {
-  return text_of({{"host", place.host},
-                  {"address", place.address.to_string()},
-                  {"interface", place.interface}});
-}
-
-tl::unexpected<Error> not_a_place(const std::string& text) {
+tl::unexpected<Error> not_places(const std::string& text) {
   return failure(ErrorKind::corrupted,
-                 "what a rank left in the store is not its place: " + text.substr(0, 100));
-}
-
-Result<RankPlace> decode(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return not_a_place(text);
-  const auto field = [&](const char* name) {
-    const auto found = json.find(name);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  const auto address = SocketAddress::parse(field("address"));
-  if (!address) return not_a_place(text);
-  return RankPlace{.host = field("host"), .address = *address, .interface = field("interface")};
+                 "what rank 0 left in the store are not the ranks' places: " + text.substr(0, 100));
 }
 
 std::size_t parts_of(std::size_t ranks) {
@@ -53,11 +35,6 @@ std::size_t parts_of(std::size_t ranks) {
 }
 
 }  // namespace
-
-std::string RankPlace::describe(Rank rank) const {
-  const std::string over = interface.empty() ? "" : " over " + interface;
-  return fmt::format("rank {} (host {}, {}{})", rank, host, address.to_string(), over);
-}
 
 Meeting::Meeting(Store& store, const std::string& scope, Who who)
     : store_(store), prefix_("gradwire/" + scope + "/"), who_(std::move(who)) {}
@@ -86,7 +63,7 @@ Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, Deadline
   if (!texts) return tl::unexpected<Error>(texts.error());
   std::vector<RankPlace> places;
   for (const std::string& text : *texts) {
-    auto place = decode(text);
+    auto place = decode_rank_place(text);
     if (!place) return tl::unexpected<Error>(place.error());
     places.push_back(std::move(*place));
   }
@@ -133,10 +110,10 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
     if (list.is_object() && list.contains("failed") && list["failed"].is_string()) {
       return failure(ErrorKind::timeout, list["failed"].get<std::string>());
     }
-    if (!list.is_array()) return not_a_place(*text);
+    if (!list.is_array()) return not_places(*text);
     for (const Json& one : list) places.push_back(one.is_string() ? one.get<std::string>() : "");
   }
-  if (places.size() != ranks) return not_a_place(fmt::format("{} places", places.size()));
+  if (places.size() != ranks) return not_places(fmt::format("{} places", places.size()));
   return places;
 }
 

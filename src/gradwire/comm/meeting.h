@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/comm/rendezvous.h"
+#include "gradwire/comm/rank_place.h"
+#include "gradwire/comm/store.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {

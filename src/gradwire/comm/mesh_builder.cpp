@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/comm/local_rails.h"
+
 namespace gradwire {
 namespace {
 
@@ -16,36 +18,51 @@ constexpr Duration kBeforeNextAttempt = std::chrono::milliseconds(50);
 
 }  // namespace
 
-MeshBuilder::MeshBuilder(Rank rank, std::string secret, std::string scope,
-                         std::vector<RankPlace> places, Socket listener)
-    : rank_(rank),
-      shared_{.secret = std::move(secret), .purpose = "mesh " + scope},
-      places_(std::move(places)),
-      sockets_(places_.size()),
+std::string mesh_purpose(const std::string& scope) {
+  return "mesh " + scope;
+}
+
+MeshBuilder::MeshBuilder(Plan plan, Doors doors)
+    : plan_(std::move(plan)),
+      sockets_(plan_.places.size()),
       gate_(
-          std::move(listener), {.shared = shared_, .world_size = ranks()},
+          std::move(doors), {.shared = plan_.shared, .world_size = ranks()},
           [this](const Claims& claims) { return admit(claims); },
           [this](Admitted admitted) { enter(std::move(admitted)); }) {
-  for (Rank to = 0; to < rank_; ++to) calls_.push_back({.to = to});
+  for (Rank other = 0; other < ranks(); ++other) {
+    if (other == plan_.rank) continue;
+    const int rails = rails_between(place_of(plan_.rank), place_of(other));
+    sockets_[static_cast<std::size_t>(other)].resize(static_cast<std::size_t>(rails));
+    for (int rail = 0; other < plan_.rank && rail < rails; ++rail) {
+      calls_.push_back({.to = other, .rail = rail});
+    }
+  }
 }
 
 Verdict MeshBuilder::admit(const Claims& claims) {
-  if (claims.to != rank_ || claims.from <= rank_) return Verdict::impossible;
-  Socket& before = sockets_[static_cast<std::size_t>(claims.from)];
+  if (claims.to != plan_.rank || claims.from <= plan_.rank) return Verdict::impossible;
+  if (claims.rail < 0 || claims.rail >= rails_between(place_of(plan_.rank), place_of(claims.from)))
+    return Verdict::impossible;
+  Socket& before = socket_to(claims.from, claims.rail);
   // Its earlier connection may have broken before it had our verdict; then it calls again.
   if (before.valid() && has_ended(before)) before.close();
   return before.valid() ? Verdict::duplicate : Verdict::accepted;
 }
 
 void MeshBuilder::enter(Admitted admitted) {
-  sockets_[static_cast<std::size_t>(admitted.claims.from)] = std::move(admitted.socket);
+  const Claims& claims = admitted.claims;
+  if (!same_machine(place_of(plan_.rank), place_of(claims.from))) {
+    const std::string interface =
+        interface_to_bind(own_rail(claims.rail), peer_address(admitted.socket));
+    if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
+  }
+  socket_to(claims.from, claims.rail) = std::move(admitted.socket);
 }
 
 bool MeshBuilder::complete() const {
-  for (Rank other = 0; other < ranks(); ++other) {
-    if (other != rank_ && !connected(other)) return false;
-  }
-  return true;
+  return std::ranges::all_of(sockets_, [](const std::vector<Socket>& rails) {
+    return std::ranges::all_of(rails, &Socket::valid);
+  });
 }
 
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
@@ -57,7 +74,7 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
                      fmt::format("rank {} has no connection with {} within {:.3g} s, though all "
                                  "have joined: does a firewall, or the choice of interface, keep "
                                  "them apart?",
-                                 rank_, missing_ranks(), seconds));
+                                 plan_.rank, missing_ranks(), seconds));
     }
     set.clear();
     set.wait(watch(set, deadline));
@@ -94,19 +111,23 @@ Status MeshBuilder::advance_calls(const PollSet& set) {
       if (Status moved = move_on(call); !moved) return moved;
     }
   }
-  std::erase_if(calls_, [this](const Call& call) { return connected(call.to); });
+  std::erase_if(calls_, [this](const Call& call) { return socket_to(call.to, call.rail).valid(); });
   return {};
 }
 
 Status MeshBuilder::begin(Call& call) {
-  const RankPlace& place = places_[static_cast<std::size_t>(call.to)];
-  const SocketAddress own = places_[static_cast<std::size_t>(rank_)].address.with_port(0);
-  const bool same_family = own.family() == place.address.family();
-  Result<Socket> socket = start_connect(place.address, same_family ? own : SocketAddress());
+  const RankPlace& place = place_of(call.to);
+  const SocketAddress& to = place.rails[static_cast<std::size_t>(call.rail)].address;
+  const RailPlace& own = own_rail(call.rail);
+  const bool same_family = own.address.family() == to.family();
+  const bool same_host = same_machine(place_of(plan_.rank), place);
+  Result<Socket> socket =
+      start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
+                    same_host || !same_family ? "" : interface_to_bind(own, to));
   if (!socket) return tl::unexpected<Error>(socket.error());
   call.handshake = std::make_unique<ClientHandshake>(
-      std::move(*socket), place.describe(call.to), shared_,
-      Claims{.from = rank_, .to = call.to, .world_size = ranks()});
+      std::move(*socket), place.describe(call.to, call.rail), plan_.shared,
+      Claims{.from = plan_.rank, .to = call.to, .world_size = ranks(), .rail = call.rail});
   return {};
 }
 
@@ -114,14 +135,12 @@ Status MeshBuilder::move_on(Call& call) {
   const Status moved = call.handshake->advance();
   if (moved) {
     if (call.handshake->done()) {
-      sockets_[static_cast<std::size_t>(call.to)] = call.handshake->take_socket();
+      socket_to(call.to, call.rail) = call.handshake->take_socket();
     }
     return {};
   }
-  // Each rank listens until it is connected with all: one that cannot be reached has gone, but one
-  // that hangs up in the middle may have been short of something.
   if (moved.error().kind != ErrorKind::disconnected) return moved;
-  if (!call.handshake->connected()) {
+  if (!may_come_back(call)) {
     return failure(ErrorKind::disconnected,
                    moved.error().message +
                        ": it had joined, so it has ended since, or a firewall "
@@ -132,11 +151,23 @@ Status MeshBuilder::move_on(Call& call) {
   return {};
 }
 
+/// Each rank listens until it is connected with all: one that cannot be reached has gone, but one
+/// that hangs up in the middle may have been short of something.
+bool MeshBuilder::may_come_back(Call& call) const {
+  if (call.handshake->connected()) return true;
+  const Time now = SteadyClock().now();
+  if (!call.refused_since) call.refused_since = now;
+  return now - *call.refused_since < plan_.patience;
+}
+
 std::string MeshBuilder::missing_ranks() const {
   std::vector<std::string> names;
   for (Rank other = 0; other < ranks(); ++other) {
-    if (other == rank_ || connected(other)) continue;
-    names.push_back(places_[static_cast<std::size_t>(other)].describe(other));
+    const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(other)];
+    for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+      if (rails[rail].valid()) continue;
+      names.push_back(place_of(other).describe(other, static_cast<int>(rail)));
+    }
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -1,39 +1,57 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "gradwire/comm/rendezvous.h"
+#include "gradwire/comm/rank_place.h"
 #include "gradwire/net/gate.h"
 
 namespace gradwire {
 
-/// Connects this rank to all others, once it is known where they listen: it calls those below it
-/// and is called by those above, all at the same time in one poll loop.
+/// Connects this rank to all others, once over each rail, when it is known where they listen: it
+/// calls those below it and is called by those above, all at the same time in one poll loop.
 class MeshBuilder {
  public:
-  /// `places`, one a rank, of which places[rank] has the address that `listener` listens on.
-  MeshBuilder(Rank rank, std::string secret, std::string scope, std::vector<RankPlace> places,
-              Socket listener);
+  struct Plan {
+    Rank rank = 0;
+    SharedSecret shared;            ///< Of purpose mesh_purpose().
+    std::vector<RankPlace> places;  ///< By rank; connections come in where places[rank] says.
+    /// For how long a rank that refuses connections may just be changing who listens for it
+    /// (net/shared_port.h); after that it has gone.
+    Duration patience = Duration::zero();
+  };
+
+  MeshBuilder(Plan plan, Doors doors);
 
   /// Returns when every connection stands. Errors: timeout (names the ranks that are missing),
   /// disconnected (a rank that was there has gone), refused, mismatch, system.
   Status run(Deadline deadline, Duration timeout);
 
-  /// The connections, by rank; this rank's own is not valid.
-  std::vector<Socket> take_sockets() { return std::move(sockets_); }
+  /// The connections, by rank and rail; none to this rank itself.
+  std::vector<std::vector<Socket>> take_sockets() { return std::move(sockets_); }
 
  private:
   struct Call {
     Rank to = 0;
+    int rail = 0;
     std::unique_ptr<ClientHandshake> handshake;
     Time not_before = {};  ///< After a failed attempt.
+    std::optional<Time> refused_since;
     std::size_t place = 0;
   };
 
-  int ranks() const { return static_cast<int>(places_.size()); }
-  bool connected(Rank rank) const { return sockets_[static_cast<std::size_t>(rank)].valid(); }
+  int ranks() const { return static_cast<int>(plan_.places.size()); }
+  const RankPlace& place_of(Rank rank) const {
+    return plan_.places[static_cast<std::size_t>(rank)];
+  }
+  const RailPlace& own_rail(int rail) const {
+    return place_of(plan_.rank).rails[static_cast<std::size_t>(rail)];
+  }
+  Socket& socket_to(Rank rank, int rail) {
+    return sockets_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)];
+  }
   Verdict admit(const Claims& claims);
   void enter(Admitted admitted);
   bool complete() const;
@@ -41,14 +59,16 @@ class MeshBuilder {
   Status advance_calls(const PollSet& set);
   Status begin(Call& call);
   Status move_on(Call& call);
+  bool may_come_back(Call& call) const;
   std::string missing_ranks() const;
 
-  Rank rank_;
-  SharedSecret shared_;
-  std::vector<RankPlace> places_;
-  std::vector<Socket> sockets_;
+  Plan plan_;
+  std::vector<std::vector<Socket>> sockets_;
   std::vector<Call> calls_;
   Gate gate_;
 };
+
+/// What connections between the ranks of a communicator are for.
+std::string mesh_purpose(const std::string& scope);
 
 }  // namespace gradwire

@@ -8,25 +8,14 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/comm/reduction.h"
-#include "gradwire/schedule/layout.h"
 
 namespace gradwire {
 namespace {
 
 ChunkLayout layout_of(const OperationRequest& request) {
-  return {request.program->schedule.chunks, request.fingerprint.count,
-          size_of(request.fingerprint.type)};
-}
-
-/// Where each scratch slot begins.
-std::vector<std::size_t> slot_offsets(const ChunkLayout& layout, const Program& program) {
-  std::vector<std::size_t> offsets;
-  std::size_t at = 0;
-  for (std::uint32_t mirrored : program.scratch_mirrors) {
-    offsets.push_back(at);
-    at += layout.slot_bytes(mirrored);
-  }
-  return offsets;
+  const std::size_t element_size = size_of(request.fingerprint.type);
+  if (request.splits) return {request.splits, element_size};
+  return {request.program->schedule.chunks, request.fingerprint.count, element_size};
 }
 
 }  // namespace
@@ -37,31 +26,27 @@ Operation::Operation(OperationKey key, OperationRequest request)
       states_(request_.program->program.ops.size()),
       incomplete_(states_.size()),
       element_size_(size_of(request_.fingerprint.type)),
-      scratch_bytes_(layout_of(request_).scratch_bytes(request_.program->program)) {}
+      layout_(layout_of(request_)),
+      slots_(layout_.scratch_offsets(request_.program->program)) {}
 
 void Operation::bind_scratch(std::byte* scratch) {
-  const std::vector<std::size_t> slots = slot_offsets(layout_of(request_), program().program);
-  for (OpIndex op = 0; op < states_.size(); ++op) bind(op, scratch, slots);
+  for (OpIndex op = 0; op < states_.size(); ++op) bind(op, scratch);
 }
 
-void Operation::bind(OpIndex index, std::byte* scratch, const std::vector<std::size_t>& slots) {
+void Operation::bind(OpIndex index, std::byte* scratch) {
   const Op& op = program().program.ops[index];
-  const ChunkLayout layout = layout_of(request_);
   OpState& state = states_[index];
   const auto locate = [&](const Slice& slice) -> std::byte* {
     if (slice.count == 0) return nullptr;
-    if (slice.buffer == Buffer::scratch) return scratch + slots[slice.first];
+    if (slice.buffer == Buffer::scratch) return scratch + slots_[slice.first];
     std::byte* base =
         slice.buffer == Buffer::output ? request_.output : const_cast<std::byte*>(request_.input);
     // An empty tensor may have no memory at all, and null + 0 is all that is asked of it then.
-    return base + layout.byte_range(slice.first, slice.count).begin;
+    return base + layout_.byte_range(slice.buffer, slice.first, slice.count).begin;
   };
-  const Slice& measured = op.kind == OpKind::send ? op.src : op.dst;
   state.dst = locate(op.dst);
   state.src = locate(op.src);
-  state.size = measured.buffer == Buffer::scratch && measured.count > 0
-                   ? layout.byte_range(program().program.scratch_mirrors[measured.first]).size()
-                   : layout.byte_range(measured.first, measured.count).size();
+  state.size = layout_.size(op.kind == OpKind::send ? op.src : op.dst, program().program);
 }
 
 Operation::Allowance Operation::allowance(OpIndex op) const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "gradwire/base/types.h"
 #include "gradwire/comm/compiled_program.h"
 #include "gradwire/comm/fingerprint.h"
+#include "gradwire/schedule/layout.h"
 
 namespace gradwire {
 
@@ -27,6 +29,8 @@ struct OperationKey {
 class Completion {
  public:
   virtual ~Completion() = default;
+  /// A receive from whichever rank gets its data from this one. Comes before the others.
+  virtual void resolved(Rank /*from*/) {}
   virtual void succeeded() = 0;
   virtual void failed(const Error& error) = 0;
 };
@@ -42,7 +46,11 @@ struct OperationRequest {
   Time deadline = Time::max();  ///< Set by the executor: when it was posted, and the timeout.
   bool input_survives = false;  ///< Whether the caller's data is intact if the operation fails.
   std::shared_ptr<Completion> completion;
-  int tag = -1;  ///< Of a point-to-point message; -1 for collectives.
+  int tag = -1;                          ///< Of a point-to-point message; -1 for collectives.
+  std::shared_ptr<const Splits> splits;  ///< Of an all_to_all with unequal parts; else null.
+  /// Of a receive from whichever rank, whose `program` is null until it is known from whom: makes
+  /// it then.
+  std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
 };
 
 /// An operation in flight: how far each op of the program has come, in bytes. Knows memory and
@@ -53,7 +61,7 @@ class Operation {
   Operation(OperationKey key, OperationRequest request);
 
   /// Scratch that the request needs; hand it over before anything runs.
-  std::size_t scratch_bytes() const { return scratch_bytes_; }
+  std::size_t scratch_bytes() const { return slots_.back(); }
   void bind_scratch(std::byte* scratch);
 
   const OperationKey& key() const { return key_; }
@@ -101,7 +109,7 @@ class Operation {
     bool complete = false;
   };
 
-  void bind(OpIndex op, std::byte* scratch, const std::vector<std::size_t>& slots);
+  void bind(OpIndex op, std::byte* scratch);
   void run_local(OpIndex op, std::vector<OpIndex>& sends);
   void compute(const Op& op, const OpState& state, std::size_t from, std::size_t to) const;
   void wake_behind(OpIndex op, std::vector<OpIndex>& sends);
@@ -111,7 +119,8 @@ class Operation {
   std::vector<OpState> states_;
   std::size_t incomplete_ = 0;
   std::size_t element_size_ = 1;
-  std::size_t scratch_bytes_ = 0;
+  ChunkLayout layout_;
+  std::vector<std::size_t> slots_;  ///< Where each scratch slot begins, and the end of them all.
 };
 
 }  // namespace gradwire

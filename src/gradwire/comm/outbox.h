@@ -1,12 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
-#include <string>
 #include <vector>
 
 #include "gradwire/comm/flight.h"
+#include "gradwire/comm/frame_queue.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
 
@@ -21,25 +19,41 @@ struct OutboxLimits {
 
 /// Everything that is to travel to one peer: control frames first, then data frames cut from the
 /// messages that may go, the most urgent operation's first. Knows frames, not sockets.
+///
+/// Announcements wait for company, because a system call costs more than a small message: they go
+/// ahead of the next data, or when say_unsaid() is called.
 class Outbox {
  public:
   /// Hears when a data frame has been handed over completely.
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// The first `bytes` bytes of message `op` are on their way.
-    virtual void sent(Flight& flight, OpIndex op, std::size_t bytes) = 0;
+    /// Bytes `begin` to `end` of message `op` are on their way.
+    virtual void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) = 0;
   };
 
-  Outbox(Rank peer, OutboxLimits limits) : peer_(peer), limits_(limits) {}
+  Outbox(Rank peer, OutboxLimits limits, const Transport& transport);
 
   void queue_control(FrameType type, OperationKey key, ConstBytes payload);
+
+  /// The peer is to hear that `flight` has been posted, before any data of it.
+  void announce(Flight& flight, std::size_t side);
+  /// Makes the announcements that wait part of what flush() writes.
+  void say_unsaid();
+  bool has_unsaid() const { return !unsaid_.empty(); }
+  /// Bytes of small messages that the peer may send of operations whose announcement waits; once
+  /// these and those of operations not posted use up its budget, it would wait for us to speak.
+  std::size_t unsaid_bytes() const { return unsaid_bytes_; }
+  std::size_t unsaid() const { return unsaid_.size(); }
 
   /// Message `op` of `flight` may have become able to go on. Remembers it until all of it is sent.
   void queue_message(Flight& flight, OpIndex op);
 
   /// The peer has announced `key`: its eager bytes no longer count against the budget.
   void announced(OperationKey key);
+
+  /// `flight` is over.
+  void forget(const Flight& flight);
 
   /// Hands over what it can. Errors: those of the transport.
   Status flush(Transport& transport, Listener& listener);
@@ -61,19 +75,16 @@ class Outbox {
   struct Message {
     Flight* flight = nullptr;
     OpIndex op = 0;
+    std::size_t side = 0;
+    std::size_t segment = 0;
     std::size_t framed = 0;
   };
 
-  /// A frame that is to be written, or is half written.
-  struct Frame {
-    std::array<std::byte, kFrameHeaderBytes> header;
-    ConstBytes payload;
-    std::vector<std::byte> owned;  ///< Holds the payload where nothing else does.
-    Flight* flight = nullptr;      ///< Null for control frames.
-    OpIndex op = 0;
-    std::size_t end = 0;  ///< How much of the message has gone once this has.
-
-    std::size_t size() const { return header.size() + payload.size(); }
+  struct Announcement {
+    Flight* flight = nullptr;  ///< Null once it is over.
+    std::size_t side = 0;
+    OperationKey key;
+    std::array<std::byte, kFingerprintBytes> fingerprint;
   };
 
   struct EagerDebt {
@@ -84,15 +95,18 @@ class Outbox {
   bool commit_next();
   bool may_go(const Message& message) const;
   void commit(Message& message, std::size_t bytes);
-  std::size_t gather(std::array<ConstBytes, 64>& pieces, std::size_t& count) const;
+  void commit_control(FrameType type, OperationKey key, ConstBytes payload);
+  std::size_t segment_for(std::size_t message_bytes) const;
+  std::uint32_t checksum(ConstBytes payload) const;
   void written(std::size_t bytes, Listener& listener);
 
   Rank peer_;
   OutboxLimits limits_;
+  bool checksums_;
   std::vector<Message> messages_;  ///< Most urgent first, then oldest first.
-  std::deque<Frame> committed_;
-  std::size_t front_written_ = 0;  ///< Bytes of committed_.front() already handed over.
-  std::size_t committed_bytes_ = 0;
+  std::vector<Announcement> unsaid_;
+  std::size_t unsaid_bytes_ = 0;
+  FrameQueue committed_;
   std::vector<EagerDebt> eager_debts_;
   std::size_t eager_debt_ = 0;
   bool writable_ = true;

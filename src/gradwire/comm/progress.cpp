@@ -13,7 +13,15 @@ namespace {
 /// keeps the price of asking low. Counted from the beginning of the wait, not from the last event:
 /// an operation that takes longer is limited by its bytes, and asking would only take the processor
 /// from those that move them (a third of it, measured with four ranks on two cores).
-constexpr Duration kSpin = std::chrono::microseconds(200);
+constexpr Duration kSpin = std::chrono::microseconds(500);
+
+/// How long it keeps the processor while it does so, if there is one for every rank: yielding costs
+/// more than what comes through shared memory takes.
+constexpr Duration kKeepProcessor = std::chrono::microseconds(20);
+
+/// Every so many tries in vain it asks the kernel about everything, also about ends of streams and
+/// room for what could not be written.
+constexpr int kTriesPerPoll = 64;
 
 /// How long the progress thread stays away after a thread has waited: the next one usually follows
 /// soon, and both polling would wake one of them for nothing.
@@ -26,11 +34,21 @@ constexpr Duration kLongestStay = std::chrono::milliseconds(4);
 /// How long the destructor waits for the last frames to be taken by the kernel.
 constexpr Duration kDrain = std::chrono::seconds(1);
 
+/// Tells the processor that this is a loop that waits.
+void pause_processor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace
 
 Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
-                   const ExecutorOptions& options, const Clock& clock)
+                   const ExecutorOptions& options, const Clock& clock, bool cores_to_spare)
     : clock_(clock),
+      cores_to_spare_(cores_to_spare),
       transport_(std::move(transport)),
       executor_(rank, ranks, options, *transport_, clock.now()),
       progress_thread_([this] { run(); }) {}
@@ -79,6 +97,16 @@ void Progress::post(OperationRequest request) {
   if (timer < poll_until_.load()) transport_->wake();
 }
 
+void Progress::post(std::vector<OperationRequest> requests) {
+  Time timer;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    executor_.post(std::move(requests), clock_.now());
+    timer = executor_.next_timer();
+  }
+  if (timer < poll_until_.load()) transport_->wake();
+}
+
 void Progress::abort(Error error) {
   const std::lock_guard lock(engine_mutex_);
   executor_.abort(std::move(error));
@@ -114,15 +142,37 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
     const std::lock_guard lock(engine_mutex_);
     before = executor_.in_flight();
     for (const ReadyEvent& event : events) {
-      if (event.writable) executor_.on_writable(event.peer, now);
-      if (event.readable) executor_.on_readable(event.peer, now);
+      if (event.writable) executor_.on_writable(event.stream(), now);
+      if (event.readable) executor_.on_readable(event.stream(), now);
     }
     if (now >= executor_.next_timer()) executor_.on_timer(now);
     after = executor_.in_flight();
   }
-  if (after == before) return;
+  if (after != before) tell_waiters();
+}
+
+/// One look at what is waited for, without asking the kernel which streams have anything. Whether
+/// anything came.
+bool Progress::ask_once(Time now) {
+  std::size_t before = 0;
+  std::size_t after = 0;
+  bool heard = false;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    before = executor_.in_flight();
+    heard = executor_.read_awaited(now);
+    if (now >= executor_.next_timer()) executor_.on_timer(now);
+    after = executor_.in_flight();
+  }
+  if (after != before) tell_waiters();
+  return heard;
+}
+
+/// Something has come to its end.
+void Progress::tell_waiters() {
   const std::lock_guard lock(roles_mutex_);
-  if (waiting_ > 0) waiters_.notify_all();
+  // Who drives sees for itself.
+  if (waiting_ > (driven_ ? 1 : 0)) waiters_.notify_all();
 }
 
 void Progress::wait(const WorkState& state, Time until) {
@@ -154,12 +204,22 @@ void Progress::wait(const WorkState& state, Time until) {
 
 void Progress::drive(const WorkState& state, Time until) {
   std::vector<ReadyEvent> events;
-  const Time spin_until = clock_.now() + kSpin;
+  const Time begin = clock_.now();
+  int tries = 0;
   while (!state.done()) {
     const Time now = clock_.now();
     if (now >= until) return;
-    const bool spin = now < spin_until;
-    if (!poll_once(spin ? now : until, events) && spin) sched_yield();
+    if (now >= begin + kSpin) {
+      poll_once(until, events);
+      continue;
+    }
+    const bool asks_kernel = ++tries % kTriesPerPoll == 0;
+    if (asks_kernel ? poll_once(now, events) : ask_once(now)) continue;
+    if (cores_to_spare_ && now < begin + kKeepProcessor) {
+      pause_processor();
+    } else {
+      sched_yield();
+    }
   }
 }
 

@@ -22,12 +22,15 @@ namespace gradwire {
 /// never held while waiting for the network.
 class Progress final : public Engine {
  public:
+  /// `cores_to_spare`: every rank of the job has a processor of this machine to itself, so that one
+  /// that waits takes nothing from the others by asking without a break.
   Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
-           const ExecutorOptions& options, const Clock& clock);
+           const ExecutorOptions& options, const Clock& clock, bool cores_to_spare = false);
 
   ~Progress() override;
 
   void post(OperationRequest request) override;
+  void post(std::vector<OperationRequest> requests) override;
   void wait(const WorkState& state, Time until) override;
   void abort(Error error) override;
   /// Waits briefly until the goodbye is on its way.
@@ -37,11 +40,14 @@ class Progress final : public Engine {
  private:
   void run();
   void drive(const WorkState& state, Time until);
+  bool ask_once(Time now);
   bool poll_once(Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);
+  void tell_waiters();
   void drain(Time until);
 
   const Clock& clock_;
+  bool cores_to_spare_;
   std::unique_ptr<PollingTransport> transport_;
 
   std::mutex engine_mutex_;

@@ -8,19 +8,25 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/comm/local_place.h"
+#include "gradwire/comm/local_rails.h"
 #include "gradwire/comm/meeting.h"
 #include "gradwire/comm/mesh_builder.h"
 #include "gradwire/comm/rendezvous_server.h"
 #include "gradwire/comm/rendezvous_store.h"
-#include "gradwire/net/tcp_transport.h"
+#include "gradwire/net/descriptors.h"
+#include "gradwire/net/shared_port.h"
+#include "gradwire/net/shm/open_transport.h"
 #include "gradwire/topology/interfaces.h"
+#include "gradwire/topology/machine.h"
 
 namespace gradwire {
 namespace {
 
 /// How long rank 0 keeps the store of a rendezvous that failed, for the others to read why.
 constexpr Duration kFarewell = std::chrono::seconds(2);
+
+/// How long a port that the ranks of a host share may stay closed while another takes it over.
+constexpr Duration kPortChanges = std::chrono::seconds(2);
 
 std::string host_name() {
   std::array<char, 256> name = {};
@@ -42,49 +48,120 @@ Status check_interface(const std::string& wanted) {
   return {};
 }
 
+bool reach_each_other(const RankPlace& a, const RankPlace& b) {
+  for (int i = 0; i < rails_between(a, b); ++i) {
+    const SocketAddress& one = a.rails[static_cast<std::size_t>(i)].address;
+    const SocketAddress& other = b.rails[static_cast<std::size_t>(i)].address;
+    if (one.family() != other.family() || one.is_loopback() != other.is_loopback()) return false;
+  }
+  return true;
+}
+
 /// Ranks at the loopback and ranks elsewhere, or at IPv4 and IPv6, cannot all be connected.
 Status check_alike(const std::vector<RankPlace>& places) {
   const RankPlace& first = places.front();
   for (std::size_t i = 1; i < places.size(); ++i) {
-    const RankPlace& other = places[i];
-    if (other.address.family() == first.address.family() &&
-        other.address.is_loopback() == first.address.is_loopback()) {
-      continue;
-    }
+    if (reach_each_other(first, places[i])) continue;
     return failure(
         ErrorKind::invalid_argument,
         fmt::format("{} and {} cannot reach each other: choose interfaces of one network "
                     "on all hosts (GRADWIRE_INTERFACE)",
-                    first.describe(0), other.describe(static_cast<Rank>(i))));
+                    first.describe(0), places[i].describe(static_cast<Rank>(i))));
   }
   return {};
+}
+
+/// Opens the doors for the other ranks, and writes where they are into `rails`.
+Result<Doors> open_doors(const Job& job, const SharedSecret& shared, std::vector<RailPlace>& rails,
+                         Deadline deadline) {
+  Doors doors;
+  if (job.port == 0) {
+    for (RailPlace& rail : rails) {
+      auto listener = listen_on(rail.address);
+      if (!listener) return tl::unexpected<Error>(listener.error());
+      rail.address = local_address(*listener);
+      doors.push_back(std::make_unique<ListeningDoor>(std::move(*listener)));
+    }
+    return doors;
+  }
+  PortMember member = {.destination = {service_number(shared.purpose), job.rank}, .addresses = {}};
+  for (RailPlace& rail : rails) {
+    rail.address = rail.address.with_port(job.port);
+    member.addresses.push_back(rail.address);
+  }
+  auto door = SharedPortDoor::open(shared_port_name(shared.secret, job.port), member, deadline);
+  if (!door) return tl::unexpected<Error>(door.error());
+  doors.push_back(std::move(*door));
+  return doors;
+}
+
+/// Connections, and at the same time what shared memory needs to be handed over.
+Status allow_connections(const std::vector<RankPlace>& places, Rank rank) {
+  std::size_t needed = 0;
+  for (const RankPlace& place : places) {
+    needed +=
+        2 + static_cast<std::size_t>(rails_between(places[static_cast<std::size_t>(rank)], place));
+  }
+  return allow_descriptors(needed);
+}
+
+std::vector<Rank> neighbours_of(Rank rank, const std::vector<RankPlace>& places) {
+  const RankPlace& own = places[static_cast<std::size_t>(rank)];
+  std::vector<Rank> neighbours;
+  for (Rank other = 0; other < static_cast<Rank>(places.size()); ++other) {
+    const RankPlace& place = places[static_cast<std::size_t>(other)];
+    if (other == rank || !same_machine(own, place)) continue;
+    if (own.shares_memory && place.shares_memory) neighbours.push_back(other);
+  }
+  return neighbours;
+}
+
+Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<RankPlace>& places,
+                  Rank rank, Duration dead_after) {
+  Connections made = {
+      .rank = rank, .sockets = std::move(sockets), .names = {}, .dead_after = dead_after};
+  for (std::size_t peer = 0; peer < places.size(); ++peer) {
+    const std::vector<Socket>& rails = made.sockets[peer];
+    std::vector<std::string>& names = made.names.emplace_back();
+    for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+      tune_stream(rails[rail], dead_after,
+                  rails.size() == 1 ? kUnsentLowWater : kUnsentLowWaterOfRails);
+      names.push_back(places[peer].describe(static_cast<Rank>(peer), static_cast<int>(rail)));
+    }
+  }
+  return made;
 }
 
 /// The steps that need a store, whichever it is. `master` says which way the others are.
 Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::string& secret,
                   const SocketAddress& master, Meeting& meeting, Deadline deadline) {
-  auto here = choose_local_place(job.interface, master);
-  if (!here) return tl::unexpected<Error>(here.error());
-  auto listener = listen_on(here->address);
-  if (!listener) return tl::unexpected<Error>(listener.error());
-  const RankPlace mine = {
-      .host = host_name(), .address = local_address(*listener), .interface = here->interface};
+  const SharedSecret shared = {.secret = secret, .purpose = mesh_purpose(options.scope)};
+  auto rails = choose_local_rails(job.interface, master);
+  if (!rails) return tl::unexpected<Error>(rails.error());
+  auto doors = open_doors(job, shared, *rails, deadline);
+  if (!doors) return tl::unexpected<Error>(doors.error());
+  const RankPlace mine = {.host = host_name(),
+                          .machine = machine_identity(),
+                          .cores = machine_cores(),
+                          .shares_memory = job.shared_memory,
+                          .rails = std::move(*rails)};
   auto places = meeting.exchange(mine, deadline);
   if (!places) return tl::unexpected<Error>(places.error());
   if (Status alike = check_alike(*places); !alike) return tl::unexpected<Error>(alike.error());
-
-  MeshBuilder builder(job.rank, secret, options.scope, *places, std::move(*listener));
+  if (Status enough = allow_connections(*places, job.rank); !enough) {
+    return tl::unexpected<Error>(enough.error());
+  }
+  MeshBuilder builder({.rank = job.rank,
+                       .shared = shared,
+                       .places = *places,
+                       .patience = job.port == 0 ? Duration::zero() : kPortChanges},
+                      std::move(*doors));
   if (Status built = builder.run(deadline, options.timeout); !built) {
     return tl::unexpected<Error>(built.error());
   }
-  std::vector<Socket> sockets = builder.take_sockets();
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < sockets.size(); ++i) {
-    if (sockets[i].valid()) tune_stream(sockets[i], options.dead_peer_timeout);
-    names.push_back((*places)[i].describe(static_cast<Rank>(i)));
-  }
   auto transport =
-      TcpTransport::create(std::move(sockets), std::move(names), options.dead_peer_timeout);
+      open_transport(tuned(builder.take_sockets(), *places, job.rank, options.dead_peer_timeout),
+                     neighbours_of(job.rank, *places), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
   return Mesh{std::move(*transport), std::move(*places)};
 }
@@ -116,10 +193,35 @@ Result<Socket> listen_as_master(const Job& job) {
   return failure(last.kind, "rank 0 " + last.message + " (it listens at MASTER_ADDR:MASTER_PORT)");
 }
 
-Result<std::unique_ptr<RendezvousServer>> serve(const Job& job) {
+/// The door of the store behind the port that rank 0 shares with the other ranks of its host.
+Result<std::unique_ptr<Door>> share_port_as_master(const Job& job, Deadline deadline) {
+  const auto addresses = resolve(job.master_address, job.master_port);
+  if (!addresses) return tl::unexpected<Error>(addresses.error());
+  Error last;
+  for (const SocketAddress& address : *addresses) {
+    const PortMember member = {.destination = {service_number(kStorePurpose), 0},
+                               .addresses = {address}};
+    auto door = SharedPortDoor::open(shared_port_name(job.secret, job.port), member, deadline);
+    if (door) {
+      warn_of_hidden_loopback(job, address);
+      return std::move(*door);
+    }
+    last = door.error();
+  }
+  return failure(last.kind,
+                 "rank 0 " + last.message + " (it listens at MASTER_ADDR:GRADWIRE_PORT)");
+}
+
+Result<std::unique_ptr<RendezvousServer>> serve(const Job& job, Deadline deadline) {
+  if (job.port != 0 && job.port == job.master_port) {
+    auto door = share_port_as_master(job, deadline);
+    if (!door) return tl::unexpected<Error>(door.error());
+    return RendezvousServer::start(std::move(*door), job.secret, job.world_size);
+  }
   auto listener = listen_as_master(job);
   if (!listener) return tl::unexpected<Error>(listener.error());
-  return RendezvousServer::start(std::move(*listener), job.secret, job.world_size);
+  return RendezvousServer::start(std::make_unique<ListeningDoor>(std::move(*listener)), job.secret,
+                                 job.world_size);
 }
 
 Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
@@ -147,7 +249,7 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
 
 Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
   if (job.rank != 0) return join_at_master(job, options, deadline);
-  auto server = serve(job);
+  auto server = serve(job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
   // Every rank has connected to this one, for which it must have read all it needs from the store.
@@ -177,6 +279,10 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
   GRADWIRE_CHECK(job.rank >= 0 && job.rank < job.world_size);
   if (Status usable = check_interface(job.interface); !usable) {
     return tl::unexpected<Error>(usable.error());
+  }
+  // A connection with each rank, and one more of each to the store; more rails will need more.
+  if (Status enough = allow_descriptors(2 * static_cast<std::size_t>(job.world_size)); !enough) {
+    return tl::unexpected<Error>(enough.error());
   }
   const Deadline deadline = Deadline::after(options.timeout);
   if (given != nullptr) return meet_in(*given, job, options, deadline);

@@ -7,8 +7,8 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/comm/job.h"
+#include "gradwire/comm/rank_place.h"
 #include "gradwire/comm/store.h"
-#include "gradwire/net/address.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
@@ -23,17 +23,7 @@ struct RendezvousOptions {
   std::string scope = "0";
 };
 
-/// Where a rank is, for people.
-struct RankPlace {
-  std::string host;       ///< "b"
-  SocketAddress address;  ///< Where it listened for the mesh: 10.77.0.4:41234.
-  std::string interface;  ///< "gw0"
-
-  /// "rank 3 (host b, 10.77.0.4:41234 over gw0)".
-  std::string describe(Rank rank) const;
-};
-
-/// One authenticated connection to every other rank of the job.
+/// Authenticated connections to every other rank of the job, one over each rail, or shared memory.
 struct Mesh {
   std::unique_ptr<PollingTransport> transport;
   std::vector<RankPlace> places;  ///< One a rank, this one's included.
@@ -43,13 +33,16 @@ struct Mesh {
 ///
 /// Rank 0 serves a store at the job's master address and port (comm/rendezvous_store.h) until every
 /// rank has what it needs; with `given` that store is used instead, and if the job has no secret,
-/// rank 0 makes one and leaves it there. Each rank listens on one address: of job.interface, else
-/// the one from which packets to the master leave. Rank r connects to all ranks below it.
+/// rank 0 makes one and leaves it there. Each rank listens on one address of each interface of
+/// job.interface, else on the one from which packets to the master leave; these are its rails. Rank
+/// r connects to all ranks below it, over as many rails as both have. With job.port all that
+/// listens on a host does so on that port, which its ranks share (net/shared_port.h). Ranks of one
+/// machine then use shared memory (net/shm/open_transport.h), unless job.shared_memory forbids it.
 ///
 /// Errors: timeout (names all ranks that are missing), refused (wrong secret), mismatch (another
 /// protocol version or world size), invalid_argument (port taken, unknown interface, a rank that
-/// exists twice), disconnected, system. Blocks; other processes' rubbish on the listening ports is
-/// logged and otherwise ignored.
+/// exists twice), disconnected, system (too few descriptors, ...). Blocks; other processes' rubbish
+/// on the listening ports is logged and otherwise ignored.
 Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options = {},
                           Store* given = nullptr);
 

@@ -63,10 +63,11 @@ bool flush(Client& client) {
 /// What the thread does.
 class RendezvousServer::Loop {
  public:
-  Loop(Socket listener, std::string secret, int world_size, Progress& progress)
+  Loop(Doors doors, std::string secret, int world_size, Progress& progress)
       : gate_(
-            std::move(listener),
-            {.shared = {.secret = std::move(secret), .purpose = "store"}, .world_size = world_size},
+            std::move(doors),
+            {.shared = {.secret = std::move(secret), .purpose = kStorePurpose},
+             .world_size = world_size},
             [this](const Claims& claims) { return admit(claims); },
             [this](Admitted admitted) { enter(std::move(admitted)); }),
         finished_(static_cast<std::size_t>(world_size)),
@@ -207,18 +208,21 @@ class RendezvousServer::Loop {
   Progress& progress_;
 };
 
-Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(Socket listener,
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(std::unique_ptr<Door> door,
                                                                   std::string secret,
                                                                   int world_size) {
   Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop.valid()) return system_failure("cannot start the rendezvous store");
   return std::unique_ptr<RendezvousServer>(
-      new RendezvousServer(std::move(listener), std::move(secret), world_size, std::move(stop)));
+      new RendezvousServer(std::move(door), std::move(secret), world_size, std::move(stop)));
 }
 
-RendezvousServer::RendezvousServer(Socket listener, std::string secret, int world_size, Socket stop)
-    : address_(local_address(listener)), stop_(std::move(stop)) {
-  auto loop = std::make_unique<Loop>(std::move(listener), std::move(secret), world_size, progress_);
+RendezvousServer::RendezvousServer(std::unique_ptr<Door> door, std::string secret, int world_size,
+                                   Socket stop)
+    : stop_(std::move(stop)) {
+  Doors doors;
+  doors.push_back(std::move(door));
+  auto loop = std::make_unique<Loop>(std::move(doors), std::move(secret), world_size, progress_);
   thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include "gradwire/comm/rendezvous_server.h"
 #include "gradwire/comm/store_protocol.h"
 #include "gradwire/net/handshake.h"
 #include "gradwire/net/system_failure.h"
@@ -49,7 +50,7 @@ bool may_pass(const Error& error) {
 
 Result<Attempt> try_addresses(const std::vector<SocketAddress>& addresses,
                               const RendezvousStore::Member& member, Deadline deadline) {
-  const SharedSecret shared = {.secret = member.secret, .purpose = "store"};
+  const SharedSecret shared = {.secret = member.secret, .purpose = kStorePurpose};
   const Claims claims = {.from = member.rank, .to = 0, .world_size = member.world_size};
   Error last;
   for (const SocketAddress& address : addresses) {

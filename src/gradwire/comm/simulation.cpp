@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "gradwire/base/check.h"
 
@@ -46,12 +47,16 @@ Sizes sizes_of(const Schedule& schedule, std::size_t elements) {
   const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
   switch (schedule.spec.collective) {
     case Collective::all_gather:
+    case Collective::gather:
       return {part, elements};
+    case Collective::scatter:
     case Collective::reduce_scatter:
       return {elements, part};
     case Collective::broadcast:
       return {0, elements};
     case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::all_to_all:
     case Collective::barrier:
     case Collective::point_to_point:
       break;
@@ -78,11 +83,17 @@ float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t e
   };
   switch (schedule.spec.collective) {
     case Collective::all_reduce:
+    case Collective::reduce:
       return sum_at(i);
     case Collective::reduce_scatter:
       return sum_at(static_cast<std::size_t>(rank) * part + i);
     case Collective::all_gather:
+    case Collective::gather:
       return sample(static_cast<Rank>(i / part), i % part);
+    case Collective::scatter:
+      return sample(schedule.spec.root, static_cast<std::size_t>(rank) * part + i);
+    case Collective::all_to_all:
+      return sample(static_cast<Rank>(i / part), static_cast<std::size_t>(rank) * part + i % part);
     case Collective::broadcast:
     case Collective::point_to_point:
       return sample(schedule.spec.root, i);
@@ -95,6 +106,9 @@ float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t e
 bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std::size_t elements) {
   const CollectiveSpec& spec = schedule.spec;
   if (spec.collective == Collective::point_to_point && rank != spec.target) return true;
+  const bool at_root =
+      spec.collective == Collective::reduce || spec.collective == Collective::gather;
+  if (at_root && rank != spec.root) return true;
   for (std::size_t i = 0; i < memory.output.size(); ++i) {
     if (memory.output[i] != expected(schedule, rank, i, elements)) return false;
   }
@@ -104,12 +118,23 @@ bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std
 }  // namespace
 
 SimulatedJob::SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
-                           const ExecutorOptions& options)
+                           const ExecutorOptions& options, const Wrap& wrap)
     : network_(ports, network) {
-  const int count = static_cast<int>(ports.size());
-  for (Rank r = 0; r < count; ++r) {
-    executors_.push_back(
-        std::make_unique<Executor>(r, count, options, network_.endpoint(r), network_.now()));
+  make_executors(static_cast<int>(ports.size()), options, wrap);
+}
+
+SimulatedJob::SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of,
+                           const SimOptions& network, const ExecutorOptions& options,
+                           const Wrap& wrap)
+    : network_(std::move(hosts), host_of, network) {
+  make_executors(static_cast<int>(host_of.size()), options, wrap);
+}
+
+void SimulatedJob::make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap) {
+  for (Rank r = 0; r < ranks; ++r) {
+    Transport* transport = &network_.endpoint(r);
+    if (wrap) transport = wrapped_.emplace_back(wrap(r, *transport)).get();
+    executors_.push_back(std::make_unique<Executor>(r, ranks, options, *transport, now()));
   }
 }
 
@@ -137,9 +162,9 @@ bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
     if (!event) {
       fire_timers();
     } else if (event->ready.readable) {
-      executor(event->rank).on_readable(event->ready.peer, now());
+      executor(event->rank).on_readable(event->ready.stream(), now());
     } else {
-      executor(event->rank).on_writable(event->ready.peer, now());
+      executor(event->rank).on_writable(event->ready.stream(), now());
     }
   }
   return true;

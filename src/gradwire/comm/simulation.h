@@ -14,8 +14,15 @@ namespace gradwire {
 /// A whole job in one thread and virtual time: the real executors over a simulated network.
 class SimulatedJob {
  public:
+  /// What a rank uses in place of its endpoint of the network, which outlives it.
+  using Wrap = std::function<std::unique_ptr<Transport>(Rank rank, Transport& endpoint)>;
+
+  /// One rank a host, with one rail.
   SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
-               const ExecutorOptions& options);
+               const ExecutorOptions& options, const Wrap& wrap = {});
+  /// Rank r runs on hosts[host_of[r]].
+  SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& network,
+               const ExecutorOptions& options, const Wrap& wrap = {});
 
   int ranks() const { return static_cast<int>(executors_.size()); }
   Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
@@ -30,7 +37,10 @@ class SimulatedJob {
   Time next_timer() const;
   void fire_timers();
 
+  void make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap);
+
   SimNetwork network_;
+  std::vector<std::unique_ptr<Transport>> wrapped_;
   std::vector<std::unique_ptr<Executor>> executors_;
 };
 

@@ -6,10 +6,12 @@ namespace gradwire {
 
 class SoloEngine::NoTransport final : public Transport {
  public:
-  Result<std::size_t> write(Rank, std::span<const ConstBytes>) override { return nobody(); }
-  Result<std::size_t> read(Rank, std::span<const Bytes>) override { return nobody(); }
-  void close(Rank) override {}
-  std::string describe(Rank) const override { return "nobody"; }
+  int rails(Rank) const override { return 1; }
+  Result<std::size_t> write(StreamId, std::span<const ConstBytes>) override { return nobody(); }
+  Result<std::size_t> read(StreamId, std::span<const Bytes>) override { return nobody(); }
+  std::size_t delivered(StreamId) override { return 0; }
+  void close(StreamId) override {}
+  std::string describe(StreamId) const override { return "nobody"; }
 
  private:
   static Result<std::size_t> nobody() {
@@ -27,6 +29,11 @@ SoloEngine::~SoloEngine() = default;
 void SoloEngine::post(OperationRequest request) {
   const std::lock_guard lock(mutex_);
   executor_.post(std::move(request), clock_.now());
+}
+
+void SoloEngine::post(std::vector<OperationRequest> requests) {
+  const std::lock_guard lock(mutex_);
+  executor_.post(std::move(requests), clock_.now());
 }
 
 void SoloEngine::abort(Error error) {

@@ -17,6 +17,7 @@ class SoloEngine final : public Engine {
   ~SoloEngine() override;
 
   void post(OperationRequest request) override;
+  void post(std::vector<OperationRequest> requests) override;
   void wait(const WorkState&, Time) override {}
   void abort(Error error) override;
   void close() override {}

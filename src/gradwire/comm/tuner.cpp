@@ -1,5 +1,6 @@
 #include "gradwire/comm/tuner.h"
 
+#include <algorithm>
 #include <bit>
 #include <set>
 #include <utility>
@@ -41,22 +42,26 @@ Tuner::Tuner(Topology topology, std::size_t segment_bytes)
 Tuner::~Tuner() = default;
 
 Topology Tuner::assumed(int ranks) {
-  return Topology::uniform(ranks,
-                           {.latency = std::chrono::microseconds(40), .bytes_per_second = 1.25e8});
+  return Topology::uniform(ranks, assumed_link());
 }
 
-const std::vector<Tuner::Candidate>& Tuner::candidates(Collective collective) {
-  const auto known = candidates_.find(collective);
+Link Tuner::assumed_link() {
+  return {.latency = std::chrono::microseconds(40), .bytes_per_second = 1.25e8};
+}
+
+const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spec) {
+  const Question question{spec.collective, spec.root};
+  const auto known = candidates_.find(question);
   if (known != candidates_.end()) return known->second;
   std::vector<Candidate> found;
   for (const Algorithm& algorithm : algorithm_catalogue()) {
-    if (algorithm.collective != collective) continue;
-    const Schedule schedule = algorithm.make(topology_, {.collective = collective});
+    if (algorithm.collective != spec.collective) continue;
+    const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
     const bool crowded = crowds(cost->programs());
     found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, crowded});
   }
-  return candidates_.emplace(collective, std::move(found)).first->second;
+  return candidates_.emplace(question, std::move(found)).first->second;
 }
 
 Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
@@ -70,19 +75,27 @@ Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
   return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * kCrowding));
 }
 
-std::string Tuner::choose(Collective collective, std::size_t bytes) {
+std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {
+  return explain(spec, bytes).front().algorithm;
+}
+
+std::vector<AlgorithmEstimate> Tuner::explain(const CollectiveSpec& spec, std::size_t bytes) {
   const std::size_t rounded = std::bit_ceil(bytes);
   const std::lock_guard lock(mutex_);
-  std::string& choice = choices_[{collective, rounded}];
-  if (!choice.empty()) return choice;
-  Duration best = Duration::max();
-  for (const Candidate& candidate : candidates(collective)) {
-    const Duration time = estimate(candidate, rounded);
-    if (time >= best) continue;
-    best = time;
-    choice = candidate.name;
+  auto& ranking_of = rankings_[{{spec.collective, spec.root}, rounded}];
+  if (ranking_of.empty()) ranking_of = ranking(spec, rounded);
+  return ranking_of;
+}
+
+std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::size_t bytes) {
+  std::vector<AlgorithmEstimate> ranked;
+  for (const Candidate& candidate : candidates(spec)) {
+    const Counts counts = candidate.cost->count(ChunkLayout(candidate.chunks, bytes, 1));
+    ranked.push_back({candidate.name, estimate(candidate, bytes), counts.steps,
+                      std::ranges::max(counts.bytes_sent)});
   }
-  return choice;
+  std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);
+  return ranked;
 }
 
 }  // namespace gradwire

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,14 @@
 
 namespace gradwire {
 
+/// What the cost model thinks of an algorithm.
+struct AlgorithmEstimate {
+  std::string algorithm;
+  Duration time = Duration::zero();
+  std::uint32_t steps = 0;     ///< Hops of the longest chain of messages.
+  std::size_t bytes_sent = 0;  ///< By the rank that sends most.
+};
+
 /// Chooses the algorithm of a collective: the one whose schedule the cost model finds fastest on
 /// the topology. Depends on nothing but its arguments, so that all ranks choose the same.
 /// Thread-safe.
@@ -24,10 +33,14 @@ class Tuner {
 
   /// Name of the algorithm for `bytes` bytes of all chunks together. The first question about a
   /// collective and power of two of bytes takes milliseconds with 64 ranks; later ones nothing.
-  std::string choose(Collective collective, std::size_t bytes);
+  std::string choose(const CollectiveSpec& spec, std::size_t bytes);
+
+  /// The estimates that decide, best first.
+  std::vector<AlgorithmEstimate> explain(const CollectiveSpec& spec, std::size_t bytes);
 
   /// The links that are assumed where nothing has been measured: 1 Gb/s Ethernet, 40 us.
   static Topology assumed(int ranks);
+  static Link assumed_link();
 
  private:
   struct Candidate {
@@ -37,14 +50,17 @@ class Tuner {
     bool crowds = false;  ///< Many ranks send to one at the same time.
   };
 
-  const std::vector<Candidate>& candidates(Collective collective);
+  using Question = std::pair<Collective, Rank>;  ///< The rank is the root.
+
+  const std::vector<Candidate>& candidates(const CollectiveSpec& spec);
+  std::vector<AlgorithmEstimate> ranking(const CollectiveSpec& spec, std::size_t bytes);
   Duration estimate(const Candidate& candidate, std::size_t bytes) const;
 
   Topology topology_;
   std::size_t segment_bytes_;
   std::mutex mutex_;
-  std::map<Collective, std::vector<Candidate>> candidates_;
-  std::map<std::pair<Collective, std::size_t>, std::string> choices_;
+  std::map<Question, std::vector<Candidate>> candidates_;
+  std::map<std::pair<Question, std::size_t>, std::vector<AlgorithmEstimate>> rankings_;
 };
 
 }  // namespace gradwire

@@ -69,6 +69,10 @@ std::shared_ptr<const Error> Work::error() const {
   return state_->error();
 }
 
+Rank Work::source() const {
+  return state_->source();
+}
+
 void Work::on_done(std::function<void(const Work&)> callback) const {
   state_->on_done(std::move(callback));
 }

@@ -30,6 +30,9 @@ class Work {
   /// The error it failed with, or null if it succeeded or is under way.
   std::shared_ptr<const Error> error() const;
 
+  /// Of recv_any, once done: the rank whose message it was. -1 otherwise.
+  Rank source() const;
+
   /// Calls `callback` once when the operation is done (at once if it is already), on the thread
   /// that completed it: it must be short and must not wait.
   void on_done(std::function<void(const Work&)> callback) const;

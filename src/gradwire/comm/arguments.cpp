@@ -1,0 +1,64 @@
+#include "gradwire/comm/arguments.h"
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kMaxTag = (1 << 30) - 1;
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Exception(ErrorKind::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void check_rank(Rank rank, int ranks, std::string_view what) {
+  if (rank >= 0 && rank < ranks) return;
+  refuse("{} {} is not a rank of this job (0 to {})", what, rank, ranks - 1);
+}
+
+void check_message(Rank peer, Rank self, int ranks, int tag) {
+  check_rank(peer, ranks, "peer");
+  if (peer == self) refuse("rank {} cannot send a message to itself", self);
+  check_tag(tag);
+}
+
+void check_tag(int tag) {
+  if (tag < 0 || tag > kMaxTag) refuse("tag {} is not within 0 to {}", tag, kMaxTag);
+}
+
+void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,
+                 std::size_t whole, DataType whole_type) {
+  if (part_type == whole_type && whole == part * static_cast<std::size_t>(ranks)) return;
+  refuse(
+      "{} over {} ranks needs one side {} times as large as the other, of the same type; got {} "
+      "{} and {} {}",
+      operation, ranks, ranks, part, name_of(part_type), whole, name_of(whole_type));
+}
+
+void check_splits(std::string_view side, int ranks, std::span<const std::size_t> counts,
+                  std::size_t count) {
+  if (counts.size() != static_cast<std::size_t>(ranks)) {
+    refuse("all_to_all over {} ranks needs {} {} counts, got {}", ranks, ranks, side,
+           counts.size());
+  }
+  const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  if (sum != count) {
+    refuse("the {} counts of all_to_all add up to {}, but the {} has {} elements", side, sum, side,
+           count);
+  }
+}
+
+void check_same_type(std::string_view operation, DataType input, DataType output) {
+  if (input == output) return;
+  refuse("{} needs input and output of the same type, got {} and {}", operation, name_of(input),
+         name_of(output));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "gradwire/comm/abort_message.h"
+#include "gradwire/comm/executor_peer.h"
+#include "gradwire/comm/failure_text.h"
+
+/// How the executor ends, and what it does when time has passed.
+namespace gradwire {
+
+void Executor::abort(Error error) {
+  fail(error.kind, error.message, rank_);
+  flush_dirty();
+}
+
+void Executor::say_goodbye() {
+  for (const auto& peer : peers_) {
+    if (!peer || error_) continue;
+    peer->outbox.queue_control(FrameType::goodbye, {}, {});
+    mark_dirty(peer->rank);
+  }
+  flush_dirty();
+}
+
+/// The first error ends everything. Nothing touches lent memory afterwards.
+void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
+  if (error_) return;
+  error_ = Error{kind, message};
+  woken_.clear();
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    peer->outbox.drop_messages();
+    for (const auto& rail : peer->rails) rail->inbox.abandon();
+  }
+  early_.clear();
+  tell_peers(*error_, origin);
+  const std::vector<std::unique_ptr<Flight>> failed = flights_.remove_all();
+  const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});
+  for (const auto& flight : failed) {
+    const OperationRequest& request = flight->operation.request();
+    request.completion->failed(failure_of(flight->operation, *error_));
+  }
+  for (const OperationRequest& request : unmatched) {
+    request.completion->failed(failure_of(request, *error_));
+  }
+}
+
+void Executor::tell_peers(const Error& error, Rank origin) {
+  const std::vector<std::byte> payload = encode_abort({error.kind, origin, error.message});
+  for (const auto& peer : peers_) {
+    if (!peer || peer->closed) continue;
+    peer->outbox.queue_control(FrameType::abort, {}, payload);
+    mark_dirty(peer->rank);
+  }
+}
+
+Time Executor::next_timer() const {
+  return std::min({liveness_.next_check(), earliest_deadline_, speak_at_});
+}
+
+void Executor::on_timer(Time now) {
+  now_ = now;
+  if (now >= speak_at_) speak_all();
+  if (now >= earliest_deadline_) check_deadlines(now);
+  if (now >= liveness_.next_check()) check_silence(now);
+  flush_dirty();
+}
+
+/// No data came along to travel with these announcements.
+void Executor::speak_all() {
+  speak_at_ = Time::max();
+  for (const auto& peer : peers_) {
+    if (!peer || !peer->outbox.has_unsaid()) continue;
+    peer->outbox.say_unsaid();
+    mark_dirty(peer->rank);
+  }
+}
+
+void Executor::check_deadlines(Time now) {
+  earliest_deadline_ = Time::max();
+  for (const auto& flight : flights_.all()) {
+    const Time deadline = flight->operation.request().deadline;
+    if (now < deadline) {
+      earliest_deadline_ = std::min(earliest_deadline_, deadline);
+      continue;
+    }
+    fail(ErrorKind::timeout, overdue(*flight, transport_), rank_);
+    return;
+  }
+  for (const OperationRequest& request : from_any_) {
+    earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
+    if (now < request.deadline) continue;
+    fail(ErrorKind::timeout, never_came(request), rank_);
+    return;
+  }
+}
+
+void Executor::check_silence(Time now) {
+  liveness_.check(now);
+  if (error_) return;
+  for (const auto& peer : peers_) {
+    if (!peer || peer->closed || peer->departed) continue;
+    if (liveness_.is_dead(peer->rank, now)) {
+      fail(ErrorKind::disconnected,
+           silent(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout), rank_);
+      return;
+    }
+    if (!liveness_.wants_ping(peer->rank, now)) continue;
+    peer->outbox.queue_control(FrameType::ping, {}, {});
+    mark_dirty(peer->rank);
+  }
+}
+
+}  // namespace gradwire

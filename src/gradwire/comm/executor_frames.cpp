@@ -1,0 +1,113 @@
+#include "gradwire/comm/abort_message.h"
+#include "gradwire/comm/executor_peer.h"
+#include "gradwire/comm/failure_text.h"
+
+/// What the executor does with the frames that come.
+namespace gradwire {
+
+Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
+  rail.early = false;
+  if (header.type != FrameType::data) return Landing{.to = rail.control.data()};
+  if (error_) return Landing{};
+  const Rank from = rail.stream.peer;
+  const OperationKey key{header.channel, header.sequence};
+  if (Flight* flight = flights_.find(key, from)) return landing_of(*flight, from, header);
+  if (flights_.was_posted(key, from)) {
+    return failure(ErrorKind::corrupted, "data of an operation that is over");
+  }
+  Result<std::byte*> room = early_.make_room(rail.stream, header);
+  if (!room) return tl::unexpected(room.error());
+  rail.early = true;
+  speak_if_awaited(peer(from));
+  return Landing{.to = *room};
+}
+
+Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
+  switch (header.type) {
+    case FrameType::data:
+      return complete_data(rail, header);
+    case FrameType::announce:
+      return hear_announcement(rail, header);
+    case FrameType::abort:
+      hear_abort(rail, header);
+      break;
+    case FrameType::goodbye:
+      hear_goodbye(rail.stream.peer);
+      break;
+    case FrameType::ping:
+      break;
+  }
+  return {};
+}
+
+Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
+  if (error_) return {};
+  const Rank from = rail.stream.peer;
+  const OperationKey key{header.channel, header.sequence};
+  Flight* flight = flights_.find(key, from);
+  if (rail.early) early_.complete(key, rail.stream);
+  if (flight == nullptr) return {};
+  if (rail.early) {
+    replay(*flight);  // The operation was posted while this frame was still coming in.
+  } else {
+    const auto& receives = flight->operation.program().exchange_with(from)->receives;
+    advance(*flight, receives[header.message], header.offset + header.length);
+  }
+  return {};
+}
+
+Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
+  if (error_) return {};
+  const Rank from = rail.stream.peer;
+  const OperationKey key{header.channel, header.sequence};
+  const Result<Fingerprint> theirs =
+      decode_fingerprint(ConstBytes(rail.control).first(header.length));
+  if (!theirs) return tl::unexpected(theirs.error());
+  if (Flight* flight = flights_.find(key, from)) {
+    accept_announcement(*flight, from, *theirs);
+    return {};
+  }
+  if (!flights_.was_posted(key, from)) {
+    if (Status held = early_.announce(key, from, *theirs); !held) return held;
+    if (key.channel != 0) match_any();
+    return {};
+  }
+  peer(from).outbox.announced(key);  // We were done before the peer began: it only takes.
+  return {};
+}
+
+void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
+  const AbortMessage message =
+      decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
+  fail(message.kind, reported_by(message.origin, message.text), message.origin);
+}
+
+void Executor::hear_goodbye(Rank from) {
+  if (peer(from).departed) return;
+  peer(from).departed = true;
+  ++departed_;
+  check_departed();
+}
+
+/// A rank may leave when it has done its part of everything, also of what others post later: a
+/// broadcast's root need not wait for its leaves. Whoever still needs something of it fails.
+void Executor::check_departed() {
+  if (departed_ == 0 || error_) return;
+  for (const auto& flight : flights_.all()) {
+    for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
+      if (!peer(exchange.peer).departed || !flight->operation.needs(exchange.peer)) continue;
+      fail(ErrorKind::disconnected,
+           left_during(transport_.describe({exchange.peer, 0}), flight->operation), rank_);
+      return;
+    }
+  }
+  if (!from_any_.empty() && departed_ + 1 == static_cast<int>(peers_.size())) {
+    fail(ErrorKind::disconnected, left_alone(from_any_.front()), rank_);
+  }
+}
+
+void Executor::sent(Flight& flight, OpIndex op, std::size_t /*begin*/, std::size_t end) {
+  advance(flight, op, end);
+}
+
+}  // namespace gradwire

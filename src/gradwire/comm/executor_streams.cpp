@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "gradwire/comm/executor_peer.h"
+#include "gradwire/comm/failure_text.h"
+
+/// How the executor reads and writes.
+namespace gradwire {
+namespace {
+
+/// What is taken at a time out of memory that the peer can refill meanwhile.
+constexpr std::size_t kInPlacePiece = 64 * 1024;
+
+/// Asking in vain for the next message, every so often all are asked from which anything is
+/// missing.
+constexpr std::uint64_t kAskAllEvery = 8;
+
+}  // namespace
+
+Executor::Rail& Executor::rail(StreamId stream) {
+  return *peer(stream.peer).rails[static_cast<std::size_t>(stream.rail)];
+}
+
+void Executor::on_readable(StreamId stream, Time now) {
+  now_ = now;
+  Rail& source = rail(stream);
+  if (!still_reads(source)) return;
+  liveness_.heard(stream.peer, now);
+  read(source);
+  flush_dirty();
+}
+
+bool Executor::read_awaited(Time now) {
+  now_ = now;
+  collect_awaited(++round_ % kAskAllEvery == 0);
+  std::size_t bytes = 0;
+  for (const Rank from : awaited_) {
+    std::size_t from_peer = 0;
+    for (const auto& source : peer(from).rails) {
+      if (still_reads(*source)) from_peer += read(*source);
+    }
+    if (from_peer > 0) liveness_.heard(from, now);
+    bytes += from_peer;
+  }
+  flush_dirty();
+  return bytes > 0;
+}
+
+/// From whom each operation needs the next message; `all`: everybody from whom one is missing.
+void Executor::collect_awaited(bool all) {
+  awaited_.clear();
+  const auto add = [&](Rank from) {
+    if (from < 0 || std::exchange(peer(from).round, round_) == round_) return;
+    awaited_.push_back(from);
+  };
+  for (const auto& flight : flights_.all()) {
+    add(flight->awaits());
+    if (!all) continue;
+    for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
+      const bool missing = std::ranges::any_of(
+          exchange.receives, [&](OpIndex op) { return !flight->operation.complete(op); });
+      if (missing) add(exchange.peer);
+    }
+  }
+}
+
+bool Executor::still_reads(const Rail& rail) const {
+  return !rail.closed && !rail.garbled;
+}
+
+/// Reads all that is there. Returns how many bytes that was.
+std::size_t Executor::read(Rail& rail) {
+  return rail.in_place ? read_in_place(rail) : read_copy(rail);
+}
+
+std::size_t Executor::read_copy(Rail& rail) {
+  const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
+  std::size_t total = 0;
+  while (still_reads(rail)) {
+    const Inbox::Reading reading = rail.inbox.where_to_read(shared);
+    const Result<std::size_t> size =
+        transport_.read(rail.stream, std::span(reading.pieces).first(reading.count));
+    if (!size) {
+      lose(rail.stream.peer, size.error());
+      break;
+    }
+    total += *size;
+    if (Status status = rail.inbox.received(shared, *size, rail); !status) {
+      garble(rail, status.error());
+    }
+    flush_dirty();
+    if (*size < reading.size) break;
+  }
+  return total;
+}
+
+std::size_t Executor::read_in_place(Rail& rail) {
+  std::size_t total = 0;
+  while (still_reads(rail)) {
+    const Result<ConstBytes> there = transport_.peek(rail.stream);
+    if (!there) {
+      lose(rail.stream.peer, there.error());
+      break;
+    }
+    if (there->empty()) break;
+    const ConstBytes piece = there->first(std::min(there->size(), kInPlacePiece));
+    total += piece.size();
+    if (Status status = rail.inbox.take(piece, rail); !status) garble(rail, status.error());
+    transport_.consume(rail.stream, piece.size());
+    flush_dirty();
+  }
+  return total;
+}
+
+void Executor::garble(Rail& rail, const Error& error) {
+  rail.garbled = true;
+  fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message, rank_);
+}
+
+void Executor::on_writable(StreamId stream, Time now) {
+  now_ = now;
+  peer(stream.peer).outbox.writable();
+  mark_dirty(stream.peer);
+  flush_dirty();
+}
+
+void Executor::mark_dirty(Rank rank) {
+  Peer& to = peer(rank);
+  if (to.dirty || to.closed) return;
+  to.dirty = true;
+  dirty_.push_back(rank);
+}
+
+void Executor::flush_dirty() {
+  // In the order in which there came to be something to send; more may be added meanwhile.
+  for (std::size_t i = 0; i < dirty_.size(); ++i) {
+    Peer& to = peer(dirty_[i]);
+    to.dirty = false;
+    if (to.closed) continue;
+    const std::size_t before = to.outbox.total_bytes();
+    const Status status = to.outbox.flush(transport_, *this);
+    if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);
+    if (!status) lose(to.rank, status.error());
+  }
+  dirty_.clear();
+}
+
+/// The stream to a peer has ended.
+void Executor::lose(Rank rank, const Error& error) {
+  Peer& lost = peer(rank);
+  lost.closed = true;
+  for (const auto& rail : lost.rails) rail->closed = true;
+  if (lost.departed || error_) return;
+  const Operation* during = nullptr;
+  for (const auto& flight : flights_.all()) {
+    if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
+  }
+  fail(error.kind, lost_during(error.message, during), rank_);
+}
+
+}  // namespace gradwire

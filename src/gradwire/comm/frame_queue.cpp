@@ -1,0 +1,81 @@
+#include "gradwire/comm/frame_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradwire {
+namespace {
+
+/// Frames that are gone are cleared away in lots of this many.
+constexpr std::size_t kLot = 32;
+
+}  // namespace
+
+void OutgoingFrame::fill(const FrameHeader& header, ConstBytes content, bool lent) {
+  encode(header, std::span(head).first<kFrameHeaderBytes>());
+  if (content.size() <= kInline) {
+    if (!content.empty())
+      std::memcpy(head.data() + kFrameHeaderBytes, content.data(), content.size());
+    head_bytes = kFrameHeaderBytes + content.size();
+    return;
+  }
+  payload = content;
+  if (!lent) keep_payload();
+}
+
+void OutgoingFrame::keep_payload() {
+  if (payload.empty() || !owned.empty()) return;
+  owned.assign(payload.begin(), payload.end());
+  payload = owned;
+}
+
+void FrameQueue::push(OutgoingFrame frame) {
+  bytes_ += frame.size();
+  frames_.push_back(std::move(frame));
+}
+
+std::size_t FrameQueue::gather(std::array<ConstBytes, 64>& pieces, std::size_t& count) const {
+  std::size_t offered = 0;
+  std::size_t skip = written_;
+  const auto add = [&](ConstBytes piece) {
+    const std::size_t skipped = std::min(skip, piece.size());
+    skip -= skipped;
+    if (piece.size() == skipped) return;
+    pieces[count++] = piece.subspan(skipped);
+    offered += piece.size() - skipped;
+  };
+  for (std::size_t i = first_; i < frames_.size() && count + 2 <= pieces.size(); ++i) {
+    add(ConstBytes(frames_[i].head).first(frames_[i].head_bytes));
+    add(frames_[i].payload);
+  }
+  return offered;
+}
+
+OutgoingFrame FrameQueue::pop_written() {
+  OutgoingFrame frame = std::move(frames_[first_++]);
+  written_ -= frame.size();
+  bytes_ -= frame.size();
+  if (first_ == frames_.size() || first_ == kLot) {
+    frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  return frame;
+}
+
+void FrameQueue::drop_messages() {
+  const bool keeps_first = front_is_partial();
+  std::vector<OutgoingFrame> kept;
+  for (OutgoingFrame& frame : frames()) {
+    const bool half = keeps_first && &frame == &frames_[first_];
+    if (frame.flight != nullptr && !half) continue;
+    frame.keep_payload();
+    frame.flight = nullptr;
+    kept.push_back(std::move(frame));
+  }
+  frames_ = std::move(kept);
+  first_ = 0;
+  bytes_ = 0;
+  for (const OutgoingFrame& frame : frames_) bytes_ += frame.size();
+}
+
+}  // namespace gradwire

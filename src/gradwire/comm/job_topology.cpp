@@ -1,0 +1,72 @@
+#include "gradwire/comm/job_topology.h"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/comm/tuner.h"
+#include "gradwire/topology/cluster.h"
+#include "gradwire/topology/topology_file.h"
+
+namespace gradwire {
+namespace {
+
+/// Which links and ranks a job has may be read by rank 0 alone, so it also says what went wrong.
+struct Reading {
+  bool failed = false;
+  std::string text;
+};
+
+Reading read(const std::string& path) {
+  if (path.empty()) return {};
+  const Result<Cluster> cluster = read_cluster(path);
+  if (!cluster) return {.failed = true, .text = cluster.error().message};
+  return {.failed = false, .text = to_json(*cluster)};
+}
+
+/// Rank 0's reading, on every rank. First comes its length, and whether it failed.
+Reading share(Communicator& communicator, Reading reading) {
+  std::array<std::int64_t, 2> head{static_cast<std::int64_t>(reading.text.size()),
+                                   reading.failed ? 1 : 0};
+  communicator.broadcast({head.data(), head.size(), DataType::int64, nullptr}, 0).wait();
+  if (head[0] == 0) return {};
+  reading.text.resize(static_cast<std::size_t>(head[0]));
+  communicator.broadcast({reading.text.data(), reading.text.size(), DataType::uint8, nullptr}, 0)
+      .wait();
+  reading.failed = head[1] != 0;
+  return reading;
+}
+
+std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
+  std::vector<std::string> names;
+  for (const RankPlace& place : places) names.push_back(place.host);
+  return names;
+}
+
+}  // namespace
+
+Topology assumed_topology(const std::vector<RankPlace>& places) {
+  const std::vector<int> host_of = machine_numbers(places);
+  std::vector<Host> hosts;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (host_of[rank] < static_cast<int>(hosts.size())) continue;
+    const RankPlace& place = places[rank];
+    hosts.push_back({.name = place.host,
+                     .rails = std::vector<Link>(place.rails.size(), Tuner::assumed_link()),
+                     .cores = place.cores});
+  }
+  return Topology(std::move(hosts), host_of);
+}
+
+Topology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
+                           const std::string& path) {
+  const Reading reading = share(communicator, communicator.rank() == 0 ? read(path) : Reading{});
+  if (reading.failed) throw Exception(ErrorKind::invalid_argument, reading.text);
+  if (reading.text.empty()) return assumed_topology(places);
+  return value_or_throw(
+      topology_for(value_or_throw(parse_cluster(reading.text)), host_names(places)));
+}
+
+}  // namespace gradwire

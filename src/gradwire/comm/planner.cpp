@@ -1,0 +1,49 @@
+#include "gradwire/comm/planner.h"
+
+#include <bit>
+#include <utility>
+
+#include "gradwire/base/error.h"
+#include "gradwire/schedule/catalogue.h"
+
+namespace gradwire {
+
+Planner::Planner(Rank rank, Topology topology, ForcedAlgorithms forced, std::size_t segment_bytes)
+    : rank_(rank),
+      topology_(std::move(topology)),
+      forced_(std::move(forced)),
+      tuner_(topology_, segment_bytes) {}
+
+const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
+                          const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  Key key{spec.collective, spec.root, spec.target, static_cast<int>(std::bit_width(bytes)),
+          algorithm};
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) return known->second;
+  Plan made;
+  made.algorithm = choose(spec, bytes, algorithm);
+  made.program = compile(spec, made.algorithm);
+  return plans_.emplace(std::move(key), std::move(made)).first->second;
+}
+
+std::string Planner::choose(const CollectiveSpec& spec, std::size_t bytes,
+                            const std::string& asked) {
+  if (!asked.empty()) return asked;
+  const auto forced = forced_.find(spec.collective);
+  if (forced != forced_.end()) return forced->second;
+  const auto names = algorithm_names(spec.collective);
+  return names.size() == 1 ? std::string(names.front()) : tuner_.choose(spec, bytes);
+}
+
+std::shared_ptr<const CompiledProgram> Planner::compile(const CollectiveSpec& spec,
+                                                        const std::string& algorithm) {
+  auto& entry = programs_[{spec.collective, spec.root, spec.target, 0, algorithm}];
+  if (!entry) {
+    entry =
+        CompiledProgram::compile(value_or_throw(make_schedule(spec, algorithm, topology_)), rank_);
+  }
+  return entry;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gradwire/comm/compiled_program.h"
+#include "gradwire/comm/forced_algorithms.h"
+#include "gradwire/comm/tuner.h"
+#include "gradwire/schedule/schedule.h"
+#include "gradwire/topology/topology.h"
+
+namespace gradwire {
+
+/// How an operation of one kind and size is done: which algorithm, as this rank's program.
+struct Plan {
+  std::string algorithm;
+  std::shared_ptr<const CompiledProgram> program;
+};
+
+/// Turns what a caller wants into a Plan: the algorithm that was asked for, else the one forced for
+/// the whole job, else the tuner's choice. Each is worked out once and then looked up. Thread-safe.
+class Planner {
+ public:
+  Planner(Rank rank, Topology topology, ForcedAlgorithms forced, std::size_t segment_bytes);
+
+  /// `bytes` of all chunks together; `algorithm`: empty, or the name that the caller asked for.
+  /// The reference lives as long as the planner.
+  /// Throws Exception(invalid_argument) for an unknown algorithm; lists those there are.
+  const Plan& plan(const CollectiveSpec& spec, std::size_t bytes, const std::string& algorithm);
+
+  const Topology& topology() const { return topology_; }
+  Tuner& tuner() { return tuner_; }
+
+ private:
+  struct Key {
+    Collective collective;
+    Rank root;
+    Rank target;
+    int magnitude;  ///< Sizes within a power of two have the same plan.
+    std::string algorithm;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  std::string choose(const CollectiveSpec& spec, std::size_t bytes, const std::string& asked);
+  std::shared_ptr<const CompiledProgram> compile(const CollectiveSpec& spec,
+                                                 const std::string& algorithm);
+
+  Rank rank_;
+  Topology topology_;
+  ForcedAlgorithms forced_;
+  Tuner tuner_;
+  std::mutex mutex_;
+  std::map<Key, Plan> plans_;
+  std::map<Key, std::shared_ptr<const CompiledProgram>> programs_;  ///< Of magnitude 0.
+};
+
+}  // namespace gradwire

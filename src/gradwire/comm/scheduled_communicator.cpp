@@ -1,0 +1,272 @@
+#include "gradwire/comm/scheduled_communicator.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "gradwire/comm/arguments.h"
+#include "gradwire/comm/work_group.h"
+
+namespace gradwire {
+namespace {
+
+/// Lets the operation write to memory of its own, copied over the data once it has succeeded.
+void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& data) {
+  const std::size_t bytes = data.count * size_of(data.type);
+  // C++20 has no way to make this uninitialised.
+  std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);  // NOLINT
+  if (request.input == nullptr && bytes > 0) std::memcpy(copy.get(), data.data, bytes);
+  request.output = copy.get();
+  state.before_success([copy, data, bytes] {
+    if (bytes > 0) std::memcpy(data.data, copy.get(), bytes);
+  });
+}
+
+/// Whether the caller's data is never written before the operation has succeeded.
+bool reads_input_only(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+/// Operations that are to start together.
+class ScheduledCommunicator::Batch {
+ public:
+  Work add(OperationRequest request, std::shared_ptr<WorkState> state) {
+    requests_.push_back(std::move(request));
+    works_.emplace_back(std::move(state));
+    return works_.back();
+  }
+  std::vector<OperationRequest> take_requests() { return std::move(requests_); }
+  const std::vector<Work>& works() const { return works_; }
+
+ private:
+  std::vector<OperationRequest> requests_;
+  std::vector<Work> works_;
+};
+
+ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
+                                             std::shared_ptr<Planner> planner,
+                                             std::shared_ptr<Engine> engine)
+    : rank_(rank), options_(options), planner_(std::move(planner)), engine_(std::move(engine)) {}
+
+ScheduledCommunicator::~ScheduledCommunicator() {
+  if (batch_ == nullptr) engine_->close();
+}
+
+Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
+                                       const OperationOptions& options) {
+  OperationRequest request =
+      make({.collective = Collective::all_reduce}, data.count, data.type, op, options);
+  request.input = static_cast<const std::byte*>(data.data);
+  return post_in_place(std::move(request), data, options);
+}
+
+Work ScheduledCommunicator::broadcast(LentSpan data, Rank root, const OperationOptions& options) {
+  check_rank(root, size(), "root");
+  OperationRequest request = make({.collective = Collective::broadcast, .root = root}, data.count,
+                                  data.type, ReduceOp::sum, options);
+  return post_in_place(std::move(request), data, options);
+}
+
+Work ScheduledCommunicator::reduce(LentSpan data, Rank root, ReduceOp op,
+                                   const OperationOptions& options) {
+  check_rank(root, size(), "root");
+  OperationRequest request =
+      make({.collective = Collective::reduce, .root = root}, data.count, data.type, op, options);
+  request.input = static_cast<const std::byte*>(data.data);
+  if (rank_ == root) return post_in_place(std::move(request), data, options);
+  request.input_survives = true;
+  return post_with(std::move(request), data, {});
+}
+
+Work ScheduledCommunicator::all_gather(LentConstSpan input, LentSpan output,
+                                       const OperationOptions& options) {
+  check_parts("all_gather", size(), input.count, input.type, output.count, output.type);
+  return post_with(make({.collective = Collective::all_gather}, output.count, output.type,
+                        ReduceOp::sum, options),
+                   input, output);
+}
+
+Work ScheduledCommunicator::reduce_scatter(LentConstSpan input, LentSpan output, ReduceOp op,
+                                           const OperationOptions& options) {
+  check_parts("reduce_scatter", size(), output.count, output.type, input.count, input.type);
+  return post_with(
+      make({.collective = Collective::reduce_scatter}, input.count, input.type, op, options), input,
+      output);
+}
+
+Work ScheduledCommunicator::gather(LentConstSpan input, LentSpan output, Rank root,
+                                   const OperationOptions& options) {
+  check_rank(root, size(), "root");
+  if (rank_ == root) {
+    check_parts("gather", size(), input.count, input.type, output.count, output.type);
+  } else {
+    output = {};
+  }
+  return post_with(
+      make({.collective = Collective::gather, .root = root},
+           input.count * static_cast<std::size_t>(size()), input.type, ReduceOp::sum, options),
+      input, output);
+}
+
+Work ScheduledCommunicator::scatter(LentConstSpan input, LentSpan output, Rank root,
+                                    const OperationOptions& options) {
+  check_rank(root, size(), "root");
+  if (rank_ == root) {
+    check_parts("scatter", size(), output.count, output.type, input.count, input.type);
+  } else {
+    input = {};
+  }
+  return post_with(
+      make({.collective = Collective::scatter, .root = root},
+           output.count * static_cast<std::size_t>(size()), output.type, ReduceOp::sum, options),
+      input, output);
+}
+
+Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
+                                       const OperationOptions& options) {
+  const auto ranks = static_cast<std::size_t>(size());
+  check_same_type("all_to_all", input.type, output.type);
+  check_parts("all_to_all", size(), output.count / ranks, output.type, input.count, input.type);
+  return post_with(
+      make({.collective = Collective::all_to_all}, input.count, input.type, ReduceOp::sum, options),
+      input, output);
+}
+
+Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
+                                       std::span<const std::size_t> input_counts,
+                                       std::span<const std::size_t> output_counts,
+                                       const OperationOptions& options) {
+  check_same_type("all_to_all", input.type, output.type);
+  check_splits("input", size(), input_counts, input.count);
+  check_splits("output", size(), output_counts, output.count);
+  OperationOptions fixed = options;
+  // Ranks see different sizes, so that their tuners might choose differently.
+  if (fixed.algorithm.empty()) fixed.algorithm = "direct";
+  OperationRequest request =
+      make({.collective = Collective::all_to_all}, 0, input.type, ReduceOp::sum, fixed);
+  request.splits = std::make_shared<const Splits>(input_counts, output_counts);
+  return post_with(std::move(request), input, output);
+}
+
+Work ScheduledCommunicator::barrier(const OperationOptions& options) {
+  return post(make({.collective = Collective::barrier}, 0, DataType::uint8, ReduceOp::sum, options),
+              std::make_shared<WorkState>(engine_));
+}
+
+Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
+                                 const OperationOptions& options) {
+  check_message(to, rank_, size(), tag);
+  OperationRequest request =
+      make({Collective::point_to_point, rank_, to}, data.count, data.type, ReduceOp::sum, options);
+  request.tag = tag;
+  return post_with(std::move(request), data, {});
+}
+
+Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
+                                 const OperationOptions& options) {
+  check_message(from, rank_, size(), tag);
+  OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count, data.type,
+                                  ReduceOp::sum, options);
+  request.tag = tag;
+  return post_with(std::move(request), {}, data);
+}
+
+Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOptions& options) {
+  check_tag(tag);
+  if (size() == 1) {
+    throw Exception(ErrorKind::invalid_argument, "recv_any in a world of one has no sender");
+  }
+  OperationRequest request;
+  request.fingerprint = {
+      .collective = Collective::point_to_point, .type = data.type, .count = data.count};
+  request.urgency = options.urgency;
+  request.timeout = options.timeout.value_or(options_.operation_timeout);
+  request.tag = tag;
+  const std::size_t bytes = data.count * size_of(data.type);
+  request.program_from = [planner = planner_, self = rank_, bytes](Rank from) {
+    return planner->plan({Collective::point_to_point, from, self}, bytes, {}).program;
+  };
+  return post_with(std::move(request), {}, data);
+}
+
+Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& post_all) {
+  if (batch_ != nullptr) {  // One within another: they all start with the outer one.
+    const std::size_t before = batch_->works().size();
+    post_all(*this);
+    return work_group(engine_, std::span(batch_->works()).subspan(before));
+  }
+  Batch batch;
+  {
+    ScheduledCommunicator collector(rank_, options_, planner_, engine_);
+    collector.batch_ = &batch;
+    post_all(collector);
+  }
+  Work all = work_group(engine_, batch.works());
+  engine_->post(batch.take_requests());
+  return all;
+}
+
+std::vector<AlgorithmEstimate> ScheduledCommunicator::explain(Collective collective,
+                                                              std::size_t bytes) {
+  return planner_->tuner().explain({.collective = collective}, bytes);
+}
+
+void ScheduledCommunicator::abort(const std::string& reason) {
+  engine_->abort({ErrorKind::aborted, fmt::format("rank {} ended it: {}", rank_, reason)});
+}
+
+OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::size_t count,
+                                             DataType type, ReduceOp op,
+                                             const OperationOptions& options) const {
+  const Plan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
+  OperationRequest request;
+  request.program = plan.program;
+  request.fingerprint = {
+      .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
+  request.fingerprint.set_algorithm(plan.algorithm);
+  request.urgency = options.urgency;
+  request.timeout = options.timeout.value_or(options_.operation_timeout);
+  request.input_survives = options.preserve_input || reads_input_only(spec.collective);
+  return request;
+}
+
+Work ScheduledCommunicator::post(OperationRequest request, std::shared_ptr<WorkState> state) {
+  request.completion = state;
+  if (batch_ != nullptr) return batch_->add(std::move(request), std::move(state));
+  engine_->post(std::move(request));
+  return Work(std::move(state));
+}
+
+Work ScheduledCommunicator::post_in_place(OperationRequest request, const LentSpan& data,
+                                          const OperationOptions& options) {
+  request.output = static_cast<std::byte*>(data.data);
+  auto state = std::make_shared<WorkState>(engine_);
+  state->keep(data.keep_alive);
+  if (options.preserve_input) work_on_copy(request, *state, data);
+  return post(std::move(request), std::move(state));
+}
+
+Work ScheduledCommunicator::post_with(OperationRequest request, const LentConstSpan& input,
+                                      const LentSpan& output) {
+  request.input = static_cast<const std::byte*>(input.data);
+  request.output = static_cast<std::byte*>(output.data);
+  auto state = std::make_shared<WorkState>(engine_);
+  state->keep(input.keep_alive);
+  state->keep(output.keep_alive);
+  return post(std::move(request), std::move(state));
+}
+
+}  // namespace gradwire

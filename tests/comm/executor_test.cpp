@@ -1,0 +1,306 @@
+#include "gradwire/comm/executor.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/sim_collective.h"
+#include "tests/comm/wrapped_transport.h"
+
+namespace gradwire::test {
+namespace {
+
+constexpr Time kSoon{std::chrono::seconds(1)};
+
+/// A job whose transports count, with one buffer of outcomes.
+class CountedJob {
+ public:
+  explicit CountedJob(int ranks, const ExecutorOptions& options = {})
+      : job_(std::vector<SimPort>(static_cast<std::size_t>(ranks)), {}, options,
+             [this](Rank, Transport& endpoint) {
+               auto counting = std::make_unique<CountingTransport>(endpoint);
+               counts_.push_back(counting.get());
+               return counting;
+             }) {}
+
+  std::shared_ptr<Outcome> post(Rank rank, OperationRequest request) {
+    auto outcome = std::make_shared<Outcome>();
+    request.completion = outcome;
+    job_.executor(rank).post(std::move(request), job_.now());
+    outcomes_.push_back(outcome);
+    return outcome;
+  }
+
+  bool run(Time until = kSoon) {
+    return job_.run(until, [&] {
+      return std::ranges::all_of(outcomes_, [](const auto& o) { return o->done(); });
+    });
+  }
+  void run_on(Duration duration) {
+    job_.run(job_.now() + duration, [] { return false; });
+  }
+
+  CountingTransport& count(Rank rank) { return *counts_[static_cast<std::size_t>(rank)]; }
+  SimulatedJob& job() { return job_; }
+
+ private:
+  std::vector<CountingTransport*> counts_;
+  std::vector<std::shared_ptr<Outcome>> outcomes_;
+  SimulatedJob job_;
+};
+
+/// A message of `data` from one rank to another, as either of them posts it.
+OperationRequest message(std::vector<float>& data, Rank from, Rank to, Rank self, int ranks,
+                         int tag) {
+  OperationRequest request;
+  request.program = CompiledProgram::compile(
+      value_or_throw(make_schedule({Collective::point_to_point, from, to},
+                                   algorithm_names(Collective::point_to_point).front(),
+                                   Topology::uniform(ranks))),
+      self);
+  request.fingerprint = {.collective = Collective::point_to_point,
+                         .type = DataType::float32,
+                         .root = from,
+                         .count = data.size()};
+  request.fingerprint.set_algorithm(request.program->schedule.name);
+  request.input = reinterpret_cast<const std::byte*>(data.data());
+  request.output = reinterpret_cast<std::byte*>(data.data());
+  request.timeout = std::chrono::milliseconds(500);
+  request.tag = tag;
+  return request;
+}
+
+OperationRequest from_anyone(std::vector<float>& data, Rank self, int ranks, int tag) {
+  std::vector<float> nothing(data.size());
+  OperationRequest request = message(data, (self + 1) % ranks, self, self, ranks, tag);
+  request.program = nullptr;
+  request.fingerprint.root = 0;
+  request.program_from = [self, ranks](Rank from) {
+    std::vector<float> none;
+    return message(none, from, self, self, ranks, 0).program;
+  };
+  return request;
+}
+
+std::vector<float> counting_from(float first, std::size_t count) {
+  std::vector<float> data(count);
+  std::iota(data.begin(), data.end(), first);
+  return data;
+}
+
+TEST(Executor, ASmallAllReduceCostsOneWriteAndOneReadAMessage) {
+  CountedJob job(4);
+  const Case c{.algorithm = "recursive_doubling", .ranks = 4, .count = 1};
+  std::vector<Memory> outputs(4);
+  std::vector<Memory> inputs;
+  for (Rank r = 0; r < 4; ++r) inputs.push_back(make_input(c, r, 1));
+  for (Rank r = 0; r < 4; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    job.post(r, make_request(c, r, inputs[i], outputs[i], nullptr));
+  }
+  ASSERT_TRUE(job.run());
+  job.run_on(std::chrono::milliseconds(100));
+  for (Rank r = 0; r < 4; ++r) {
+    EXPECT_EQ(job.count(r).writes, 2);
+    EXPECT_EQ(job.count(r).reads, 2);
+    expect_right(c, r, inputs, outputs[static_cast<std::size_t>(r)]);
+  }
+}
+
+TEST(Executor, RanksThatDisagreeSpeakThoughNoneOfThemHasDataToSend) {
+  CountedJob job(2);
+  std::vector<Memory> outputs(2);
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (Rank r = 0; r < 2; ++r) {
+    const Case c{.collective = Collective::broadcast,
+                 .algorithm = std::string(algorithm_names(Collective::broadcast).front()),
+                 .ranks = 2,
+                 .count = 5,
+                 .root = 1 - r};
+    const Memory input = make_input(c, r, 1);
+    outcomes.push_back(
+        job.post(r, make_request(c, r, input, outputs[static_cast<std::size_t>(r)], nullptr)));
+  }
+  ASSERT_TRUE(job.run(Time(std::chrono::milliseconds(50))));
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome->last.kind, ErrorKind::mismatch);
+}
+
+TEST(Executor, WhatIsPostedTogetherSharesSystemCalls) {
+  CountedJob job(2);
+  std::vector<std::vector<float>> sent;
+  std::vector<std::vector<float>> received(8, std::vector<float>(3));
+  for (int i = 0; i < 8; ++i) sent.push_back(counting_from(static_cast<float>(i), 3));
+  std::vector<OperationRequest> sends;
+  for (std::size_t i = 0; i < 8; ++i) {
+    sends.push_back(message(sent[i], 0, 1, 0, 2, static_cast<int>(i)));
+    sends.back().completion = std::make_shared<Outcome>();
+    job.post(1, message(received[i], 0, 1, 1, 2, static_cast<int>(i)));
+  }
+  job.job().executor(0).post(std::move(sends), job.job().now());
+  EXPECT_EQ(job.count(0).writes, 1);
+  ASSERT_TRUE(job.run());
+  EXPECT_EQ(received, sent);
+}
+
+/// Rank 0 runs far ahead and has used up its budget with messages that rank 1 has not asked for,
+/// while what rank 1 waits for is still to come.
+TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
+  ExecutorOptions options;
+  options.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = 1000};
+  CountedJob job(2, options);
+  std::vector<std::vector<float>> sent(6, counting_from(1, 100));
+  std::vector<std::vector<float>> received(6, std::vector<float>(100));
+  for (std::size_t i = 1; i < 6; ++i) {
+    job.post(0, message(sent[i], 0, 1, 0, 2, static_cast<int>(i)));
+  }
+  const auto awaited = job.post(1, message(received[0], 0, 1, 1, 2, 0));
+  job.post(0, message(sent[0], 0, 1, 0, 2, 0));
+  job.run(Time(std::chrono::milliseconds(9)));
+  EXPECT_EQ(awaited->successes, 1) << "before any timer";
+  for (std::size_t i = 1; i < 6; ++i) {
+    job.post(1, message(received[i], 0, 1, 1, 2, static_cast<int>(i)));
+  }
+  ASSERT_TRUE(job.run());
+  EXPECT_EQ(received, sent);
+}
+
+/// Hears from whom a receive from anyone has got its data.
+class AnyOutcome final : public Completion {
+ public:
+  void resolved(Rank from) override { source = from; }
+  void succeeded() override { done = true; }
+  void failed(const Error& e) override {
+    done = true;
+    error = e;
+  }
+  Rank source = -1;
+  bool done = false;
+  std::optional<Error> error;
+};
+
+class ReceiveFromAny : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(ReceiveFromAny, TakesWhatWasAnnouncedFirst) {
+  CountedJob job(3);
+  const std::size_t count = GetParam();
+  std::vector<float> from_two = counting_from(200, count);
+  std::vector<float> from_one = counting_from(100, count);
+  std::vector<float> again = counting_from(300, count);
+  job.post(2, message(from_two, 2, 0, 2, 3, 7));
+  job.run_on(std::chrono::milliseconds(20));
+  job.post(1, message(from_one, 1, 0, 1, 3, 7));
+  job.run_on(std::chrono::milliseconds(20));
+  std::vector<std::vector<float>> received(3, std::vector<float>(count));
+  std::vector<std::shared_ptr<AnyOutcome>> outcomes;
+  for (std::vector<float>& data : received) {
+    OperationRequest request = from_anyone(data, 0, 3, 7);
+    request.completion = outcomes.emplace_back(std::make_shared<AnyOutcome>());
+    job.job().executor(0).post(std::move(request), job.job().now());
+  }
+  job.run_on(std::chrono::milliseconds(20));
+  EXPECT_FALSE(outcomes[2]->done);
+  job.post(2, message(again, 2, 0, 2, 3, 7));  // This one finds the receive waiting.
+  job.run_on(std::chrono::milliseconds(20));
+  EXPECT_EQ(outcomes[0]->source, 2);
+  EXPECT_EQ(outcomes[1]->source, 1);
+  EXPECT_EQ(outcomes[2]->source, 2);
+  for (const auto& outcome : outcomes) {
+    EXPECT_TRUE(outcome->done);
+    EXPECT_FALSE(outcome->error);
+  }
+  EXPECT_EQ(received[0], from_two);
+  EXPECT_EQ(received[1], from_one);
+  EXPECT_EQ(received[2], again);
+}
+
+INSTANTIATE_TEST_SUITE_P(SmallAndLarge, ReceiveFromAny, testing::Values(0, 3, 100'000));
+
+TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
+  for (const bool leave : {true, false}) {
+    CountedJob job(3);
+    std::vector<float> data(4);
+    OperationRequest request = from_anyone(data, 0, 3, 1);
+    const auto outcome = std::make_shared<AnyOutcome>();
+    request.completion = outcome;
+    job.job().executor(0).post(std::move(request), job.job().now());
+    EXPECT_EQ(job.job().executor(0).in_flight(), 1u);
+    if (leave) {
+      job.job().executor(1).say_goodbye();
+      job.run_on(std::chrono::milliseconds(5));
+      EXPECT_FALSE(outcome->done) << "there is still somebody";
+      job.job().executor(2).say_goodbye();
+    }
+    job.run_on(std::chrono::milliseconds(600));
+    ASSERT_TRUE(outcome->error);
+    EXPECT_EQ(outcome->error->kind, leave ? ErrorKind::disconnected : ErrorKind::timeout);
+  }
+}
+
+TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
+  for (const bool fits : {true, false}) {
+    constexpr int kRanks = 3;
+    CountedJob job(kRanks);
+    std::vector<std::vector<float>> inputs;
+    std::vector<std::vector<float>> outputs;
+    std::vector<std::shared_ptr<Outcome>> outcomes;
+    for (Rank r = 0; r < kRanks; ++r) {
+      // Rank r sends r + p elements to rank p.
+      std::vector<std::size_t> counts;
+      for (Rank p = 0; p < kRanks; ++p) counts.push_back(static_cast<std::size_t>(r + p));
+      std::vector<std::size_t> expected = counts;
+      if (!fits && r == 0) expected[1] += 1;
+      const auto total = [](const auto& c) {
+        return std::accumulate(c.begin(), c.end(), std::size_t{0});
+      };
+      inputs.push_back(std::vector<float>(total(counts), static_cast<float>(r)));
+      outputs.push_back(std::vector<float>(total(expected)));
+      OperationRequest request;
+      request.program =
+          CompiledProgram::compile(value_or_throw(make_schedule({Collective::all_to_all}, "direct",
+                                                                Topology::uniform(kRanks))),
+                                   r);
+      request.fingerprint = {.collective = Collective::all_to_all, .type = DataType::float32};
+      request.splits = std::make_shared<const Splits>(counts, expected);
+      request.input = reinterpret_cast<const std::byte*>(inputs.back().data());
+      request.output = reinterpret_cast<std::byte*>(outputs.back().data());
+      outcomes.push_back(job.post(r, std::move(request)));
+    }
+    ASSERT_TRUE(job.run());
+    job.run_on(std::chrono::milliseconds(20));
+    for (Rank r = 0; r < kRanks; ++r) {
+      const Outcome& outcome = *outcomes[static_cast<std::size_t>(r)];
+      if (!fits) {
+        // Rank 2 may have had all its data before the others found out.
+        EXPECT_EQ(outcome.last.kind, r < 2 ? ErrorKind::mismatch : outcome.last.kind);
+        ASSERT_TRUE(job.job().executor(r).error());
+        EXPECT_EQ(job.job().executor(r).error()->kind, ErrorKind::mismatch);
+        continue;
+      }
+      EXPECT_EQ(outcome.successes, 1);
+      std::vector<float> truth;
+      for (Rank p = 0; p < kRanks; ++p)
+        truth.insert(truth.end(), static_cast<std::size_t>(r + p), static_cast<float>(p));
+      EXPECT_EQ(outputs[static_cast<std::size_t>(r)], truth);
+    }
+  }
+}
+
+TEST(Executor, ReadsWhatIsAwaitedWithoutBeingTold) {
+  CountedJob job(2);
+  std::vector<float> sent = counting_from(1, 10);
+  std::vector<float> received(10);
+  const auto outcome = job.post(1, message(received, 0, 1, 1, 2, 0));
+  EXPECT_FALSE(job.job().executor(1).read_awaited(job.job().now()));
+  job.post(0, message(sent, 0, 1, 0, 2, 0));
+  // Until it has arrived, without handing the event on.
+  while (job.job().network().next(kSoon)) {
+  }
+  EXPECT_TRUE(job.job().executor(1).read_awaited(job.job().now()));
+  EXPECT_EQ(outcome->successes, 1);
+  EXPECT_EQ(received, sent);
+  EXPECT_FALSE(job.job().executor(1).read_awaited(job.job().now()));
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <vector>
+
+#include "gradwire/base/random.h"
+#include "gradwire/net/transport.h"
+
+namespace gradwire::test {
+
+/// Passes everything on, and counts the calls that moved anything.
+class CountingTransport : public Transport {
+ public:
+  explicit CountingTransport(Transport& inner) : inner_(inner) {}
+
+  int rails(Rank peer) const override { return inner_.rails(peer); }
+  Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
+    Result<std::size_t> taken = inner_.write(to, pieces);
+    if (taken && *taken > 0) ++writes;
+    return taken;
+  }
+  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+    Result<std::size_t> taken = inner_.read(from, pieces);
+    if (taken && *taken > 0) ++reads;
+    return taken;
+  }
+  std::size_t delivered(StreamId to) override { return inner_.delivered(to); }
+  void close(StreamId stream) override { inner_.close(stream); }
+  std::string describe(StreamId stream) const override { return inner_.describe(stream); }
+
+  int writes = 0;
+  int reads = 0;
+
+ protected:
+  Transport& inner_;
+};
+
+/// Shows what has come where it lies, as shared memory does, in pieces of random size; no
+/// checksums.
+class InPlaceTransport final : public CountingTransport {
+ public:
+  InPlaceTransport(Transport& inner, std::size_t peers, std::uint64_t seed)
+      : CountingTransport(inner), random_(seed), held_(peers) {}
+
+  bool reads_in_place(StreamId) const override { return true; }
+  bool needs_checksums(StreamId) const override { return false; }
+
+  Result<ConstBytes> peek(StreamId from) override {
+    std::vector<std::byte>& held = held_[static_cast<std::size_t>(from.peer)];
+    if (held.empty()) {
+      held.resize(1 + random_.below(600));
+      const Bytes room(held);
+      const Result<std::size_t> size = inner_.read(from, std::span(&room, 1));
+      held.resize(size ? *size : 0);
+      if (!size) return tl::unexpected(size.error());
+    }
+    if (held.empty()) return ConstBytes();
+    return ConstBytes(held).first(1 + random_.below(held.size()));
+  }
+
+  void consume(StreamId from, std::size_t bytes) override {
+    std::vector<std::byte>& held = held_[static_cast<std::size_t>(from.peer)];
+    held.erase(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(bytes));
+  }
+
+ private:
+  Random random_;
+  std::vector<std::vector<std::byte>> held_;
+};
+
+}  // namespace gradwire::test
