@@ -14,13 +14,14 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench install clean format tidy
+.PHONY: help setup build demo test bench results install clean format tidy
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
 	@echo 'make test     install what is missing, build, run every test'
 	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
-	@echo 'make bench    install what is missing, build, measure against the limits of the links'
+	@echo 'make bench    install what is missing, build, measure all-reduce beside Gloo and Open MPI'
+	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
@@ -52,10 +53,10 @@ test:
 	@$(COMPILE)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
 
-bench:
+bench results:
 	@scripts/setup.sh build demo test bench
 	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
-	@$(COMPILE) --target gradwire bench
+	@$(COMPILE) --target $@
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -13,9 +13,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> described(const std::vector<Host>& hosts) {
+std::vector<std::string> described(const std::vector<HostEntry>& hosts) {
   std::vector<std::string> all;
-  for (const Host& host : hosts) {
+  for (const HostEntry& host : hosts) {
     all.push_back(host.name + (host.slots ? ":" + std::to_string(*host.slots) : "") +
                   (host.address.empty() ? "" : "@" + host.address));
   }

@@ -22,13 +22,22 @@ std::string part(const std::string& line, const std::string& name) {
 TEST(EnvTest, PrintsTheJobWithoutItsSecret) {
   Launched env({gradwire_program(), "env"}, {{"RANK", "1"},
                                              {"WORLD_SIZE", "2"},
-                                             {"MASTER_ADDR", "a"},
+                                             {"MASTER_ADDR", "127.0.0.1"},
                                              {"MASTER_PORT", "99"},
                                              {"GRADWIRE_SECRET", "hush"}});
   EXPECT_EQ(env.wait(), 0);
   EXPECT_EQ(env.out(),
-            "launcher=gradwire rank=1 world_size=2 local_rank=0 local_world_size=1 master=a:99 "
-            "interface=(route) secret=set\n");
+            "launcher=gradwire rank=1 world_size=2 local_rank=1 local_world_size=2 "
+            "master=127.0.0.1:99 port=free interface=(route) secret=set rails=lo:127.0.0.1\n");
+}
+
+TEST(EnvTest, SaysWhatKeepsItFromTheOthers) {
+  Launched env({gradwire_program(), "env"},
+               {{"GRADWIRE_INTERFACE", "nosuch"}, {"GRADWIRE_PORT", "4321"}});
+  EXPECT_EQ(env.wait(), 0);
+  EXPECT_THAT(env.out(), AllOf(HasSubstr(" port=4321 interface=nosuch "),
+                               HasSubstr("rails=none (network interface \"nosuch\" is the name or "
+                                         "prefix of none; this host has lo (127.0.0.1")));
 }
 
 TEST(EnvTest, ErrorsAreOneLine) {

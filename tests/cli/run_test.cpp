@@ -51,6 +51,30 @@ TEST(RunTest, OptionsReachTheRanks) {
   EXPECT_EQ(run.out(), "lo 127.0.0.2:1234 hush b c there 7\n");
 }
 
+TEST(RunTest, OnePortIsTheMastersToo) {
+  const std::string script = "echo $GRADWIRE_PORT $MASTER_PORT";
+  Launched run(run_script({"-n", "1", "--port", "1234", "--no-prefix"}, script));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "1234 1234\n");
+  Launched both(
+      run_script({"-n", "1", "--port", "1234", "--master-port", "99", "--no-prefix"}, script));
+  EXPECT_EQ(both.wait(), 0);
+  EXPECT_EQ(both.out(), "1234 99\n");
+  Launched inherited(run_script({"-n", "1", "--no-prefix"}, script), {{"GRADWIRE_PORT", "4321"}});
+  EXPECT_EQ(inherited.wait(), 0);
+  EXPECT_EQ(inherited.out(), "4321 4321\n");
+}
+
+TEST(RunTest, RanksRaiseTheirLimitOfDescriptorsThemselves) {
+  const std::string rank = " && exec " + gradwire_program() + " bench barrier --iterations 1";
+  Launched soft(run_script({"-n", "12"}, "ulimit -S -n 20" + rank));
+  EXPECT_EQ(soft.wait(), 0) << soft.err();
+  Launched hard(run_script({"-n", "12"}, "ulimit -n 20" + rank));
+  EXPECT_EQ(hard.wait(), 1);
+  EXPECT_THAT(hard.err(),
+              AllOf(HasSubstr("file descriptors and may have 20"), HasSubstr("ulimit -n ")));
+}
+
 TEST(RunTest, AGivenSecretIsKept) {
   Launched run(run_script({"-n", "1", "--no-prefix"}, "echo $GRADWIRE_SECRET"),
                {{"GRADWIRE_SECRET", "mine"}});

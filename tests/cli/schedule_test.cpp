@@ -1,3 +1,4 @@
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -6,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/schedule/catalogue.h"
+#include "gradwire/topology/topology_file.h"
 #include "tests/cli/launched.h"
 
 /// `gradwire schedule`, as the real program.
@@ -50,25 +53,55 @@ TEST(ScheduleCommand, ShowsWhatARingCosts) {
 }
 
 TEST(ScheduleCommand, SimulatesEveryAlgorithmCorrectly) {
-  const std::vector<std::vector<std::string>> calls{
-      {"ring"},
-      {"direct"},
-      {"tree"},
-      {"recursive_doubling"},
-      {"tree", "--collective", "broadcast", "--root", "2"},
-      {"ring", "--collective", "broadcast", "--root", "1"},
-      {"ring", "--collective", "all_gather"},
-      {"direct", "--collective", "all_gather"},
-      {"ring", "--collective", "reduce_scatter"},
-      {"direct", "--collective", "reduce_scatter"},
-      {"dissemination", "--collective", "barrier"},
-  };
-  for (std::vector<std::string> call : calls) {
-    call.insert(call.end(), {"--simulate", "--ranks", "5", "--bytes", "64K"});
-    const Outcome outcome = schedule(call);
-    EXPECT_EQ(outcome.status, 0) << call[0] << outcome.err;
-    EXPECT_THAT(outcome.out, HasSubstr("result correct")) << call[0];
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    const std::string name(algorithm.name);
+    const std::string collective(name_of(algorithm.collective));
+    const Outcome outcome =
+        schedule({name, "--collective", collective, "--root", "2", "--target", "4", "--verify",
+                  "--simulate", "--ranks", "5", "--bytes", "64K"});
+    EXPECT_EQ(outcome.status, 0) << collective << " " << name << outcome.err;
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("verified"), HasSubstr("result correct")));
   }
+}
+
+TEST(ScheduleCommand, KnowsHostsRailsAndUnequalPorts) {
+  const Outcome hosts = schedule({"hierarchical", "-n", "6", "--per-host", "3", "--verify"});
+  EXPECT_THAT(hosts.out, AllOf(HasSubstr("over 2 hosts of 10 Gb/s"), HasSubstr("steps     4\n"),
+                               HasSubstr("verified")));
+  const Outcome slow =
+      schedule({"uneven", "--bandwidth", "1Gb/s,1Gb/s,1Gb/s,500Mb/s", "--bytes", "96M"});
+  EXPECT_THAT(slow.out, AllOf(HasSubstr("4 hosts of 500 Mb/s to 1 Gb/s"),
+                              HasSubstr("sent      96 MiB to 160 MiB by each rank")));
+  const Outcome rails = schedule({"ring", "-n", "2", "--bandwidth", "1Gb/s+400Mb/s"});
+  EXPECT_THAT(rails.out, HasSubstr("2 hosts of 1.4 Gb/s"));
+}
+
+TEST(ScheduleCommand, ComparesTheAlgorithmsOfACollective) {
+  const Outcome outcome = schedule({"--compare", "--collective", "gather", "--bytes", "1M"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("gather, 1M over 4 hosts of 10 Gb/s and 50 us\n"),
+                                 HasSubstr("\ndirect "), HasSubstr("\nbinomial ")));
+}
+
+TEST(ScheduleCommand, ReadsWhatProbeFound) {
+  const gradwire::testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/topology.json";
+  Cluster cluster;
+  for (const char* name : {"a", "b"}) {
+    cluster.hosts.push_back({.name = name,
+                             .ranks = 2,
+                             .rails = {{.interface = "gw0",
+                                        .bytes_per_second = 1.25e8,
+                                        .latency = std::chrono::microseconds(20)}}});
+  }
+  ASSERT_TRUE(write_cluster(cluster, path));
+  const Outcome outcome = schedule({"leaders", "--topology", path, "--verify"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("of 4 ranks"), HasSubstr("over 2 hosts of 1 Gb/s and 20 us")));
+  const Outcome wrong = schedule({"leaders", "--topology", path, "--ranks", "3"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("has 4 ranks, not 3"));
 }
 
 TEST(ScheduleCommand, DrawsIntoAFile) {
@@ -98,6 +131,9 @@ TEST(ScheduleCommand, ExplainsWhatIsWrong) {
   fails({"ring", "--collective", "allreduce"}, "did you mean \"all_reduce\"?");
   fails({"ring", "--latency", "50"}, "50us");
   fails({"ring", "--bandwidth", "10G"}, "10Gb/s");
+  fails({"ring", "--bandwidth", "1Gb/s,2Gb/s"}, "lists 2 hosts, but there are 4");
+  fails({"ring", "--bandwidth", "1Gb/s,0Gb/s,1Gb/s,1Gb/s"}, "not a rate above zero");
+  fails({"ring", "--topology", "/nonexistent/topology.json"}, "/nonexistent/topology.json");
   fails({"ring", "--segment", "3"}, "multiple of 4");
   fails({"tree", "--collective", "broadcast", "--root", "4"}, "ranks 0 to 3");
   fails({"ring", "--ranks", "0"}, "--ranks");

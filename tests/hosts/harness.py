@@ -138,10 +138,17 @@ class Hosts:
 
     def listeners(self, host):
         """(address, port) of each TCP socket that listens on a host."""
+        return [end for end, _, state in self._tcp(host) if state == "0A"]
+
+    def connections(self, host, under_way=False):
+        """((address, port), (address, port)), ours and theirs, of a host's TCP connections: those
+        that stand, or those whose call has not been answered yet."""
+        wanted = "02" if under_way else "01"
+        return [(own, other) for own, other, state in self._tcp(host) if state == wanted]
+
+    def _tcp(self, host):
         lines = [line.split() for line in self.read(host, "/proc/net/tcp").splitlines()[1:]]
-        ends = [line[1].split(":") for line in lines if line[3] == "0A"]
-        return [(socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16))
-                for address, port in ends]
+        return [(_end(line[1]), _end(line[2]), line[3]) for line in lines]
 
     def processes(self, host, program):
         """Process ids of a program on a host."""
@@ -156,6 +163,12 @@ class Hosts:
             raise AssertionError(f"no {program} on host {host}")
         for pid in found:
             os.kill(pid, signal_number)
+
+
+def _end(text):
+    """"0100007F:6D60", as /proc/net/tcp has it, as an address and a port."""
+    address, port = text.split(":")
+    return socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)
 
 
 def _runs(pid, program):

@@ -13,7 +13,9 @@ usage() {
 usage: hosts.sh PREFIX up N RATE [NICS] [options]  create the set; an old one of that name goes
        hosts.sh PREFIX down                        end what runs in the set, and remove it
        hosts.sh PREFIX show                        addresses, queues and drops
-       hosts.sh PREFIX rate RATE [options]         shape the existing links anew
+       hosts.sh PREFIX rate RATE [I [RAIL]] [options]
+                                                   shape the existing links anew: all, or those of
+                                                   host I ("all" for all hosts), or one rail of it
        hosts.sh PREFIX cut I [RAIL]                take host I's cables out (of one rail)
        hosts.sh PREFIX uncut I [RAIL]              put them back
        hosts.sh PREFIX run I COMMAND...            run a command on host I
@@ -157,13 +159,16 @@ interfaces() {  # NAMESPACE
   ip -n "$1" -o link | awk -F'[ @:]+' '$2 ~ /^(gw|p)[0-9]+$/ { print $2 }'
 }
 
-reshape() {  # RATE
-  local namespace interface
+reshape() {  # RATE [HOST|all [RAIL]]
+  local namespace interface host=${2:-all} rail=${3:-[0-9]+}
+  [[ $host != all ]] || host='[0-9]+'
   for namespace in $(namespaces); do
     for interface in $(interfaces "$namespace"); do
-      case $namespace in
-        *-h*) shape "$namespace" "$interface" "$1" "$HOSTLIMIT" ;;
-        *-sw*) shape "$namespace" "$interface" "$1" "$LIMIT" ;;
+      case $namespace:$interface in
+        *-h*) [[ $namespace:$interface =~ -h$host:gw$rail$ ]] || continue
+          shape "$namespace" "$interface" "$1" "$HOSTLIMIT" ;;
+        *-sw*) [[ $namespace:$interface =~ -sw$rail:p$host$ ]] || continue
+          shape "$namespace" "$interface" "$1" "$LIMIT" ;;
       esac
     done
   done
@@ -219,7 +224,7 @@ case $verb in
   up) up "$@" ;;
   down) down ;;
   show) show ;;
-  rate) reshape "${1:?RATE}" ;;
+  rate) reshape "${1:?RATE}" "${@:2}" ;;
   cut) plug down "$@" ;;
   uncut) plug up "$@" ;;
   *) wrong "unknown verb $verb (see --help)" ;;

@@ -53,6 +53,17 @@ class HostsTest(unittest.TestCase):
             hosts.script("rate", "250mbit")
             self.assertEqual(hosts.script("show").count("rate 250Mbit"), 8)
 
+    def test_one_host_or_one_rail_can_be_slower(self):
+        with Hosts(3, "100mbit", 2) as hosts:
+            hosts.script("rate", "50mbit", 1)
+            self.assertEqual(hosts.script("show").count("rate 50Mbit"), 4)
+            hosts.script("rate", "20mbit", "all", 1)
+            shown = hosts.script("show")
+            self.assertEqual((shown.count("rate 20Mbit"), shown.count("rate 50Mbit")), (6, 2))
+            hosts.script("rate", "10mbit", 2, 0)
+            shown = hosts.script("show")
+            self.assertEqual((shown.count("rate 10Mbit"), shown.count("rate 100Mbit")), (2, 2))
+
     def test_the_set_and_its_processes_go_with_the_block(self):
         with Hosts(2, "none") as hosts:
             sleeper = hosts.start(1, ["sleep", "1000"])

@@ -6,93 +6,20 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
+#include "gradwire/cli/bench/bench_options.h"
+#include "gradwire/cli/bench/bench_report.h"
 #include "gradwire/cli/bench/bench_with_store.h"
 #include "gradwire/cli/bench/collective_bench.h"
+#include "gradwire/cli/bench/compare.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/run_self.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/comm/job.h"
-#include "gradwire/comm/tuner.h"
-#include "gradwire/schedule/catalogue.h"
 
 namespace gradwire {
 namespace {
-
-struct BenchOptions {
-  std::string collective = "all_reduce";
-  int ranks = 0;
-  std::vector<std::string> sizes{"4", "256", "4K", "64K", "1M", "16M", "64M"};
-  std::string type = "float32";
-  std::string op = "sum";
-  std::string algorithm;
-  std::string json;
-  int iterations = 0;
-  int warmup = 2;
-};
-
-void describe(CLI::App& app, BenchOptions& options) {
-  app.add_option("collective", options.collective,
-                 "all_reduce, all_gather, reduce_scatter, broadcast or barrier")
-      ->capture_default_str();
-  app.add_option("-n,--ranks", options.ranks,
-                 "start this many ranks here; without it, be a rank of the job that started us")
-      ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("--sizes", options.sizes, "bytes, a comma list; K, M, G are powers of two")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--type", options.type, "element type")->capture_default_str();
-  app.add_option("--op", options.op, "reduction: sum, mean, min, max, product")
-      ->capture_default_str();
-  app.add_option("--algorithm", options.algorithm,
-                 "ring, direct, ...; default: the tuner's choice");
-  app.add_option("--iterations", options.iterations,
-                 "counted operations per size; default: about a second's worth")
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--warmup", options.warmup, "operations per size before those counted")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
-  app.add_option("--json", options.json, "file that rank 0 writes the rows to");
-}
-
-template <class T, class Named>
-T named(std::string_view what, const std::string& name, std::span<const T> all, Named by_name) {
-  if (const std::optional<T> found = by_name(name)) return *found;
-  std::vector<std::string_view> known;
-  for (const T& value : all) known.push_back(name_of(value));
-  throw Exception(ErrorKind::invalid_argument, unknown_name(what, name, known));
-}
-
-BenchCase make_case(const BenchOptions& options, int ranks, const std::string& size) {
-  const std::vector<Collective> collectives = benchable_collectives();
-  BenchCase made;
-  made.collective = named<Collective>("collective", options.collective, collectives,
-                                      [&](const std::string& name) -> std::optional<Collective> {
-                                        for (Collective c : collectives) {
-                                          if (name_of(c) == name) return c;
-                                        }
-                                        return std::nullopt;
-                                      });
-  made.type = named<DataType>("type", options.type, all_data_types(), data_type_named);
-  made.op = named<ReduceOp>("reduction", options.op, all_reduce_ops(), reduce_op_named);
-  made.bytes = value_or_throw(parse_bytes(size));
-  made.bytes -= made.bytes % size_of(made.type);
-  made.iterations = options.iterations;
-  made.warmup = options.warmup;
-  const Topology topology = Tuner::assumed(ranks);
-  made.algorithm = options.algorithm.empty() ? Tuner(topology).choose(made.collective, made.bytes)
-                                             : options.algorithm;
-  value_or_throw(make_schedule({.collective = made.collective}, made.algorithm, topology));
-  return made;
-}
-
-std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks) {
-  std::vector<BenchCase> cases;
-  for (const std::string& size : options.sizes) cases.push_back(make_case(options, ranks, size));
-  return cases;
-}
 
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
@@ -101,38 +28,105 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
 }
 
-int measure_all(Communicator& communicator, const BenchOptions& options) {
-  const bool speaks = communicator.rank() == 0;
-  std::vector<BenchRow> rows;
+void write_reports(const BenchOptions& options, const std::vector<SystemRow>& rows) {
+  if (options.json == "-") fmt::print("{}", to_json(rows));
+  if (!options.json.empty() && options.json != "-") write_file(options.json, to_json(rows));
+  if (!options.plot.empty())
+    write_file(options.plot, to_svg(bandwidth_plot(rows, limit_gbps(options))));
+}
+
+int status_of(const std::vector<SystemRow>& rows) {
   std::size_t wrong = 0;
-  if (speaks) fmt::print("{}", table_head(communicator));
-  for (const BenchCase& what : make_cases(options, communicator.size())) {
-    rows.push_back(measure(communicator, what));
-    wrong += rows.back().wrong;
-    if (!speaks) continue;
-    fmt::print("{}", table_line(rows.back()));
+  for (const SystemRow& row : rows) wrong += row.row.wrong;
+  if (wrong > 0) fmt::print(stderr, "gradwire bench: {} elements are wrong\n", wrong);
+  return wrong == 0 ? 0 : 1;
+}
+
+/// Messages between two ranks have but one way.
+bool has_algorithms(Collective collective) {
+  return collective != Collective::point_to_point;
+}
+
+/// What the tuner expects of each algorithm, best first, and what makes the difference.
+void explain(Communicator& communicator, const BenchCase& what) {
+  if (!has_algorithms(what.collective)) return;
+  fmt::print("# {} {}: the tuner expects\n", name_of(what.collective), format_bytes(what.bytes));
+  for (const AlgorithmEstimate& e : communicator.explain(what.collective, what.bytes)) {
+    fmt::print("#   {:<19} {:>8}: {} steps, a rank sends {}\n", e.algorithm,
+               format_duration(e.time), e.steps, format_bytes(e.bytes_sent));
+  }
+}
+
+/// What --explain's estimates stand on.
+void explain_links(const Environment& environment) {
+  const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
+  fmt::print("# the tuner goes by {}\n",
+             file.empty() ? "links that it assumes: gradwire probe measures them, and "
+                            "GRADWIRE_TOPOLOGY names the file"
+                          : "the links in " + file);
+}
+
+/// The name of the algorithm that is going to be used.
+std::string algorithm_for(Communicator& communicator, const BenchCase& what) {
+  if (!what.algorithm.empty() || !has_algorithms(what.collective)) return what.algorithm;
+  const auto estimates = communicator.explain(what.collective, what.bytes);
+  return estimates.empty() ? "" : estimates.front().algorithm;
+}
+
+int measure_all(Communicator& communicator, const BenchOptions& options,
+                const Environment& environment) {
+  const bool reports = communicator.rank() == 0;
+  const bool prints = reports && options.json != "-";
+  const double limit = limit_gbps(options);
+  std::vector<SystemRow> rows;
+  if (prints && options.explain) explain_links(environment);
+  if (prints) fmt::print("{}", table_head(communicator.size(), limit));
+  for (BenchCase what : make_cases(options, communicator.size())) {
+    if (prints && options.explain) explain(communicator, what);
+    what.algorithm = algorithm_for(communicator, what);
+    rows.push_back({.row = measure(communicator, what)});
+    if (!prints) continue;
+    fmt::print("{}", table_line(rows.back().row, limit));
     std::fflush(stdout);
   }
-  if (speaks && !options.json.empty()) write_file(options.json, to_json(rows));
-  if (speaks && wrong > 0) fmt::print(stderr, "gradwire bench: {} elements are wrong\n", wrong);
-  return wrong == 0 ? 0 : 1;
+  if (!reports) return 0;
+  write_reports(options, rows);
+  return status_of(rows);
+}
+
+int compare_all(const BenchOptions& options, const Environment& environment) {
+  if (!options.starts_ranks()) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "--compare starts the ranks itself: say where with -n or --hosts");
+  }
+  const auto table = compare(options, make_cases(options, ranks_to_start(options)), environment);
+  std::vector<SystemRow> rows;
+  for (const auto& line : table) rows.insert(rows.end(), line.begin(), line.end());
+  if (options.json != "-") fmt::print("{}", comparison_table(table, limit_gbps(options)));
+  write_reports(options, rows);
+  return status_of(rows);
 }
 
 }  // namespace
 
 int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
+  const Environment environment = process_environment();
   BenchOptions options;
   CLI::App app("Measures collective operations, as nccl-tests does", "gradwire bench");
-  describe(app, options);
+  declare(app, options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const Job job = Job::from_environment();
-  make_cases(options,
-             options.ranks > 0 ? options.ranks : job.world_size);  // Refused before ranks start.
-  if (options.ranks > 0 && job.launcher == "none") {
-    return run_self(std::vector<std::string>(argv, argv + argc), options.ranks, "gradwire bench");
+  const Job job = Job::from_environment(environment);
+  const bool starts = options.starts_ranks() && job.launcher == "none";
+  limit_gbps(options);  // Wrong arguments are refused before ranks start.
+  make_cases(options, starts ? ranks_to_start(options) : job.world_size);
+  if (!options.compare.empty() && job.launcher == "none") return compare_all(options, environment);
+  if (starts) {
+    LaunchOptions launch = launch_options_of(options.launch);
+    launch.name = "gradwire bench";
+    return run_self(std::vector<std::string>(argv, argv + argc), launch);
   }
   const auto communicator = Communicator::connect(job, {}, open_store(job));
-  return measure_all(*communicator, options);
+  return measure_all(*communicator, options, environment);
 }
 
 int bench_command(int argc, char** argv) {

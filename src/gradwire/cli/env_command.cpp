@@ -1,9 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/comm/job.h"
+#include "gradwire/comm/local_rails.h"
 
 namespace gradwire {
 namespace {
@@ -13,21 +15,39 @@ const char* secret_of(const Job& job) {
   return job.launcher_store ? "from the launcher's store" : "none";
 }
 
+/// "gw0:10.77.0.1,gw1:10.77.1.1", where this rank would meet the others.
+std::string rails_of(const Job& job) {
+  const auto masters = resolve(job.master_address, job.master_port);
+  if (!masters) return fmt::format("none ({})", masters.error().message);
+  const auto rails = choose_local_rails(job.interface, masters->front());
+  if (!rails) return fmt::format("none ({})", rails.error().message);
+  std::vector<std::string> words;
+  for (const RailPlace& rail : *rails) {
+    words.push_back(fmt::format("{}:{}", rail.interface, rail.address.host()));
+  }
+  return fmt::format("{}", fmt::join(words, ","));
+}
+
+std::string port_of(const Job& job) {
+  return job.port == 0 ? "free" : std::to_string(job.port);
+}
+
 void print(const Job& job) {
   fmt::print(
       "launcher={} rank={} world_size={} local_rank={} local_world_size={} master={}:{} "
-      "interface={} secret={}\n",
+      "port={} interface={} secret={} rails={}\n",
       job.launcher, job.rank, job.world_size, job.local_rank, job.local_world_size,
-      job.master_address, job.master_port, job.interface.empty() ? "(route)" : job.interface,
-      secret_of(job));
+      job.master_address, job.master_port, port_of(job),
+      job.interface.empty() ? "(route)" : job.interface, secret_of(job), rails_of(job));
 }
 
 }  // namespace
 
 int env_command(int argc, char** argv) {
   CLI::App app{
-      "Prints, in one line, which rank of which job a process started here would be, and whether "
-      "it has a secret (never the secret itself). Start it as you would start a training: "
+      "Prints, in one line, which rank of which job a process started here would be, whether it "
+      "has a secret (never the secret itself), and over which network interfaces it would meet "
+      "the others. Start it as you would start a training: "
       "\"srun gradwire env\"."};
   app.name("gradwire env");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

@@ -11,6 +11,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
+#include "gradwire/cli/schedule_links.h"
 #include "gradwire/comm/simulation.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/cost.h"
@@ -24,14 +25,13 @@ namespace {
 struct Options {
   std::string name;
   std::string collective = "all_reduce";
-  int ranks = 4;
+  LinkOptions links;
   Rank root = 0;
   Rank target = 0;
   std::string draw;
   bool verify = false;
   bool simulate = false;
-  std::string latency = "50us";
-  std::string bandwidth = "10Gb/s";
+  bool compare = false;
   std::string bytes = "1M";
   std::string segment = "128K";
   std::string output;
@@ -39,20 +39,30 @@ struct Options {
 
 void describe_options(CLI::App& app, Options& options) {
   app.add_option("name", options.name, "ring, direct, tree, ...; without it, lists all");
-  app.add_option("-n,--ranks", options.ranks, "number of ranks")
-      ->check(CLI::Range(1, kMaxRanks))
-      ->capture_default_str();
+  app.add_option("-n,--ranks", options.links.ranks, "number of ranks; 4 by default")
+      ->check(CLI::Range(1, kMaxRanks));
   app.add_option("--collective", options.collective, "all_reduce, broadcast, all_gather, ...")
       ->capture_default_str();
-  app.add_option("--root", options.root, "broadcast: whose data; point_to_point: the sender");
+  app.add_option("--root", options.root,
+                 "broadcast, scatter: whose data; reduce, gather: who gets it; point_to_point: the "
+                 "sender");
   app.add_option("--target", options.target, "point_to_point: the receiver");
   app.add_option("--draw", options.draw, "draws it as text or svg")
       ->check(CLI::IsMember({"text", "svg"}));
   app.add_flag("--verify", options.verify, "proves that it is right for any size and timing");
   app.add_flag("--simulate", options.simulate, "runs the real executors over simulated links");
-  app.add_option("--latency", options.latency, "of a link, one way")->capture_default_str();
-  app.add_option("--bandwidth", options.bandwidth, "of a rank's port, each way")
+  app.add_flag("--compare", options.compare, "what every algorithm of the collective costs");
+  app.add_option("--latency", options.links.latency, "of a link, one way")->capture_default_str();
+  app.add_option("--bandwidth", options.links.bandwidth,
+                 "of a host's port, each way: one for all hosts or a comma list; 1Gb/s+400Mb/s is "
+                 "two interfaces")
       ->capture_default_str();
+  app.add_option("--per-host", options.links.per_host, "ranks on each host")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--topology", options.links.topology_file,
+                 "hosts and links that gradwire probe found, in place of --ranks, --per-host, "
+                 "--latency and --bandwidth");
   app.add_option("--bytes", options.bytes, "size of the whole data; K, M, G are powers of two")
       ->capture_default_str();
   app.add_option("--segment", options.segment, "bytes that travel on at once")
@@ -81,18 +91,13 @@ Collective collective_of(const Options& options) {
 /// A whole number of elements, and in collectives where each rank has a part, as many for each.
 std::size_t elements_of(const Schedule& schedule, std::size_t bytes) {
   const Collective collective = schedule.spec.collective;
-  const bool parts =
-      collective == Collective::all_gather || collective == Collective::reduce_scatter;
-  const std::size_t unit = parts ? schedule.chunks : 1;
+  const std::size_t unit = has_parts(collective) ? schedule.chunks : 1;
   return collective == Collective::barrier ? 0 : bytes / sizeof(float) / unit * unit;
 }
 
-Setting setting_of(const Options& options) {
-  const Link link{.latency = value_or_throw(parse_duration(options.latency)),
-                  .bytes_per_second = value_or_throw(parse_rate(options.bandwidth))};
-  const Topology topology = Topology::uniform(options.ranks, link);
-  Schedule schedule = value_or_throw(make_schedule(
-      {collective_of(options), options.root, options.target}, options.name, topology));
+Setting setting_of(const Options& options, const Topology& topology, std::string_view name) {
+  Schedule schedule = value_or_throw(
+      make_schedule({collective_of(options), options.root, options.target}, name, topology));
   const std::size_t elements = elements_of(schedule, value_or_throw(parse_bytes(options.bytes)));
   const std::size_t segment = value_or_throw(parse_bytes(options.segment));
   if (segment < sizeof(float) || segment % sizeof(float) != 0) {
@@ -123,25 +128,26 @@ void write(const std::string& path, const std::string& text) {
   if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
 }
 
+std::string range_text(const std::vector<std::size_t>& bytes) {
+  const auto [least, most] = std::ranges::minmax(bytes);
+  if (least == most) return format_bytes(most);
+  return fmt::format("{} to {}", format_bytes(least), format_bytes(most));
+}
+
 /// What it costs, as the cost model has it.
 std::string summary(const Setting& setting, const ScheduleCost& cost, const Estimate& estimate) {
   const Counts counts = cost.count(setting.layout());
-  const auto [least, most] = std::ranges::minmax(counts.bytes_sent);
   const auto messages =
       std::accumulate(counts.messages_sent.begin(), counts.messages_sent.end(), std::size_t{0});
-  const Link& link = setting.topology.port(0);
-  const std::string sent = least == most
-                               ? format_bytes(most)
-                               : fmt::format("{} to {}", format_bytes(least), format_bytes(most));
   return fmt::format(
-      "{}, {} over links of {} and {}\n"
+      "{}, {} over {}\n"
       "steps     {}\n"
       "messages  {}\n"
       "sent      {} by each rank\n"
       "estimate  {}\n",
       describe(setting.schedule), format_bytes(setting.elements * sizeof(float)),
-      format_duration(link.latency), format_rate(link.bytes_per_second), counts.steps, messages,
-      sent, format_duration(estimate.total));
+      describe(setting.topology), counts.steps, messages, range_text(counts.bytes_sent),
+      format_duration(estimate.total));
 }
 
 /// False if the schedule is wrong.
@@ -172,8 +178,28 @@ void draw(const Options& options, const Drawing& drawing) {
   write(options.output, draw_text(drawing));
 }
 
+/// A row for every algorithm of the collective.
+int compare(const Options& options) {
+  const Topology topology = topology_of(options.links);
+  fmt::print("{}, {} over {}\n\n{:<19} {:>5} {:>10} {:>10}  {}\n", options.collective,
+             options.bytes, describe(topology), "algorithm", "steps", "messages", "estimate",
+             "sent by each rank");
+  for (std::string_view name : algorithm_names(collective_of(options))) {
+    const Setting setting = setting_of(options, topology, name);
+    const ScheduleCost cost(setting.schedule);
+    const Counts counts = cost.count(setting.layout());
+    const auto messages =
+        std::accumulate(counts.messages_sent.begin(), counts.messages_sent.end(), std::size_t{0});
+    const Estimate estimate =
+        cost.estimate(topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
+    fmt::print("{:<19} {:>5} {:>10} {:>10}  {}\n", name, counts.steps, messages,
+               format_duration(estimate.total), range_text(counts.bytes_sent));
+  }
+  return 0;
+}
+
 int show(const Options& options) {
-  const Setting setting = setting_of(options);
+  const Setting setting = setting_of(options, topology_of(options.links), options.name);
   const ScheduleCost cost(setting.schedule);
   const Estimate estimate =
       cost.estimate(setting.topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
@@ -195,6 +221,7 @@ int schedule_command(int argc, char** argv) {
   Options options;
   describe_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (options.compare) return compare(options);
   if (options.name.empty()) return list_algorithms();
   return show(options);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/base/cores.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/plan.h"

@@ -17,7 +17,8 @@ struct BenchCase {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   std::string algorithm;  ///< Empty: the tuner's choice.
-  int iterations = 0;     ///< 0: as many as take about a second, 5 at least.
+  int iterations = 0;     ///< 0: as many as take `seconds`, 5 to 2000.
+  double seconds = 1;
   int warmup = 2;
 };
 
@@ -25,32 +26,36 @@ struct BenchCase {
 struct BenchRow {
   BenchCase measured;
   int ranks = 1;
-  std::size_t count = 0;  ///< Elements of `bytes`.
   int iterations = 0;
   double median_us = 0;
   double p99_us = 0;
+  /// User and system time that a rank spends on an operation: the mean over ranks and iterations.
+  double cpu_seconds = 0;
   std::size_t wrong = 0;  ///< Elements that differ from the true result, on all ranks together.
 
   /// bytes / median time, in Gb/s.
   double algbw_gbps() const;
-  /// What of it crosses each rank's link, so that it can be held against the link's rate. As
-  /// nccl-tests defines it, with P ranks: all_reduce 2(P-1)/P, all_gather and reduce_scatter
-  /// (P-1)/P, broadcast 1 times algbw.
+  /// algbw times bus_factor().
   double busbw_gbps() const;
+  /// cpu_seconds for each 10^9 bytes of the operation's data; 0 where there is none.
+  double cpu_seconds_per_gb() const;
 };
 
-/// The collectives that can be measured.
+/// What of the data crosses each rank's link, so that bandwidths can be held against the link's
+/// rate. As nccl-tests defines it, with P ranks: all_reduce 2(P-1)/P; all_gather, reduce_scatter,
+/// gather, scatter and all_to_all (P-1)/P; broadcast, reduce and point_to_point 1.
+double bus_factor(Collective collective, int ranks);
+
+/// The collectives that can be measured. point_to_point: every rank sends to the next and receives
+/// from the one before.
 std::vector<Collective> benchable_collectives();
+
+/// Whether one rank gives or gets everything, so that the others may run ahead of it: then a
+/// barrier goes before each operation, outside the time.
+bool is_rooted(Collective collective);
 
 /// Measures one case. Called by all ranks together; the result is the same on all.
 /// Throws what the operations throw.
 BenchRow measure(Communicator& communicator, const BenchCase& what);
-
-/// A table for people: the head, and a line a row.
-std::string table_head(const Communicator& communicator);
-std::string table_line(const BenchRow& row);
-
-/// {"rows": [...]}: bandwidths in Gb/s, times in microseconds.
-std::string to_json(const std::vector<BenchRow>& rows);
 
 }  // namespace gradwire

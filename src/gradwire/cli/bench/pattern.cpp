@@ -11,6 +11,9 @@ namespace {
 /// Small enough that the sum over 64 ranks, 192, is exact in bfloat16, and fits into uint8.
 constexpr std::size_t kValues = 4;
 
+/// What is overwritten starts out as this, which is never right.
+constexpr double kUntouched = 99;
+
 }  // namespace
 
 BenchPattern::BenchPattern(const BenchCase& what, Rank rank, int ranks)
@@ -20,10 +23,8 @@ BenchPattern::BenchPattern(const BenchCase& what, Rank rank, int ranks)
       total_(what.collective == Collective::barrier ? 0 : what.bytes / size_of(what.type)),
       rank_(rank),
       ranks_(ranks) {
-  // Gathered and scattered data is made of equal parts.
-  if (collective_ == Collective::all_gather || collective_ == Collective::reduce_scatter) {
-    total_ -= total_ % static_cast<std::size_t>(ranks);
-  }
+  if (has_parts(collective_)) total_ -= total_ % static_cast<std::size_t>(ranks);
+  if (collective_ == Collective::point_to_point && ranks == 1) total_ = 0;
 }
 
 std::size_t BenchPattern::part() const {
@@ -33,8 +34,12 @@ std::size_t BenchPattern::part() const {
 std::size_t BenchPattern::input_count() const {
   switch (collective_) {
     case Collective::all_gather:
+    case Collective::gather:
       return part();
     case Collective::reduce_scatter:
+    case Collective::scatter:
+    case Collective::all_to_all:
+    case Collective::point_to_point:
       return total_;
     default:
       return 0;
@@ -42,7 +47,9 @@ std::size_t BenchPattern::input_count() const {
 }
 
 std::size_t BenchPattern::output_count() const {
-  return collective_ == Collective::reduce_scatter ? part() : total_;
+  const bool gets_a_part =
+      collective_ == Collective::reduce_scatter || collective_ == Collective::scatter;
+  return gets_a_part ? part() : total_;
 }
 
 double BenchPattern::value(Rank rank, std::size_t i) const {
@@ -75,27 +82,42 @@ double BenchPattern::reduced(std::size_t i) const {
 }
 
 double BenchPattern::expected(std::size_t i) const {
+  const auto of_own_part = [&](std::size_t k) {
+    return static_cast<std::size_t>(rank_) * part() + k;
+  };
   switch (collective_) {
     case Collective::all_reduce:
       return reduced(i);
+    case Collective::reduce:
+      return rank_ == 0 ? reduced(i) : value(rank_, i);
     case Collective::reduce_scatter:
-      return reduced(static_cast<std::size_t>(rank_) * part() + i);
+      return reduced(of_own_part(i));
+    case Collective::scatter:
+      return value(0, of_own_part(i));
     case Collective::all_gather:
       return value(static_cast<Rank>(i / part()), i % part());
+    case Collective::gather:
+      return rank_ == 0 ? value(static_cast<Rank>(i / part()), i % part()) : kUntouched;
+    case Collective::all_to_all:
+      return value(static_cast<Rank>(i / part()), of_own_part(i % part()));
+    case Collective::point_to_point:
+      return value((rank_ + ranks_ - 1) % ranks_, i);
     default:
       return value(0, i);
   }
+}
+
+bool BenchPattern::works_in_place() const {
+  return collective_ == Collective::all_reduce || collective_ == Collective::reduce ||
+         (collective_ == Collective::broadcast && rank_ == 0);
 }
 
 void BenchPattern::fill(std::vector<std::byte>& input, std::vector<std::byte>& output) const {
   const std::size_t size = size_of(type_);
   for (std::size_t i = 0; i < input_count(); ++i)
     store_element(&input[i * size], type_, value(rank_, i));
-  const bool holds_data =
-      collective_ == Collective::all_reduce || (collective_ == Collective::broadcast && rank_ == 0);
   for (std::size_t i = 0; i < output_count(); ++i) {
-    // What is overwritten starts out wrong.
-    store_element(&output[i * size], type_, holds_data ? value(rank_, i) : 99);
+    store_element(&output[i * size], type_, works_in_place() ? value(rank_, i) : kUntouched);
   }
 }
 

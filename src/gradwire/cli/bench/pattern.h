@@ -27,6 +27,7 @@ class BenchPattern {
   double value(Rank rank, std::size_t i) const;
   double reduced(std::size_t i) const;
   double expected(std::size_t i) const;
+  bool works_in_place() const;
   std::size_t part() const;
 
   Collective collective_;

@@ -39,8 +39,8 @@ void check_name(std::string_view name, const std::string& where) {
 }
 
 /// "name" or "name:slots"; more than one colon is an IPv6 address.
-Host parse_host(std::string_view text, const std::string& where) {
-  Host host;
+HostEntry parse_host(std::string_view text, const std::string& where) {
+  HostEntry host;
   const std::size_t colon = text.find(':');
   const bool has_slots = colon != std::string_view::npos && colon == text.rfind(':');
   host.name = text.substr(0, has_slots ? colon : text.size());
@@ -49,8 +49,8 @@ Host parse_host(std::string_view text, const std::string& where) {
   return host;
 }
 
-void add(std::vector<Host>& hosts, Host host) {
-  const auto same = [&](const Host& other) { return other.name == host.name; };
+void add(std::vector<HostEntry>& hosts, HostEntry host) {
+  const auto same = [&](const HostEntry& other) { return other.name == host.name; };
   const auto known = std::find_if(hosts.begin(), hosts.end(), same);
   if (known == hosts.end()) {
     hosts.push_back(std::move(host));
@@ -74,7 +74,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-void apply_setting(Host& host, std::string_view setting, const std::string& where) {
+void apply_setting(HostEntry& host, std::string_view setting, const std::string& where) {
   std::string_view value = setting;
   const std::string_view key = take(value, "=");
   if (key.size() == setting.size()) {
@@ -92,8 +92,8 @@ void apply_setting(Host& host, std::string_view setting, const std::string& wher
 
 }  // namespace
 
-std::vector<Host> parse_hosts(std::string_view list) {
-  std::vector<Host> hosts;
+std::vector<HostEntry> parse_hosts(std::string_view list) {
+  std::vector<HostEntry> hosts;
   std::string_view rest = list;
   do {
     add(hosts, parse_host(take(rest, ","), fmt::format("--hosts {}", list)));
@@ -102,14 +102,14 @@ std::vector<Host> parse_hosts(std::string_view list) {
   return hosts;
 }
 
-std::vector<Host> parse_hostfile(std::string_view text, const std::string& path) {
-  std::vector<Host> hosts;
+std::vector<HostEntry> parse_hostfile(std::string_view text, const std::string& path) {
+  std::vector<HostEntry> hosts;
   for (int line_number = 1; !text.empty(); ++line_number) {
     std::string_view line = take(text, "\n");
     const std::vector<std::string_view> words = words_of(take(line, "#"));
     if (words.empty()) continue;
     const std::string where = fmt::format("{}:{}", path, line_number);
-    Host host = parse_host(words.front(), where);
+    HostEntry host = parse_host(words.front(), where);
     for (std::size_t i = 1; i < words.size(); ++i) apply_setting(host, words[i], where);
     add(hosts, std::move(host));
   }
@@ -117,7 +117,7 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& path)
   return hosts;
 }
 
-std::string address_of(const Host& host) {
+std::string address_of(const HostEntry& host) {
   if (!host.address.empty()) return host.address;
   return host.name.substr(host.name.find('@') + 1);
 }
@@ -128,7 +128,7 @@ std::string this_host_name() {
   return name.data();
 }
 
-bool is_this_host(const Host& host) {
+bool is_this_host(const HostEntry& host) {
   if (host.name == "localhost" || host.name == "127.0.0.1" || host.name == "::1") return true;
   const std::string own = this_host_name();
   return host.name == own || host.name == own.substr(0, own.find('.'));

@@ -3,11 +3,16 @@
 #include <sys/prctl.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/base/error.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/supervisor.h"
+#include "gradwire/net/descriptors.h"
 
 namespace gradwire {
 namespace {
+
+/// Its streams, and what its start takes for a moment.
+constexpr std::size_t kDescriptorsOfARank = 4;
 
 /// While it lives, processes that lose their parent become this process's children.
 class Subreaper {
@@ -23,7 +28,11 @@ class Subreaper {
 int launch(const LaunchOptions& options) {
   const Subreaper subreaper;
   const SteadyClock clock;
-  return Supervisor(options, plan_job(options), clock).run();
+  JobPlan plan = plan_job(options);
+  if (const Status enough = allow_descriptors(kDescriptorsOfARank * plan.ranks.size()); !enough) {
+    throw Exception(enough.error().kind, enough.error().message);
+  }
+  return Supervisor(options, std::move(plan), clock).run();
 }
 
 }  // namespace gradwire

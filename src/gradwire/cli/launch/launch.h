@@ -22,13 +22,15 @@ enum class RankOutput : std::uint8_t {
 struct LaunchOptions {
   std::vector<std::string> program;          ///< And its arguments.
   std::optional<int> ranks;                  ///< Nothing: one for each slot of the hosts.
-  std::vector<Host> hosts;                   ///< None: this one, with a slot for each core.
+  std::vector<HostEntry> hosts;              ///< None: this one, with a slot for each core.
   std::vector<std::string> rsh = {"ssh"};    ///< Started with a host's name and "sh".
   std::string master_address;                ///< Empty: the first host's.
-  std::optional<std::uint16_t> master_port;  ///< Nothing: a free one.
-  std::string interface;                     ///< For GRADWIRE_INTERFACE; empty: as it is.
-  std::string secret;                        ///< Empty: GRADWIRE_SECRET, or else a new one.
-  VariableList variables;                    ///< More, for all ranks.
+  std::optional<std::uint16_t> master_port;  ///< Nothing: `port`, or else a free one.
+  /// For GRADWIRE_PORT, the one port that ranks listen on; nothing: as it is.
+  std::optional<std::uint16_t> port;
+  std::string interface;   ///< For GRADWIRE_INTERFACE; empty: as it is.
+  std::string secret;      ///< Empty: GRADWIRE_SECRET, or else a new one.
+  VariableList variables;  ///< More, for all ranks.
   RankOutput output = RankOutput::prefixed;
   Duration grace = std::chrono::seconds(5);  ///< Between SIGTERM and SIGKILL.
   std::string name = "gradwire run";         ///< What our own messages begin with.

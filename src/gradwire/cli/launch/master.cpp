@@ -27,7 +27,7 @@ std::optional<std::uint16_t> free_port_here(const SocketAddress& address) {
 
 }  // namespace
 
-std::string default_master_address(const Host& first, bool all_here) {
+std::string default_master_address(const HostEntry& first, bool all_here) {
   if (all_here && first.address.empty()) return "127.0.0.1";
   const std::string address = address_of(first);
   if (!all_here && is_this_host(first) && only_loopback(address)) {

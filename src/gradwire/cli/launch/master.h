@@ -11,7 +11,7 @@ namespace gradwire {
 /// The address that ranks find rank 0 at, which runs on `first`, if nobody said it: 127.0.0.1 if
 /// all ranks are on this host (`all_here`), else the host's address. Throws
 /// Exception(invalid_argument) if other hosts could not reach that.
-std::string default_master_address(const Host& first, bool all_here);
+std::string default_master_address(const HostEntry& first, bool all_here);
 
 /// A port for rank 0 to listen on: one that nobody uses now if the address is one of this host's;
 /// else one below those that systems give to outgoing connections, so that it is probably free.

@@ -11,10 +11,10 @@ namespace gradwire {
 namespace {
 
 /// How many ranks each host takes.
-std::vector<int> fill(const std::vector<Host>& hosts, int ranks) {
+std::vector<int> fill(const std::vector<HostEntry>& hosts, int ranks) {
   std::vector<int> counts;
   int left = ranks;
-  for (const Host& host : hosts) {
+  for (const HostEntry& host : hosts) {
     counts.push_back(std::min(left, host.slots.value_or(1)));
     left -= counts.back();
   }
@@ -36,22 +36,22 @@ std::vector<int> spread(std::size_t hosts, int ranks) {
   return counts;
 }
 
-int all_slots(const std::vector<Host>& hosts) {
-  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) {
+int all_slots(const std::vector<HostEntry>& hosts) {
+  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const HostEntry& host) {
     return std::min(sum + host.slots.value_or(1), kMaxRanks + 1);
   });
 }
 
 }  // namespace
 
-std::vector<Placement> place_ranks(const std::vector<Host>& hosts, std::optional<int> ranks) {
+std::vector<Placement> place_ranks(const std::vector<HostEntry>& hosts, std::optional<int> ranks) {
   const int total = ranks.value_or(all_slots(hosts));
   if (total < 1 || total > kMaxRanks) {
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("{} ranks: expected 1 to {}", total, kMaxRanks));
   }
-  const bool any_slots =
-      std::any_of(hosts.begin(), hosts.end(), [](const Host& h) { return h.slots.has_value(); });
+  const bool any_slots = std::any_of(hosts.begin(), hosts.end(),
+                                     [](const HostEntry& h) { return h.slots.has_value(); });
   const std::vector<int> counts = any_slots ? fill(hosts, total) : spread(hosts.size(), total);
   std::vector<Placement> placements;
   for (std::size_t host = 0; host < counts.size(); ++host) {

@@ -21,6 +21,6 @@ struct Placement {
 /// after the other; if none says its slots, the ranks are spread evenly (the first hosts take one
 /// more). `ranks`: how many; nothing: one for every slot. Hosts that end up without a rank are not
 /// used. Throws Exception(invalid_argument) if there are more ranks than slots, or than kMaxRanks.
-std::vector<Placement> place_ranks(const std::vector<Host>& hosts, std::optional<int> ranks);
+std::vector<Placement> place_ranks(const std::vector<HostEntry>& hosts, std::optional<int> ranks);
 
 }  // namespace gradwire

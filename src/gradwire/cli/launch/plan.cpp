@@ -3,19 +3,20 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <sched.h>
 
+#include "gradwire/base/cores.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/random_hex.h"
 #include "gradwire/cli/launch/master.h"
 #include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/comm/environment_variables.h"
 
 namespace gradwire {
 namespace {
 
-std::vector<Host> hosts_of(const LaunchOptions& options) {
+std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
   if (!options.hosts.empty()) return options.hosts;
-  return {Host{this_host_name(), "", options.ranks.value_or(usable_cores())}};
+  return {HostEntry{this_host_name(), "", options.ranks.value_or(usable_cores())}};
 }
 
 /// "GRADWIRE_" variables of ours concern the whole job, but the remote shell does not pass them on.
@@ -39,16 +40,24 @@ bool all_here(const std::vector<RankPlan>& ranks) {
   return std::none_of(ranks.begin(), ranks.end(), [](const RankPlan& r) { return r.remote; });
 }
 
+std::uint16_t master_port_of(const LaunchOptions& options, const std::string& address) {
+  if (options.master_port) return *options.master_port;
+  if (options.port) return *options.port;
+  const auto set = EnvironmentVariables(process_environment()).number("GRADWIRE_PORT", 1, 65535);
+  return set ? static_cast<std::uint16_t>(*set) : free_master_port(address);
+}
+
 VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks) {
   const std::string address = options.master_address.empty()
                                   ? default_master_address(ranks.front().host, all_here(ranks))
                                   : options.master_address;
-  const std::uint16_t port = options.master_port ? *options.master_port : free_master_port(address);
+  const std::uint16_t port = master_port_of(options, address);
   VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
                          {"MASTER_ADDR", address},
                          {"MASTER_PORT", std::to_string(port)},
                          {"GRADWIRE_SECRET", secret_of(options)}};
   if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
+  if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
   variables.insert(variables.end(), options.variables.begin(), options.variables.end());
   return variables;
 }
@@ -66,10 +75,10 @@ void add_own_variables(RankPlan& rank, const std::string& run, std::size_t hosts
 }
 
 std::vector<RankPlan> place(const LaunchOptions& options) {
-  const std::vector<Host> hosts = hosts_of(options);
+  const std::vector<HostEntry> hosts = hosts_of(options);
   std::vector<RankPlan> ranks;
   for (const Placement& placement : place_ranks(hosts, options.ranks)) {
-    const Host& host = hosts[placement.host];
+    const HostEntry& host = hosts[placement.host];
     const bool remote = !options.hosts.empty() && !is_this_host(host);
     ranks.push_back({placement, host, remote, {}});
   }
@@ -77,12 +86,6 @@ std::vector<RankPlan> place(const LaunchOptions& options) {
 }
 
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
-}
 
 JobPlan plan_job(const LaunchOptions& options) {
   JobPlan plan{random_hex(8), place(options)};

@@ -11,7 +11,7 @@ namespace gradwire {
 /// One rank, ready to be started.
 struct RankPlan {
   Placement place;
-  Host host;
+  HostEntry host;
   bool remote = false;
   VariableList variables;  ///< What the launcher sets, on top of the host's own environment.
 };
@@ -24,8 +24,5 @@ struct JobPlan {
 
 /// Throws Exception(invalid_argument, system).
 JobPlan plan_job(const LaunchOptions& options);
-
-/// How many cores this process may use.
-int usable_cores();
 
 }  // namespace gradwire

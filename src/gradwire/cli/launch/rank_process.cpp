@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gradwire/base/cores.h"
 #include "gradwire/cli/launch/remote_script.h"
 #include "gradwire/cli/launch/signal_source.h"
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/cli/launch/launch.h"
+
 namespace gradwire {
 
 /// Starts `ranks` processes of the running executable on this host as the ranks of a job and waits
@@ -13,5 +15,9 @@ namespace gradwire {
 /// it returns. `name` begins the launcher's own messages ("gradwire bench").
 int run_self(const std::vector<std::string>& arguments, int ranks,
              const std::string& name = "gradwire");
+
+/// The same wherever `options` say, which needs this executable at the same path on every host.
+/// Their program and output are replaced.
+int run_self(const std::vector<std::string>& arguments, LaunchOptions options);
 
 }  // namespace gradwire

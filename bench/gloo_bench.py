@@ -1,0 +1,145 @@
+"""Collectives over Gloo, measured as `gradwire bench` measures: the time of an iteration is that of
+the slowest rank, CPU time is the mean over ranks; before each operation in which not all ranks hear
+from each other there is a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
+
+usage: gloo_bench.py COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...      (in torchrun's environment)
+ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES are those of the larger of input and
+output, floats that are summed.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+PARTED = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+
+
+class Test:
+    """The buffers of one size and the operation on them."""
+
+    def __init__(self, name, size):
+        self.name, self.bytes = name, size
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        size = 0 if name == "barrier" else size
+        self.part = size // 4 // self.ranks
+        self.total = self.part * self.ranks if name in PARTED else size // 4
+        inputs = self.part if name in ("all_gather", "gather") else self.total
+        outputs = self.part if name in ("reduce_scatter", "scatter") else self.total
+        self.input, self.output = torch.zeros(inputs), torch.zeros(outputs)
+
+    def run(self):
+        getattr(self, self.name)()
+
+    def all_reduce(self):
+        dist.all_reduce(self.output)
+
+    def all_gather(self):
+        dist.all_gather_into_tensor(self.output, self.input)
+
+    def reduce_scatter(self):
+        dist.reduce_scatter_tensor(self.output, self.input)
+
+    def broadcast(self):
+        dist.broadcast(self.output, 0)
+
+    def reduce(self):
+        dist.reduce(self.output, 0)
+
+    def gather(self):
+        parts = list(self.output.split(self.part)) if self.rank == 0 else None
+        dist.gather(self.input, parts, 0)
+
+    def scatter(self):
+        parts = list(self.input.split(self.part)) if self.rank == 0 else None
+        dist.scatter(self.output, parts, 0)
+
+    def all_to_all(self):
+        dist.all_to_all_single(self.output, self.input)
+
+    def point_to_point(self):
+        sent = dist.isend(self.input, (self.rank + 1) % self.ranks)
+        dist.recv(self.output, (self.rank - 1) % self.ranks)
+        sent.wait()
+
+    def barrier(self):
+        dist.barrier()
+
+    def expected(self):
+        """What comes out if every rank gives its number plus one, everywhere."""
+        total = self.ranks * (self.ranks + 1) / 2
+        parts = torch.arange(1.0, self.ranks + 1).repeat_interleave(self.part)
+        at_root = {"reduce": total, "gather": parts}
+        before = float((self.rank - 1) % self.ranks + 1)
+        everywhere = {"all_reduce": total, "reduce_scatter": total, "all_gather": parts,
+                      "all_to_all": parts, "point_to_point": before}
+        if self.rank == 0 and self.name in at_root:
+            return at_root[self.name]
+        return everywhere.get(self.name, 1.0)
+
+    def count_wrong(self):
+        self.input.fill_(self.rank + 1)
+        self.output.fill_(self.rank + 1)
+        self.run()
+        # Away from the root, Gloo may leave what it computed on the way.
+        unspecified = self.rank > 0 and self.name in ("reduce", "gather")
+        wrong = torch.tensor(0 if unspecified else (self.output != self.expected()).sum().item())
+        dist.all_reduce(wrong)
+        self.input.zero_()
+        self.output.zero_()
+        return wrong.item()
+
+    def seconds(self):
+        if self.name in ROOTED:  # One rank would run ahead of the others.
+            dist.barrier()
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
+
+
+def iterations_for(once, seconds):
+    """All ranks take rank 0's number."""
+    wanted = torch.tensor(min(max(int(seconds / once), 5), 2000))
+    dist.broadcast(wanted, 0)
+    return wanted.item()
+
+
+def measure(test, iterations, seconds, warmup):
+    wrong = test.count_wrong()
+    for _ in range(max(warmup, 1)):
+        once = test.seconds()
+    iterations = iterations or iterations_for(once, seconds)
+    dist.barrier()
+    used = time.process_time()
+    times = [test.seconds() for _ in range(iterations)]
+    cpu = torch.tensor((time.process_time() - used) / test.ranks, dtype=torch.float64)
+    times = torch.tensor(times, dtype=torch.float64)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    dist.all_reduce(cpu)
+    times = sorted(times.tolist())
+    return {"collective": test.name, "bytes": test.bytes, "ranks": test.ranks,
+            "iterations": iterations, "median_us": times[math.ceil((iterations - 1) / 2)] * 1e6,
+            "p99_us": times[math.ceil(0.99 * (iterations - 1))] * 1e6,
+            "cpu_seconds": cpu.item() / iterations, "wrong": wrong}
+
+
+def main():
+    if len(sys.argv) < 6:
+        sys.exit(__doc__)
+    name, iterations, seconds, warmup = (sys.argv[1], int(sys.argv[2]), float(sys.argv[3]),
+                                         int(sys.argv[4]))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rows = [measure(Test(name, int(size)), iterations, seconds, warmup) for size in sys.argv[5:]]
+    if int(os.environ["RANK"]) == 0:
+        print(json.dumps({"rows": rows}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Measures gradwire, Gloo and Open MPI in turn on every kind of link, beside limit and target.
+
+usage: results.py --gradwire PATH [--output DIR] [--rounds K] [--only NAME,...] [--list]
+
+Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), hence needs root. For each kind
+of link `gradwire probe` measures first what the tuner then reads, and `gradwire bench --compare`
+does the rest. Writes DIR/results.json after each of them, so that --only can measure some of them
+anew, and DIR/RESULTS.md.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from harness import RSH, Hosts
+from result_cases import COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS, links_named
+from results_page import machine, page
+
+# Ranks of several hosts share this machine's cores: those that wait must give them away. Shared
+# memory would be cheating, and Open MPI does not try it between hosts of different names.
+MPIRUN = "mpirun --mca btl tcp,self --mca mpi_yield_when_idle 1"
+MINUTES = 60
+
+
+class Place:
+    """Where commands run: on the first of some hosts, or on this machine."""
+
+    def __init__(self, links, gradwire):
+        self.links, self.gradwire, self.hosts, self.topology = links, gradwire, None, None
+
+    def __enter__(self):
+        if self.links.hosts:
+            self.hosts = Hosts(self.links.hosts, self.links.rate, self.links.nics)
+            self.hosts.__enter__()
+            for slower in self.links.slower:
+                self.hosts.script("rate", *slower)
+        return self
+
+    def __exit__(self, *exception):
+        if self.hosts:
+            self.hosts.__exit__(*exception)
+
+    def where(self):
+        if not self.hosts:
+            return ["-n", self.links.ranks]
+        return ["--hosts", ",".join(self.hosts.names), "--rsh", RSH,
+                "--interface", self.links.interfaces]
+
+    def run(self, *arguments, minutes=30):
+        command = [str(word) for word in (self.gradwire, *arguments)]
+        environment = {"GRADWIRE_TOPOLOGY": str(self.topology)} if self.topology else {}
+        if self.hosts:
+            process = self.hosts.start(0, command, environment)
+            status, output = process.wait(minutes * MINUTES), process.output()
+        else:
+            done = subprocess.run(command, text=True, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env={**os.environ, **environment}, timeout=minutes * MINUTES)
+            status, output = done.returncode, done.stdout
+        if status != 0:
+            raise SystemExit(f"{' '.join(command)} ended with {status}:\n{output}")
+        return output
+
+    def probe(self, folder):
+        """The tuner is to know the links, as it would in a cluster."""
+        if self.hosts:
+            path = pathlib.Path(folder) / "topology.json"
+            self.run("probe", *self.where(), "--output", path, minutes=10)
+            self.topology = path
+
+    def bench(self, collective, sizes, peers, rounds, seconds):
+        """The rows of `gradwire bench`'s JSON."""
+        with tempfile.TemporaryDirectory(prefix="gradwire-results-") as folder:
+            report = pathlib.Path(folder) / "rows.json"
+            options = ["--sizes", ",".join(map(str, sizes)), "--seconds", seconds,
+                       "--json", report]
+            if peers:
+                options += ["--compare", ",".join(peers), "--rounds", rounds,
+                            "--python", sys.executable]
+            if peers and self.hosts:
+                options += ["--mpirun", MPIRUN]
+            print(self.run("bench", collective, *self.where(), *options), flush=True)
+            return json.loads(report.read_text())["rows"]
+
+
+def measure(links, arguments):
+    load = os.getloadavg()[0]
+    with Place(links, arguments.gradwire) as place, tempfile.TemporaryDirectory() as folder:
+        if not arguments.no_probe:
+            place.probe(folder)
+        return {"load": load, "rows": place.bench("all_reduce", links.sizes, links.peers,
+                                                  arguments.rounds, arguments.seconds)}
+
+
+def measure_collectives(arguments):
+    """Every collective beside Gloo."""
+    load, rows = os.getloadavg()[0], []
+    with Place(links_named(COLLECTIVE_LINKS), arguments.gradwire) as place, \
+            tempfile.TemporaryDirectory() as folder:
+        if not arguments.no_probe:
+            place.probe(folder)
+        for collective in COLLECTIVES:
+            rows += place.bench(collective, COLLECTIVE_SIZES, ("gloo",), 1, arguments.seconds / 2)
+    return {"load": load, "rows": rows}
+
+
+def parse():
+    names = [links.name for links in LINKS] + ["collectives"]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gradwire", type=pathlib.Path)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
+    parser.add_argument("--seconds", type=float, default=1, help="for each size in each round")
+    parser.add_argument("--only", default=",".join(names), help=f"of these: {', '.join(names)}")
+    parser.add_argument("--no-probe", action="store_true", help="let the tuner assume 1 Gb/s links")
+    parser.add_argument("--page", action="store_true", help="only write RESULTS.md anew")
+    arguments = parser.parse_args()
+    arguments.names = [] if arguments.page else arguments.only.split(",")
+    unknown = set(arguments.names) - set(names)
+    if unknown:
+        parser.error(f"no links are called {', '.join(unknown)}; there are {', '.join(names)}")
+    if arguments.names and not arguments.gradwire:
+        parser.error("--gradwire PATH: which program?")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    stored = arguments.output / "results.json"
+    results = json.loads(stored.read_text()) if stored.exists() else {"links": {}}
+    for name in arguments.names:
+        print(f"== {name}", flush=True)
+        if name == "collectives":
+            measured = measure_collectives(arguments)
+        else:
+            measured = measure(links_named(name), arguments)
+        results["machine"] = machine()
+        results["links"][name] = {**measured, "rounds": arguments.rounds}
+        stored.write_text(json.dumps(results, indent=1) + "\n")
+    (arguments.output / "RESULTS.md").write_text(page(results, arguments.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+#include "gradwire/cli/bench/bench_options.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/units.h"
+#include "gradwire/cli/launch/placement.h"
+#include "gradwire/comm/tuner.h"
+#include "gradwire/schedule/catalogue.h"
+
+namespace gradwire {
+namespace {
+
+void declare_measurement(CLI::App& app, BenchOptions& options) {
+  app.add_option("collective", options.collective,
+                 "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, "
+                 "all_to_all, barrier or point_to_point")
+      ->capture_default_str();
+  app.add_option("--sizes", options.sizes, "bytes, a comma list; K, M, G are powers of two")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--type", options.type, "element type")->capture_default_str();
+  app.add_option("--op", options.op, "reduction: sum, mean, min, max, product")
+      ->capture_default_str();
+  app.add_option("--algorithm", options.algorithm,
+                 "ring, direct, ...; default: the tuner's choice");
+  app.add_option("--iterations", options.iterations,
+                 "counted operations per size; default: those of --seconds, 5 to 2000")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--seconds", options.seconds, "how long to measure a size, about")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "operations per size before those counted")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+}
+
+void declare_output(CLI::App& app, BenchOptions& options) {
+  app.add_option("--json", options.json,
+                 "file that rank 0 writes the rows to; - is standard output, instead of the table");
+  app.add_option("--plot", options.plot, "file for a plot of size against busbw (SVG)");
+  app.add_option(
+      "--limit", options.limit,
+      "rate of the links, such as 10Gb/s: drawn into the plot, and shares of it printed");
+  app.add_flag("--explain", options.explain,
+               "show what the tuner expects of each algorithm, beside what it took");
+  app.add_option("--compare", options.compare,
+                 "measure these in turn with gradwire: gloo (through PyTorch), mpi (Open MPI, with "
+                 "its fastest algorithm at each size)")
+      ->delimiter(',');
+  app.add_option("--rounds", options.rounds, "with --compare: how often each takes its turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--python", options.python,
+                 "the Python with PyTorch, for Gloo; default: GRADWIRE_PYTHON, else python3")
+      ->capture_default_str();
+  app.add_option("--mpirun", options.mpirun, "the mpirun for Open MPI, with options of your own")
+      ->capture_default_str();
+}
+
+template <class T, class Named>
+T named(std::string_view what, const std::string& name, std::span<const T> all, Named by_name) {
+  if (const std::optional<T> found = by_name(name)) return *found;
+  std::vector<std::string_view> known;
+  for (const T& value : all) known.push_back(name_of(value));
+  throw Exception(ErrorKind::invalid_argument, unknown_name(what, name, known));
+}
+
+Collective benchable(const std::string& name) {
+  const std::vector<Collective> collectives = benchable_collectives();
+  return named<Collective>(
+      "collective", name, collectives, [&](const std::string& wanted) -> std::optional<Collective> {
+        const auto found =
+            std::ranges::find_if(collectives, [&](Collective c) { return name_of(c) == wanted; });
+        if (found == collectives.end()) return std::nullopt;
+        return *found;
+      });
+}
+
+/// What of `bytes` can be measured: whole elements, as many for each rank where data has parts, and
+/// at least one of them.
+std::size_t usable_bytes(std::size_t bytes, const BenchCase& what, int ranks) {
+  if (what.collective == Collective::barrier) return 0;
+  const std::size_t unit =
+      size_of(what.type) * (has_parts(what.collective) ? static_cast<std::size_t>(ranks) : 1);
+  return bytes == 0 ? 0 : std::max(bytes - bytes % unit, unit);
+}
+
+void check_algorithm(const BenchCase& what, int ranks) {
+  if (what.algorithm.empty()) return;
+  value_or_throw(
+      make_schedule({.collective = what.collective}, what.algorithm, Tuner::assumed(ranks)));
+}
+
+}  // namespace
+
+void declare(CLI::App& app, BenchOptions& options, const Environment& environment) {
+  options.python = environment("GRADWIRE_PYTHON").value_or(options.python);
+  declare_measurement(app, options);
+  declare_launch_arguments(app, options.launch);
+  declare_output(app, options);
+}
+
+std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks) {
+  BenchCase common;
+  common.collective = benchable(options.collective);
+  common.type = named<DataType>("type", options.type, all_data_types(), data_type_named);
+  common.op = named<ReduceOp>("reduction", options.op, all_reduce_ops(), reduce_op_named);
+  common.algorithm = options.algorithm;
+  common.iterations = options.iterations;
+  common.seconds = options.seconds;
+  common.warmup = options.warmup;
+  check_algorithm(common, ranks);
+  std::vector<BenchCase> cases;
+  for (const std::string& size : options.sizes) {
+    cases.push_back(common);
+    cases.back().bytes = usable_bytes(value_or_throw(parse_bytes(size)), common, ranks);
+  }
+  if (common.collective == Collective::barrier) cases.resize(1);
+  return cases;
+}
+
+int ranks_to_start(const BenchOptions& options) {
+  const LaunchOptions launch = launch_options_of(options.launch);
+  if (launch.hosts.empty()) return launch.ranks.value_or(1);
+  return static_cast<int>(place_ranks(launch.hosts, launch.ranks).size());
+}
+
+double limit_gbps(const BenchOptions& options) {
+  return options.limit.empty() ? 0 : value_or_throw(parse_rate(options.limit)) * 8e-9;
+}
+
+}  // namespace gradwire

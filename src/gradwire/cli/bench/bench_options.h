@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "gradwire/cli/bench/collective_bench.h"
+#include "gradwire/cli/launch_arguments.h"
+#include "gradwire/comm/job.h"
+
+namespace gradwire {
+
+/// The command line of `gradwire bench`, as it is written.
+struct BenchOptions {
+  std::string collective = "all_reduce";
+  std::vector<std::string> sizes{"4", "256", "4K", "64K", "1M", "16M", "64M"};
+  std::string type = "float32";
+  std::string op = "sum";
+  std::string algorithm;
+  int iterations = 0;
+  double seconds = 1;
+  int warmup = 2;
+
+  LaunchArguments launch;
+
+  std::string json, plot, limit;
+  bool explain = false;
+  std::vector<std::string> compare;
+  int rounds = 3;
+  std::string python = "python3", mpirun = "mpirun";
+
+  /// Whether this process starts ranks, if it is not one itself.
+  bool starts_ranks() const {
+    return launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
+  }
+};
+
+/// Adds the options to a command line parser; `options` must live as long as it. The environment's
+/// GRADWIRE_PYTHON is the default of --python.
+void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
+
+/// The cases in the order of their sizes, which are rounded so that every rank's part is whole and
+/// not empty. Throws Exception(invalid_argument) for what does not exist, and lists what does.
+std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks);
+
+/// How many ranks are to be started. Throws Exception(invalid_argument).
+int ranks_to_start(const BenchOptions& options);
+
+/// The rate of --limit in Gb/s; 0: none. Throws Exception(invalid_argument).
+double limit_gbps(const BenchOptions& options);
+
+}  // namespace gradwire

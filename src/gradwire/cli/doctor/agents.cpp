@@ -1,0 +1,261 @@
+#include "gradwire/cli/doctor/agents.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
+
+#include "gradwire/cli/launch/shell_quote.h"
+
+namespace gradwire {
+namespace {
+
+/// How long a process that has closed its output may take to end.
+constexpr Duration kForEnd = std::chrono::seconds(2);
+
+/// Shells' exit statuses for a program that is not there, or cannot be run.
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
+
+/// The whole is one compound command, so that the shell has read all of it before it becomes the
+/// program, to which the rest of the input then belongs.
+std::string script_for(const RankPlan& rank, const std::vector<std::string>& program,
+                       const std::string& greeting) {
+  std::string script = fmt::format("{{\ncd -- {} 2>/dev/null || cd /\n",
+                                   shell_quote(std::filesystem::current_path().string()));
+  for (const auto& [name, value] : rank.variables) {
+    script += fmt::format("export {}={}\n", name, shell_quote(value));
+  }
+  std::string words;
+  for (const std::string& word : program) words += " " + shell_quote(word);
+  return script + fmt::format("echo {}\nexec{}\n}}\n", greeting, words);
+}
+
+/// The number after the last slash: which host's note it is.
+std::optional<std::size_t> host_of(const std::string& key) {
+  const std::string digits = key.substr(key.rfind('/') + 1);
+  std::size_t host = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), host);
+  if (code != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return host;
+}
+
+std::string last_lines(const std::string& text) {
+  constexpr std::size_t kMost = 500;
+  std::string last = text.size() > kMost ? text.substr(text.size() - kMost) : text;
+  while (!last.empty() && last.back() == '\n') last.pop_back();
+  return last;
+}
+
+/// Appends what has come; false at the end.
+bool read_into(const UniqueFd& fd, std::string& text) {
+  std::array<char, 1 << 16> piece;
+  const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+  if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+/// The wait status of a child; kills it if it does not end.
+int reap(pid_t pid, Deadline deadline) {
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (deadline.passed()) ::kill(-pid, SIGKILL);
+    ::poll(nullptr, 0, 10);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+Agents::Agents(const LaunchOptions& options, const JobPlan& plan)
+    : greeting_("gradwire-doctor-runs-" + plan.run), program_(options.program.front()) {
+  // A shell that has ended does not read what it is sent.
+  ::signal(SIGPIPE, SIG_IGN);
+  for (const RankPlan& rank : plan.ranks) start(options, rank);
+}
+
+Agents::~Agents() {
+  for (Agent& agent : agents_) {
+    if (agent.process.pid < 0 || agent.ended) continue;
+    agent.process.in.close();
+    ::kill(-agent.process.pid, SIGTERM);
+    reap(agent.process.pid, Deadline::after(kForEnd));
+  }
+}
+
+void Agents::start(const LaunchOptions& options, const RankPlan& rank) {
+  Agent agent{.name = rank.host.name, .remote = rank.remote};
+  VariableMap variables = own_variables();
+  std::vector<std::string> arguments = options.program;
+  if (rank.remote) {
+    agent.to = script_for(rank, options.program, greeting_);
+    arguments = options.rsh;
+    arguments.push_back(rank.host.name);
+    arguments.emplace_back("sh");
+  } else {
+    agent.greeted = true;
+    for (const auto& [name, value] : rank.variables) variables[name] = value;
+  }
+  agent.command = fmt::format("{}", fmt::join(arguments, " "));
+  auto process = spawn({.arguments = arguments,
+                        .environment = entries_of(variables),
+                        .pipe_stdin = true,
+                        .die_with_parent = !rank.remote});
+  if (process) {
+    agent.process = std::move(*process);
+  } else {
+    agent.failure = process.error().message;
+    agent.ended = true;
+  }
+  agents_.push_back(std::move(agent));
+}
+
+void Agents::run(Duration patience) {
+  const Deadline deadline = Deadline::after(patience);
+  while (!all_ended() && !deadline.passed()) {
+    poll_once(deadline);
+    answer_those_waiting();
+  }
+}
+
+bool Agents::all_ended() const {
+  return std::ranges::all_of(agents_, &Agent::ended);
+}
+
+void Agents::poll_once(Deadline deadline) {
+  std::vector<pollfd> items;
+  for (const Agent& agent : agents_) {
+    if (agent.ended) continue;
+    items.push_back({agent.process.out.get(), POLLIN, 0});
+    if (agent.process.err.valid()) items.push_back({agent.process.err.get(), POLLIN, 0});
+    if (!agent.to.empty()) items.push_back({agent.process.in.get(), POLLOUT, 0});
+    if (agent.waiting) deadline = Deadline(std::min(deadline.at(), agent.waiting->deadline.at()));
+  }
+  ::poll(items.data(), items.size(), milliseconds_of(deadline.left()));
+  for (Agent& agent : agents_) {
+    if (!agent.ended) transfer(agent);
+  }
+}
+
+void Agents::transfer(Agent& agent) {
+  if (!agent.to.empty()) {
+    const ssize_t wrote = ::write(agent.process.in.get(), agent.to.data(), agent.to.size());
+    if (wrote > 0) agent.to.erase(0, static_cast<std::size_t>(wrote));
+    if (wrote < 0 && errno != EAGAIN && errno != EINTR) agent.to.clear();
+  }
+  if (agent.process.err.valid() && !read_into(agent.process.err, agent.errors)) {
+    agent.process.err.close();
+  }
+  const bool more = read_into(agent.process.out, agent.from);
+  take_lines(agent);
+  if (!more) end(agent);
+}
+
+void Agents::take_lines(Agent& agent) {
+  for (std::size_t end; (end = agent.from.find('\n')) != std::string::npos;) {
+    const std::string line = agent.from.substr(0, end);
+    agent.from.erase(0, end + 1);
+    // What a host prints when somebody logs in comes before.
+    if (agent.greeted) {
+      act_on(agent, line);
+    } else {
+      agent.greeted = line == greeting_;
+    }
+  }
+}
+
+void Agents::act_on(Agent& agent, const std::string& line) {
+  const auto request = parse_request(line);
+  if (!request) {
+    agent.errors += line + "\n";
+  } else if (request->value) {
+    (void)set(request->key, *request->value);
+  } else {
+    agent.waiting = Waiting{request->key, Deadline::after(request->patience)};
+  }
+}
+
+void Agents::answer_those_waiting() {
+  for (Agent& agent : agents_) {
+    if (agent.ended || !agent.waiting) continue;
+    if (const auto answer = answer_to(*agent.waiting)) {
+      agent.to += line_of(*answer);
+      agent.waiting.reset();
+    }
+  }
+}
+
+std::optional<Result<std::string>> Agents::answer_to(const Waiting& waiting) const {
+  if (const auto note = notes_.find(waiting.key); note != notes_.end()) return note->second;
+  const auto host = host_of(waiting.key);
+  const bool never = host && *host < agents_.size() && agents_[*host].ended;
+  if (!never && !waiting.deadline.passed()) return std::nullopt;
+  return failure(ErrorKind::timeout, fmt::format("nobody has said {}", waiting.key));
+}
+
+void Agents::end(Agent& agent) {
+  agent.ended = true;
+  agent.waiting.reset();
+  agent.process.in.close();
+  // What it wrote last.
+  while (agent.process.err.valid()) {
+    pollfd item{agent.process.err.get(), POLLIN, 0};
+    const bool more = ::poll(&item, 1, 0) > 0 && read_into(agent.process.err, agent.errors);
+    if (!more) agent.process.err.close();
+  }
+  agent.status = reap(agent.process.pid, Deadline::after(kForEnd));
+}
+
+std::vector<Patient> Agents::patients() const {
+  std::vector<Patient> all;
+  for (const Agent& agent : agents_) {
+    all.push_back({.name = agent.name, .failure = {}, .remedy = {}, .facts = {}, .reach = {}});
+    explain(agent, all.back());
+  }
+  return all;
+}
+
+void Agents::explain(const Agent& agent, Patient& patient) const {
+  const std::string said = agent.errors.empty() ? "" : ": " + last_lines(agent.errors);
+  if (!agent.failure.empty()) {
+    patient.failure = agent.failure;
+    patient.remedy = "name a remote shell that is installed here with --rsh";
+  } else if (!agent.ended) {
+    patient.failure = agent.greeted ? "the doctor there does not come to an end" + said
+                                    : fmt::format("\"{}\" does not answer{}", agent.command, said);
+    patient.remedy = fmt::format("look whether the host is up: {}", agent.command);
+  } else if (!agent.greeted) {
+    patient.failure =
+        fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);
+    patient.remedy =
+        "the remote shell must work without questions: check the host's name, its address, and "
+        "that "
+        "your key is known there (ssh-copy-id), or name another remote shell with --rsh";
+  } else if (agent.status == kNotFound || agent.status == kCannotRun) {
+    patient.failure = fmt::format("{} cannot be run there{}", program_, said);
+    patient.remedy = "install gradwire at the same path on every host";
+  } else if (agent.status != 0) {
+    patient.failure = fmt::format("the doctor there failed with status {}{}", agent.status, said);
+    patient.remedy = "install the same gradwire on all hosts";
+  }
+}
+
+Status Agents::set(const std::string& key, const std::string& value) {
+  notes_[key] = value;
+  return {};
+}
+
+Result<std::string> Agents::get(const std::string& key, Duration) {
+  const auto note = notes_.find(key);
+  if (note != notes_.end()) return note->second;
+  return failure(ErrorKind::timeout, "it has not said all that it should");
+}
+
+}  // namespace gradwire

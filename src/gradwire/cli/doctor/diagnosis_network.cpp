@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/units.h"
+#include "gradwire/cli/doctor/affected_paths.h"
+#include "gradwire/cli/doctor/diagnosis.h"
+
+namespace gradwire {
+namespace {
+
+using Outcome = ReachFacts::Outcome;
+
+/// Of packets on an idle network. TCP loses half of its speed at about this.
+constexpr double kMuchLoss = 0.001;
+
+/// Of the fastest path's rate, over the same rail.
+constexpr double kSlow = 0.6;
+
+/// Of the nearest path's latency, over the same rail.
+constexpr int kFar = 5;
+constexpr Duration kFarLatency = std::chrono::microseconds(500);
+
+constexpr Duration kClocksApart = std::chrono::milliseconds(50);
+
+std::vector<std::string> names_of(const Examination& examination) {
+  std::vector<std::string> names;
+  for (const Patient& patient : examination.patients) names.push_back(patient.name);
+  return names;
+}
+
+const RailFacts* rail_of(const Examination& examination, int host, int rail) {
+  const auto& facts = examination.patients[static_cast<std::size_t>(host)].facts;
+  const auto number = static_cast<std::size_t>(rail);
+  return facts && number < facts->rails.size() ? &facts->rails[number] : nullptr;
+}
+
+/// One ordered pair of hosts, over one rail, with both its ends.
+struct Path {
+  int from;
+  const ReachFacts& reach;
+  const RailFacts& here;
+  const RailFacts& there;
+};
+
+std::vector<Path> paths_of(const Examination& examination) {
+  std::vector<Path> paths;
+  const int hosts = static_cast<int>(examination.patients.size());
+  for (int from = 0; from < hosts; ++from) {
+    const auto& reach = examination.patients[static_cast<std::size_t>(from)].reach;
+    if (!reach) continue;
+    for (const ReachFacts& one : *reach) {
+      if (one.to < 0 || one.to >= hosts) continue;
+      const RailFacts* here = rail_of(examination, from, one.rail);
+      const RailFacts* there = rail_of(examination, one.to, one.rail);
+      if (here != nullptr && there != nullptr) paths.push_back({from, one, *here, *there});
+    }
+  }
+  return paths;
+}
+
+std::string port_of(const std::string& endpoint) {
+  return endpoint.substr(endpoint.rfind(':') + 1);
+}
+
+std::string remedy_for(Outcome outcome, const RailFacts& there, const std::string& name) {
+  const std::string open = fmt::format(
+      "let the hosts' network in on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
+      "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT); with --port N "
+      "everything "
+      "uses that one port, which is enough to open",
+      name, there.interface, port_of(there.endpoint), there.interface, port_of(there.endpoint));
+  switch (outcome) {
+    case Outcome::silence:
+      return "a firewall throws the packets away, or the interfaces are not in one network (choose "
+             "with --interface); " +
+             open;
+    case Outcome::refused:
+      return "the doctor listens there, so a firewall refuses in its place; " + open;
+    case Outcome::no_route:
+      return "choose interfaces of one network on all hosts with --interface, or add a route (ip "
+             "route add)";
+    default:
+      return fmt::format(
+          "another machine or program has the address {} too (bridges of containers do), or has "
+          "another secret: choose another interface with --interface",
+          there.address);
+  }
+}
+
+void add_unreached(const Examination& examination, const std::vector<Path>& paths,
+                   std::vector<Finding>& findings) {
+  using Key = std::tuple<int, int, Outcome>;
+  std::map<Key, std::pair<const Path*, std::vector<std::string>>> groups;
+  for (const Path& path : paths) {
+    if (path.reach.outcome == Outcome::reached) continue;
+    auto& [example, callers] = groups[{path.reach.to, path.reach.rail, path.reach.outcome}];
+    example = &path;
+    callers.push_back(examination.patients[static_cast<std::size_t>(path.from)].name);
+  }
+  for (const auto& [key, group] : groups) {
+    const auto& [path, callers] = group;
+    const std::string& name = examination.patients[static_cast<std::size_t>(path->reach.to)].name;
+    findings.push_back(
+        {true,
+         fmt::format("{} cannot reach {} at {} ({}): {}", fmt::join(callers, ", "), name,
+                     path->there.endpoint, path->there.interface, path->reach.error),
+         remedy_for(path->reach.outcome, path->there, name)});
+  }
+}
+
+/// The paths of one rail and interface on which something is wrong.
+struct Affected {
+  std::vector<HostsFromTo> wrong;
+  std::vector<HostsFromTo> all;
+  const Path* worst = nullptr;
+};
+
+template <class IsWrong, class IsWorse>
+std::map<int, Affected> affected_by_rail(const std::vector<Path>& paths, IsWrong is_wrong,
+                                         IsWorse is_worse) {
+  std::map<int, Affected> rails;
+  for (const Path& path : paths) {
+    if (path.reach.outcome != Outcome::reached) continue;
+    Affected& rail = rails[path.reach.rail];
+    rail.all.emplace_back(path.from, path.reach.to);
+    if (!is_wrong(path)) continue;
+    rail.wrong.emplace_back(path.from, path.reach.to);
+    if (rail.worst == nullptr || is_worse(path, *rail.worst)) rail.worst = &path;
+  }
+  std::erase_if(rails, [](const auto& rail) { return rail.second.wrong.empty(); });
+  return rails;
+}
+
+int least_mtu(const Path& path) {
+  return std::min(path.here.mtu, path.there.mtu);
+}
+
+void add_black_holes(const Examination& examination, const std::vector<Path>& paths,
+                     std::vector<Finding>& findings) {
+  const auto is_hole = [](const Path& path) {
+    return path.reach.largest_packet > 0 && path.reach.largest_packet < least_mtu(path);
+  };
+  const auto smaller = [](const Path& a, const Path& b) {
+    return a.reach.largest_packet < b.reach.largest_packet;
+  };
+  for (const auto& [rail, affected] : affected_by_rail(paths, is_hole, smaller)) {
+    const Path& worst = *affected.worst;
+    findings.push_back(
+        {true,
+         fmt::format("packets of more than {} bytes get lost {}, over {}, though the interfaces "
+                     "have an MTU of {}: connections stand, and stop when they carry much",
+                     worst.reach.largest_packet,
+                     name_paths(affected.wrong, affected.all, names_of(examination)),
+                     worst.here.interface, least_mtu(worst)),
+         fmt::format("raise the MTU of the switch or tunnel in between to {}, or on these hosts: "
+                     "ip link set dev {} mtu {}",
+                     least_mtu(worst), worst.here.interface, worst.reach.largest_packet)});
+  }
+}
+
+void add_losses(const Examination& examination, const std::vector<Path>& paths,
+                std::vector<Finding>& findings) {
+  const auto loses = [](const Path& path) { return path.reach.loss >= kMuchLoss; };
+  const auto more = [](const Path& a, const Path& b) { return a.reach.loss > b.reach.loss; };
+  for (const auto& [rail, affected] : affected_by_rail(paths, loses, more)) {
+    const Path& worst = *affected.worst;
+    findings.push_back(
+        {true,
+         fmt::format("up to {:.2f} % of packets get lost {}, over {}, with next to no traffic",
+                     100 * worst.reach.loss,
+                     name_paths(affected.wrong, affected.all, names_of(examination)),
+                     worst.here.interface),
+         fmt::format("look at cable, plug and switch port: ethtool {0}; ethtool -S {0} | grep -iE "
+                     "'err|drop|crc'; tc -s qdisc show dev {0}",
+                     worst.here.interface)});
+  }
+}
+
+void add_silent_datagrams(const Examination& examination, const std::vector<Path>& paths,
+                          std::vector<Finding>& findings) {
+  const auto silent = [](const Path& path) { return path.reach.largest_packet == 0; };
+  const auto never = [](const Path&, const Path&) { return false; };
+  for (const auto& [rail, affected] : affected_by_rail(paths, silent, never)) {
+    findings.push_back(
+        {false,
+         fmt::format("datagrams (UDP) do not get through {}, over {}: the largest packet and "
+                     "losses are not known",
+                     name_paths(affected.wrong, affected.all, names_of(examination)),
+                     affected.worst->here.interface),
+         "jobs do not need them; for the doctor's sake, let UDP through between the hosts"});
+  }
+}
+
+/// What was measured, by rail.
+struct Speeds {
+  std::vector<HostsFromTo> all, slow, far;
+  double fastest = 0, slowest = 0;
+  Duration nearest = Duration::max(), farthest = {};
+};
+
+Speeds speeds_of(const Cluster& cluster, int rail) {
+  Speeds speeds;
+  const auto each = [&](auto act) {
+    for (const MeasuredPath& path : cluster.paths) {
+      if (path.rail == rail && path.bytes_per_second > 0) act(path);
+    }
+  };
+  each([&](const MeasuredPath& path) {
+    speeds.all.emplace_back(path.from, path.to);
+    speeds.fastest = std::max(speeds.fastest, path.bytes_per_second);
+    speeds.nearest = std::min(speeds.nearest, path.shortest_latency);
+    speeds.farthest = std::max(speeds.farthest, path.shortest_latency);
+  });
+  speeds.slowest = speeds.fastest;
+  each([&](const MeasuredPath& path) {
+    speeds.slowest = std::min(speeds.slowest, path.bytes_per_second);
+    if (path.bytes_per_second < kSlow * speeds.fastest) {
+      speeds.slow.emplace_back(path.from, path.to);
+    }
+    if (path.shortest_latency > std::max(kFarLatency, kFar * speeds.nearest)) {
+      speeds.far.emplace_back(path.from, path.to);
+    }
+  });
+  return speeds;
+}
+
+void add_slow_paths(const Examination& examination, const std::string& interface,
+                    const Speeds& speeds, std::vector<Finding>& findings) {
+  const auto names = names_of(examination);
+  if (!speeds.slow.empty()) {
+    findings.push_back(
+        {true,
+         fmt::format("the link is slow {}, over {}: {} where others have {}",
+                     name_paths(speeds.slow, speeds.all, names), interface,
+                     format_rate(speeds.slowest), format_rate(speeds.fastest)),
+         fmt::format(
+             "look at what the link has negotiated (ethtool {0} | grep Speed), at cable and "
+             "switch port, at limits (tc qdisc show dev {0}), and at what else uses it; "
+             "if it has to stay, gradwire probe writes a topology.json that tells the "
+             "tuner",
+             interface)});
+  }
+  if (!speeds.far.empty()) {
+    findings.push_back(
+        {false,
+         fmt::format("the way is long {}, over {}: {} where others have {}",
+                     name_paths(speeds.far, speeds.all, names), interface,
+                     format_duration(speeds.farthest), format_duration(speeds.nearest)),
+         "put the hosts on one switch; look at interrupt coalescing (ethtool -c) and "
+         "power saving"});
+  }
+}
+
+void add_clocks(const Examination& examination, std::vector<Finding>& findings) {
+  const auto& hosts = examination.cluster->hosts;
+  for (std::size_t i = 0; i < hosts.size() && i < examination.patients.size(); ++i) {
+    const MeasuredHost& host = hosts[i];
+    if (std::chrono::abs(host.clock_offset) < kClocksApart + host.clock_uncertainty) continue;
+    const std::string& name = examination.patients[i].name;
+    findings.push_back({false,
+                        fmt::format("the clock of {} is {} {} that of {}", name,
+                                    format_duration(std::chrono::abs(host.clock_offset)),
+                                    host.clock_offset > Duration::zero() ? "ahead of" : "behind",
+                                    examination.patients.front().name),
+                        "let NTP keep the hosts' time: timedatectl set-ntp true, or chronyc "
+                        "makestep"});
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> diagnose_reach(const Examination& examination) {
+  std::vector<Finding> findings;
+  const std::vector<Path> paths = paths_of(examination);
+  add_unreached(examination, paths, findings);
+  add_black_holes(examination, paths, findings);
+  add_losses(examination, paths, findings);
+  add_silent_datagrams(examination, paths, findings);
+  return findings;
+}
+
+std::vector<Finding> diagnose_speed(const Examination& examination) {
+  std::vector<Finding> findings;
+  // Only with a process on each host do both number the hosts alike.
+  if (!examination.cluster || examination.cluster->hosts.size() != examination.patients.size()) {
+    return findings;
+  }
+  for (int rail = 0;; ++rail) {
+    const RailFacts* first = rail_of(examination, 0, rail);
+    if (first == nullptr) break;
+    add_slow_paths(examination, first->interface, speeds_of(*examination.cluster, rail), findings);
+  }
+  add_clocks(examination, findings);
+  return findings;
+}
+
+}  // namespace gradwire

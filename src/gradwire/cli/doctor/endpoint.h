@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gradwire/cli/doctor/facts.h"
+#include "gradwire/cli/probe/echo.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/rank_place.h"
+#include "gradwire/net/gate.h"
+
+namespace gradwire {
+
+/// The purpose of the doctor's own connections (net/handshake.h).
+inline constexpr const char* kDoctorPurpose = "doctor";
+
+/// Where other hosts' doctors can reach this one, over each rail: by TCP, where it shakes hands and
+/// hangs up, and by datagrams. Threads of its own.
+class Endpoint {
+ public:
+  /// Adds to `facts` where that is, for each of `rails`, and what stood in the way. `port`: for
+  /// TCP; 0: any free one.
+  Endpoint(const Job& job, const std::vector<RailPlace>& rails, std::uint16_t port,
+           HostFacts& facts);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+ private:
+  void open(const RailPlace& rail, std::uint16_t port, HostFacts& facts);
+  void run();
+
+  Doors doors_;
+  std::vector<Socket> datagram_sockets_;
+  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<Echo> echo_;
+  Socket stop_;
+  std::thread thread_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,129 @@
+#include "gradwire/cli/doctor/facts.h"
+
+#include <climits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "gradwire/topology/json_fields.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLastOutcome = static_cast<int>(ReachFacts::Outcome::stranger);
+
+/// Bytes that are no UTF-8 are replaced.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json json_of(const RailFacts& rail) {
+  return {{"interface", rail.interface}, {"address", rail.address}, {"endpoint", rail.endpoint},
+          {"echo", rail.echo},           {"mtu", rail.mtu},         {"loopback", rail.loopback}};
+}
+
+Json json_of(const NameFacts& name) {
+  return {{"name", name.name}, {"addresses", name.addresses}, {"error", name.error}};
+}
+
+template <class T>
+Json list_of(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(json_of(value));
+  return list;
+}
+
+RailFacts rail_from(JsonFields fields) {
+  RailFacts rail;
+  rail.interface = fields.text("interface");
+  rail.address = fields.text("address");
+  rail.endpoint = fields.text("endpoint");
+  rail.echo = fields.text("echo");
+  rail.mtu = fields.integer("mtu", 0, INT_MAX);
+  rail.loopback = fields.flag("loopback");
+  fields.refuse_others();
+  return rail;
+}
+
+NameFacts name_from(JsonFields fields) {
+  NameFacts name;
+  name.name = fields.text("name");
+  name.addresses = fields.texts("addresses");
+  name.error = fields.text("error");
+  fields.refuse_others();
+  return name;
+}
+
+HostFacts host_from(JsonFields fields) {
+  HostFacts facts;
+  facts.version = fields.text("version");
+  facts.build = fields.text("build");
+  facts.system = fields.text("system");
+  facts.most_files = fields.integer("most_files", 0, INT_MAX);
+  facts.most_received = fields.integer("most_received", 0, INT_MAX);
+  facts.most_sent = fields.integer("most_sent", 0, INT_MAX);
+  facts.interfaces = fields.text("interfaces");
+  for (JsonFields& name : fields.objects("names", 0)) facts.names.push_back(name_from(name));
+  for (JsonFields& rail : fields.objects("rails", 0)) facts.rails.push_back(rail_from(rail));
+  facts.problems = fields.texts("problems");
+  facts.token = fields.text("token");
+  fields.refuse_others();
+  return facts;
+}
+
+ReachFacts reach_from(JsonFields fields) {
+  ReachFacts reach;
+  reach.to = fields.integer("to", 0, kMaxRanks);
+  reach.rail = fields.integer("rail", 0, INT_MAX);
+  reach.outcome = static_cast<ReachFacts::Outcome>(fields.integer("outcome", 0, kLastOutcome));
+  reach.error = fields.text("error");
+  reach.largest_packet = fields.integer("largest_packet", 0, INT_MAX);
+  reach.loss = fields.number("loss", 0, 1);
+  fields.refuse_others();
+  return reach;
+}
+
+}  // namespace
+
+std::string to_json(const HostFacts& facts) {
+  return text_of({{"version", facts.version},
+                  {"build", facts.build},
+                  {"system", facts.system},
+                  {"most_files", facts.most_files},
+                  {"most_received", facts.most_received},
+                  {"most_sent", facts.most_sent},
+                  {"interfaces", facts.interfaces},
+                  {"names", list_of(facts.names)},
+                  {"rails", list_of(facts.rails)},
+                  {"problems", facts.problems},
+                  {"token", facts.token}});
+}
+
+std::string to_json(const std::vector<ReachFacts>& facts) {
+  Json list = Json::array();
+  for (const ReachFacts& one : facts) {
+    list.push_back({{"to", one.to},
+                    {"rail", one.rail},
+                    {"outcome", static_cast<int>(one.outcome)},
+                    {"error", one.error},
+                    {"largest_packet", one.largest_packet},
+                    {"loss", one.loss}});
+  }
+  return text_of({{"reach", std::move(list)}});
+}
+
+Result<HostFacts> parse_host_facts(const std::string& text) {
+  return read_json_fields(text, "report of a host", host_from);
+}
+
+Result<std::vector<ReachFacts>> parse_reach_facts(const std::string& text) {
+  return read_json_fields(text, "report of a host", [](JsonFields fields) {
+    std::vector<ReachFacts> all;
+    for (JsonFields& one : fields.objects("reach", 0)) all.push_back(reach_from(one));
+    return all;
+  });
+}
+
+}  // namespace gradwire

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/topology/cluster.h"
+
+namespace gradwire {
+
+/// A network interface that a host would use, and where the doctor can be reached over it.
+struct RailFacts {
+  std::string interface;
+  std::string address;   ///< Numeric: "10.77.0.1".
+  std::string endpoint;  ///< For TCP: "10.77.0.1:41234"; empty: nothing could listen.
+  std::string echo;      ///< For datagrams; may be empty too.
+  int mtu = 0;
+  bool loopback = false;
+};
+
+/// What the resolver of a host says about a name.
+struct NameFacts {
+  std::string name;
+  std::vector<std::string> addresses;
+  std::string error;  ///< Empty if it has addresses.
+};
+
+/// What one host says about itself.
+struct HostFacts {
+  std::string version;  ///< Of gradwire: "0.1.0".
+  std::string build;    ///< Differs if the executable does.
+  std::string system;   ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
+  int most_files = 0;   ///< Descriptors that a process may get: the hard limit.
+  int most_received =
+      0;              ///< Bytes that TCP may buffer in a connection: the last of net.ipv4.tcp_rmem.
+  int most_sent = 0;  ///< The same of tcp_wmem.
+  std::string interfaces;  ///< All there are, for people.
+  std::vector<NameFacts> names;
+  std::vector<RailFacts> rails;
+  std::vector<std::string> problems;  ///< Errors in finding these out, as sentences.
+  std::string token;                  ///< For the echoes.
+};
+
+/// How far TCP and datagrams from one host get at another, over one rail.
+struct ReachFacts {
+  enum class Outcome : std::uint8_t {
+    reached,   ///< The doctor there has answered.
+    silence,   ///< Nothing came back: packets are thrown away.
+    refused,   ///< The host, or something before it, says no.
+    no_route,  ///< Packets do not even leave.
+    stranger,  ///< Somebody else answers.
+  };
+  int to = 0;
+  int rail = 0;
+  Outcome outcome = Outcome::reached;
+  std::string error;       ///< What the system said, unless reached.
+  int largest_packet = 0;  ///< As MeasuredPath.
+  double loss = 0;
+};
+
+std::string to_json(const HostFacts& facts);
+std::string to_json(const std::vector<ReachFacts>& facts);
+
+/// Errors: invalid_argument, for what is not of this version of gradwire.
+Result<HostFacts> parse_host_facts(const std::string& text);
+Result<std::vector<ReachFacts>> parse_reach_facts(const std::string& text);
+
+/// A host that is examined, and what is known of it.
+struct Patient {
+  std::string name;     ///< As the user says it.
+  std::string failure;  ///< Why nothing is known; else empty.
+  std::string remedy;   ///< Against that.
+  std::optional<HostFacts> facts;
+  std::optional<std::vector<ReachFacts>> reach;  ///< To each other host and rail.
+  std::string mesh_error;                        ///< What a job would have said when it connected.
+};
+
+/// All that is known. Hosts are numbered from 0.
+struct Examination {
+  std::vector<Patient> patients;
+  std::optional<Cluster> cluster;  ///< Measured, if the hosts could be connected.
+  int ranks = 1;                   ///< Of the job that it is about.
+};
+
+}  // namespace gradwire

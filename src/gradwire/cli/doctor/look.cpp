@@ -1,0 +1,108 @@
+#include "gradwire/cli/doctor/look.h"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include "gradwire/base/crc32c.h"
+#include "gradwire/cli/launch/process.h"
+#include "gradwire/comm/local_rails.h"
+#include "gradwire/net/address.h"
+#include "gradwire/topology/interfaces.h"
+
+namespace gradwire {
+namespace {
+
+/// A checksum of the running executable.
+std::string build_of_this() {
+  std::ifstream file(own_executable(), std::ios::binary);
+  std::vector<std::byte> piece(1 << 20);
+  std::uint32_t sum = 0;
+  for (;;) {
+    file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(piece.size()));
+    if (file.gcount() <= 0) return fmt::format("{:08x}", sum);
+    sum = crc32c(ConstBytes(piece).first(static_cast<std::size_t>(file.gcount())), sum);
+  }
+}
+
+std::string system_of_this() {
+  utsname name = {};
+  ::uname(&name);
+  return fmt::format("{} {}, glibc {}", name.sysname, name.release, ::gnu_get_libc_version());
+}
+
+int most_files() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_max, INT_MAX));
+}
+
+/// The last of the three numbers of net.ipv4.tcp_rmem or tcp_wmem.
+int most_buffered(const char* name) {
+  std::array<int, 3> least_usual_most = {};
+  std::ifstream file(fmt::format("/proc/sys/net/ipv4/{}", name));
+  for (int& number : least_usual_most) file >> number;
+  return least_usual_most.back();
+}
+
+NameFacts resolve_here(const std::string& name) {
+  NameFacts facts{.name = name, .addresses = {}, .error = {}};
+  const auto addresses = resolve(name, 0);
+  if (!addresses) facts.error = addresses.error().message;
+  for (const SocketAddress& one : addresses.value_or(std::vector<SocketAddress>{})) {
+    const std::string host = one.host();
+    if (std::ranges::find(facts.addresses, host) == facts.addresses.end()) {
+      facts.addresses.push_back(host);
+    }
+  }
+  return facts;
+}
+
+std::vector<RailPlace> any_rails() {
+  const auto all = list_interfaces();
+  for (const Interface& one : all.value_or(std::vector<Interface>{})) {
+    if (one.loopback || !one.up || one.addresses.empty()) continue;
+    auto address = SocketAddress::of(one.addresses.front(), 0);
+    if (address) return {{*address, one.name}};
+  }
+  return {};
+}
+
+}  // namespace
+
+HostFacts look_at_host(const std::vector<std::string>& names) {
+  HostFacts facts{.version = GRADWIRE_VERSION,
+                  .build = build_of_this(),
+                  .system = system_of_this(),
+                  .most_files = most_files(),
+                  .most_received = most_buffered("tcp_rmem"),
+                  .most_sent = most_buffered("tcp_wmem")};
+  const auto all = list_interfaces();
+  facts.interfaces = all ? describe_interfaces(*all) : all.error().message;
+  for (const std::string& name : names) facts.names.push_back(resolve_here(name));
+  return facts;
+}
+
+std::vector<RailPlace> find_rails(const Job& job, std::vector<std::string>& problems) {
+  const auto masters = resolve(job.master_address, job.master_port);
+  if (!masters) {
+    // Reported with the names.
+    if (job.interface.empty()) return any_rails();
+    const auto chosen = choose_local_rails(job.interface, SocketAddress());
+    if (chosen) return *chosen;
+    problems.push_back(chosen.error().message);
+    return any_rails();
+  }
+  auto chosen = choose_local_rails(job.interface, masters->front());
+  if (chosen) return std::move(*chosen);
+  problems.push_back(chosen.error().message);
+  return any_rails();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,149 @@
+#include "gradwire/cli/doctor/reach.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "gradwire/cli/doctor/endpoint.h"
+#include "gradwire/cli/probe/echo.h"
+#include "gradwire/comm/local_rails.h"
+#include "gradwire/net/handshake.h"
+#include "gradwire/net/poll_set.h"
+
+namespace gradwire {
+namespace {
+
+using Outcome = ReachFacts::Outcome;
+
+constexpr Duration kLossTime = std::chrono::milliseconds(200);
+
+/// One attempt to reach an endpoint by TCP.
+struct Call {
+  ReachFacts result;
+  std::unique_ptr<ClientHandshake> handshake;
+  std::size_t place = 0;
+};
+
+bool mentions(const std::string& text, const char* words) {
+  return text.find(words) != std::string::npos;
+}
+
+void conclude(Call& call, const Error& error) {
+  const bool connected = call.handshake && call.handshake->connected();
+  call.result.error = error.message;
+  if (connected && error.kind != ErrorKind::disconnected) {
+    call.result.outcome = Outcome::stranger;
+  } else if (mentions(error.message, "unreachable") || mentions(error.message, "route")) {
+    call.result.outcome = Outcome::no_route;
+  } else {
+    call.result.outcome = Outcome::refused;
+  }
+  call.handshake.reset();
+}
+
+Call begin(const Job& job, const RailPlace& from, const SocketAddress& to, ReachFacts result) {
+  Call call{.result = std::move(result), .handshake = nullptr};
+  const bool same_family = from.address.family() == to.family();
+  auto socket = start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
+                              interface_to_bind(from, to));
+  if (!socket) {
+    conclude(call, socket.error());
+    return call;
+  }
+  call.handshake = std::make_unique<ClientHandshake>(
+      std::move(*socket), to.to_string(),
+      SharedSecret{.secret = job.secret, .purpose = kDoctorPurpose},
+      Claims{.from = job.rank, .to = call.result.to, .world_size = job.world_size});
+  return call;
+}
+
+std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
+                            const std::vector<std::optional<HostFacts>>& others) {
+  std::vector<Call> calls;
+  for (int i = 1; i < job.world_size; ++i) {
+    const int to = (job.rank + i) % job.world_size;  // Lest all begin with the same one.
+    const auto& other = others[static_cast<std::size_t>(to)];
+    if (!other) continue;
+    for (std::size_t rail = 0; rail < std::min(rails.size(), other->rails.size()); ++rail) {
+      const auto address = SocketAddress::parse(other->rails[rail].endpoint);
+      if (!address) continue;
+      calls.push_back(
+          begin(job, rails[rail], *address, {.to = to, .rail = static_cast<int>(rail)}));
+    }
+  }
+  return calls;
+}
+
+void shake_hands(std::vector<Call>& calls, Deadline deadline) {
+  PollSet set;
+  for (;;) {
+    set.clear();
+    bool any = false;
+    for (Call& call : calls) {
+      if (!call.handshake) continue;
+      call.place = set.add(call.handshake->socket(), call.handshake->wanted_events());
+      any = true;
+    }
+    if (!any || deadline.passed()) return;
+    set.wait(deadline);
+    for (Call& call : calls) {
+      if (!call.handshake || set.happened(call.place) == 0) continue;
+      if (Status moved = call.handshake->advance(); !moved) {
+        conclude(call, moved.error());
+      } else if (call.handshake->done()) {
+        call.handshake.reset();
+      }
+    }
+  }
+}
+
+/// Those that neither stand nor have failed.
+void give_up(std::vector<Call>& calls) {
+  for (Call& call : calls) {
+    if (!call.handshake) continue;
+    const bool connected = call.handshake->connected();
+    call.result.outcome = connected ? Outcome::stranger : Outcome::silence;
+    call.result.error = connected ? "it takes connections and then says nothing" : "no answer";
+    call.handshake.reset();
+  }
+}
+
+Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& result) {
+  const auto to = SocketAddress::parse(other.rails[static_cast<std::size_t>(result.rail)].echo);
+  if (!to) return {};
+  auto client =
+      EchoClient::create(from.address, interface_to_bind(from, *to), *to, echo_token(other.token));
+  if (!client) return tl::unexpected<Error>(client.error());
+  const auto mtu = interface_mtu(from.interface);
+  if (!mtu) return tl::unexpected<Error>(mtu.error());
+  const auto largest = client->largest_packet(static_cast<std::size_t>(*mtu));
+  if (!largest) return tl::unexpected<Error>(largest.error());
+  result.largest_packet = static_cast<int>(*largest);
+  if (*largest == 0) return {};
+  const auto loss = client->loss(*largest, kLossTime);
+  if (!loss) return tl::unexpected<Error>(loss.error());
+  result.loss = *loss;
+  return {};
+}
+
+}  // namespace
+
+std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& rails,
+                                  const std::vector<std::optional<HostFacts>>& others,
+                                  Duration patience) {
+  std::vector<Call> calls = begin_all(job, rails, others);
+  shake_hands(calls, Deadline::after(patience));
+  give_up(calls);
+  std::vector<ReachFacts> results;
+  for (Call& call : calls) {
+    if (call.result.outcome == Outcome::reached) {
+      // Datagrams that cannot even be sent count as lost: TCP has just shown that there is a way.
+      (void)try_datagrams(rails[static_cast<std::size_t>(call.result.rail)],
+                          *others[static_cast<std::size_t>(call.result.to)], call.result);
+    }
+    results.push_back(std::move(call.result));
+  }
+  return results;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "gradwire/cli/doctor/facts.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/rank_place.h"
+
+namespace gradwire {
+
+/// Tries to reach every other host's Endpoint from each rail of this one: TCP to all at the same
+/// time, then datagrams to one after the other. `others[i]`: what host i says; nothing: not there.
+/// Waits at most `patience` for TCP.
+std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& rails,
+                                  const std::vector<std::optional<HostFacts>>& others,
+                                  Duration patience);
+
+}  // namespace gradwire

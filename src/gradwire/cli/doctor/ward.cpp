@@ -1,0 +1,89 @@
+#include "gradwire/cli/doctor/ward.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/cli/doctor/agent.h"
+#include "gradwire/comm/rendezvous_server.h"
+#include "gradwire/comm/rendezvous_store.h"
+#include "gradwire/net/door.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Duration kForAllToJoin = std::chrono::seconds(30);
+constexpr Duration kForAnotherNote = std::chrono::seconds(30);
+constexpr Duration kFarewell = std::chrono::seconds(5);
+
+Result<std::unique_ptr<RendezvousServer>> serve(const Job& job) {
+  const auto addresses = resolve(job.master_address, job.master_port);
+  if (!addresses) return tl::unexpected<Error>(addresses.error());
+  Error last;
+  for (const SocketAddress& address : *addresses) {
+    auto listener = listen_on(address);
+    if (listener) {
+      return RendezvousServer::start(std::make_unique<ListeningDoor>(std::move(*listener)),
+                                     job.secret, job.world_size);
+    }
+    last = listener.error();
+  }
+  return failure(last.kind, last.message + " (rank 0, at MASTER_ADDR:MASTER_PORT)");
+}
+
+std::vector<Patient> patients_of(const Job& job) {
+  std::vector<Patient> patients;
+  for (Rank rank = 0; rank < job.world_size; ++rank) {
+    patients.push_back(
+        {.name = fmt::format("rank {}", rank),
+         .failure = {},
+         .remedy = "was it started, and can its host reach rank 0? It says so itself",
+         .facts = {},
+         .reach = {}});
+  }
+  return patients;
+}
+
+}  // namespace
+
+Result<std::optional<Examination>> examine_in_job(const Job& job) {
+  if (job.launcher_store) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{} keeps a store of its own at MASTER_PORT: use gradwire doctor "
+                               "--hosts a,b,c instead",
+                               job.launcher));
+  }
+  std::unique_ptr<RendezvousServer> server;
+  if (job.rank == 0 && job.world_size > 1) {
+    auto started = serve(job);
+    if (!started) return tl::unexpected<Error>(started.error());
+    server = std::move(*started);
+  }
+  auto store = RendezvousStore::connect({.host = job.master_address,
+                                         .port = job.master_port,
+                                         .secret = job.secret,
+                                         .rank = job.rank,
+                                         .world_size = job.world_size},
+                                        Deadline::after(kForAllToJoin));
+  if (!store) return tl::unexpected<Error>(store.error());
+  Job examined = job;
+  // Ranks of one host, and the store, cannot all listen on the one port.
+  examined.port = 0;
+  if (Status done = examine_from_here(examined, {}, **store); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  std::optional<Examination> found;
+  if (job.rank == 0) {
+    found = collect(**store, patients_of(job), kForAnotherNote);
+    found->ranks = job.world_size;
+  }
+  if (Status finished = (*store)->finish(); !finished) {
+    return tl::unexpected<Error>(finished.error());
+  }
+  store->reset();
+  if (server) server->wait_until_alone(Deadline::after(kFarewell));
+  return found;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "gradwire/cli/launch/launch.h"
+
+namespace gradwire {
+
+/// The options of every command that starts ranks, as they are written: how many, where, and over
+/// which network.
+struct LaunchArguments {
+  int ranks = 0;
+  std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
+  int master_port = 0;
+  int port = 0;
+  std::vector<std::string> variables;
+};
+
+/// Adds them to a command's options. `given` must live as long as `app`.
+void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
+
+/// What they ask for; the program, its output and its name are left to the caller. Reads the
+/// hostfile and the secret's file. Throws Exception(invalid_argument) that names the option.
+LaunchOptions launch_options_of(const LaunchArguments& given);
+
+}  // namespace gradwire

@@ -1,0 +1,142 @@
+#include "gradwire/cli/probe/echo.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/net/deadline.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kLargest = 64 * 1024;
+constexpr Duration kPatience = std::chrono::milliseconds(50);
+constexpr int kTries = 3;
+
+/// A path that loses this many is bad enough to stop waiting for more.
+constexpr std::size_t kEnoughLost = 20;
+
+constexpr Duration kForLateAnswers = std::chrono::milliseconds(200);
+
+}  // namespace
+
+EchoToken echo_token(std::string_view text) {
+  EchoToken token = {};
+  const ConstBytes bytes = std::as_bytes(std::span(text));
+  std::copy_n(bytes.begin(), std::min(bytes.size(), token.size()), token.begin());
+  return token;
+}
+
+Echo::Echo(std::vector<Socket> sockets, EchoToken token)
+    : sockets_(std::move(sockets)),
+      token_(token),
+      stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      thread_([this] { run(); }) {
+  for (const Socket& socket : sockets_) addresses_.push_back(local_address(socket));
+}
+
+Echo::~Echo() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+  thread_.join();
+}
+
+void Echo::run() {
+  std::vector<pollfd> items{{stop_.descriptor(), POLLIN, 0}};
+  for (const Socket& socket : sockets_) items.push_back({socket.descriptor(), POLLIN, 0});
+  for (;;) {
+    ::poll(items.data(), items.size(), -1);
+    if (items.front().revents != 0) return;
+    for (const Socket& socket : sockets_) answer_all(socket);
+  }
+}
+
+void Echo::answer_all(const Socket& socket) {
+  std::vector<std::byte> buffer(kLargest);
+  while (const auto datagram = receive_datagram(socket, buffer)) {
+    if (datagram->size < kBytes || !std::equal(token_.begin(), token_.end(), buffer.begin())) {
+      continue;
+    }
+    store_little_endian(buffer.data() + 20, static_cast<std::uint32_t>(datagram->size));
+    (void)send_datagram(socket, datagram->from, ConstBytes(buffer).first(kBytes));
+  }
+}
+
+Result<EchoClient> EchoClient::create(const SocketAddress& from, const std::string& interface,
+                                      const SocketAddress& to, EchoToken token) {
+  auto socket = bind_datagrams(from.with_port(0));
+  if (!socket) return tl::unexpected<Error>(socket.error());
+  if (!interface.empty()) {
+    if (Status bound = bind_to_interface(*socket, interface); !bound) {
+      return tl::unexpected<Error>(bound.error());
+    }
+  }
+  return EchoClient(std::move(*socket), to, token);
+}
+
+EchoClient::EchoClient(Socket socket, const SocketAddress& to, EchoToken token)
+    : socket_(std::move(socket)), to_(to), token_(token) {}
+
+Result<bool> EchoClient::passes(std::size_t packet, int tries, Duration patience) {
+  const std::size_t payload = packet - std::min(packet, datagram_overhead(to_));
+  std::vector<std::byte> question(std::max(payload, Echo::kBytes));
+  std::ranges::copy(token_, question.begin());
+  const std::uint32_t first = number_ + 1;
+  for (int i = 0; i < tries; ++i) {
+    store_little_endian(question.data() + 16, ++number_);
+    const auto sent = send_datagram(socket_, to_, question);
+    if (!sent) return tl::unexpected<Error>(sent.error());
+    if (*sent == DatagramSent::too_big) return false;
+    missing_.insert(number_);
+    if (wait_for_answer(first, patience)) return true;
+  }
+  return false;
+}
+
+bool EchoClient::wait_for_answer(std::uint32_t first, Duration patience) {
+  const Deadline deadline = Deadline::after(patience);
+  std::array<std::byte, Echo::kBytes> answer;
+  do {
+    bool fits = false;
+    while (const auto datagram = receive_datagram(socket_, answer)) {
+      if (datagram->size != Echo::kBytes || !(datagram->from == to_)) continue;
+      const auto number = load_little_endian<std::uint32_t>(answer.data() + 16);
+      missing_.erase(number);
+      fits = fits || number >= first;
+    }
+    if (fits) return true;
+  } while (wait_for(socket_, POLLIN, deadline));
+  return false;
+}
+
+Result<std::size_t> EchoClient::largest_packet(std::size_t mtu) {
+  std::size_t good = datagram_overhead(to_) + Echo::kBytes;
+  const auto any = passes(good, kTries, kPatience);
+  if (!any) return tl::unexpected<Error>(any.error());
+  if (!*any) return std::size_t{0};
+  std::size_t bad = std::min(mtu, kLargest) + 1;
+  for (std::size_t next = bad - 1; bad - good > 1; next = good + (bad - good) / 2) {
+    const auto passed = passes(next, kTries, kPatience);
+    if (!passed) return tl::unexpected<Error>(passed.error());
+    (*passed ? good : bad) = next;
+  }
+  return good;
+}
+
+Result<double> EchoClient::loss(std::size_t packet, Duration duration) {
+  const Deadline deadline = Deadline::after(duration);
+  missing_.clear();
+  int asked = 0;
+  for (; !deadline.passed() && missing_.size() < kEnoughLost; ++asked) {
+    const auto passed = passes(packet, 1, kPatience);
+    if (!passed) return tl::unexpected<Error>(passed.error());
+  }
+  if (!missing_.empty()) wait_for_answer(number_ + 1, kForLateAnswers);
+  return asked == 0 ? 0.0 : static_cast<double>(missing_.size()) / asked;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,276 @@
+#include "gradwire/cli/probe/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <utility>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/random_hex.h"
+#include "gradwire/cli/probe/echo.h"
+#include "gradwire/cli/probe/flood.h"
+#include "gradwire/cli/probe/roster.h"
+#include "gradwire/cli/probe/round_trips.h"
+#include "gradwire/cli/probe/rounds.h"
+#include "gradwire/comm/local_rails.h"
+#include "gradwire/net/datagram.h"
+#include "gradwire/topology/topology_file.h"
+
+namespace gradwire {
+namespace {
+
+/// One rank's part in a measurement of the whole cluster.
+class Probe {
+ public:
+  Probe(Wire& wire, const Prober& me, Roster roster, const ProbeOptions& options)
+      : wire_(wire), me_(me), roster_(std::move(roster)), options_(options) {
+    cluster_.hosts = roster_.hosts();
+  }
+
+  /// This rank's findings: its own host, and the paths from there.
+  Result<Cluster> run();
+
+ private:
+  bool leads() const { return roster_.leader(host()) == me_.rank; }
+  int host() const { return roster_.host_of(me_.rank); }
+  int rails_to(Rank peer) const { return wire_.transport().rails(peer); }
+  /// Also waits for all ranks.
+  Result<bool> any_black_hole();
+  Status examine(int other);
+  Status examine_rail(int other, StreamId stream, bool first);
+  Result<RoundTrips> round_trips(StreamId stream, bool first);
+  Result<double> rate(StreamId stream, bool sends);
+  Result<bool> exchange_datagrams(MeasuredPath& path, StreamId stream, bool first);
+  Status send_datagrams(MeasuredPath& path);
+  Status look_inside();
+  Status run_together();
+
+  Wire& wire_;
+  const Prober& me_;
+  Roster roster_;
+  const ProbeOptions& options_;
+  Cluster cluster_;
+  bool found_black_hole_ = false;
+};
+
+Result<bool> Probe::any_black_hole() {
+  const auto all = share(wire_, me_.rank, me_.ranks, found_black_hole_ ? "found" : "");
+  if (!all) return tl::unexpected<Error>(all.error());
+  return std::ranges::any_of(*all, [](const std::string& said) { return !said.empty(); });
+}
+
+Result<Cluster> Probe::run() {
+  for (const auto& round : rounds_of_pairs(roster_.kernels())) {
+    for (const auto& [a, b] : round) {
+      if (!leads() || (host() != a && host() != b)) continue;
+      if (Status done = examine(host() == a ? b : a); !done) {
+        return tl::unexpected<Error>(done.error());
+      }
+    }
+    if (const auto all = any_black_hole(); !all) return tl::unexpected<Error>(all.error());
+  }
+  if (Status done = look_inside(); !done) return tl::unexpected<Error>(done.error());
+  const auto holes = any_black_hole();
+  if (!holes) return tl::unexpected<Error>(holes.error());
+  if (*holes) return std::move(cluster_);
+  if (Status done = run_together(); !done) return tl::unexpected<Error>(done.error());
+  return std::move(cluster_);
+}
+
+Status Probe::examine(int other) {
+  const Rank peer = roster_.leader(other);
+  for (int rail = 0; rail < rails_to(peer); ++rail) {
+    const StreamId stream{.peer = peer, .rail = rail};
+    if (Status done = examine_rail(other, stream, me_.rank < peer); !done) return done;
+  }
+  return {};
+}
+
+/// Both ends do the same, one `first`.
+Status Probe::examine_rail(int other, StreamId stream, bool first) {
+  MeasuredPath path{.from = host(), .to = other, .rail = stream.rail};
+  const auto trips = round_trips(stream, first);
+  if (!trips) return tl::unexpected<Error>(trips.error());
+  path.latency = trips->median;
+  path.shortest_latency = trips->shortest;
+  if (other == 0 && stream.rail == 0) {
+    cluster_.hosts[static_cast<std::size_t>(host())].clock_offset = trips->clock_offset;
+    cluster_.hosts[static_cast<std::size_t>(host())].clock_uncertainty = trips->shortest;
+  }
+  const auto theirs = exchange_datagrams(path, stream, first);
+  if (!theirs) return tl::unexpected<Error>(theirs.error());
+  if (is_black_hole(cluster_, path) || *theirs) {
+    // TCP would send packets that never arrive, until it gives up.
+    found_black_hole_ = true;
+  } else {
+    for (const bool sends : {first, !first}) {
+      const auto found = rate(stream, sends);
+      if (!found) return tl::unexpected<Error>(found.error());
+      if (sends) path.bytes_per_second = *found;
+    }
+  }
+  cluster_.paths.push_back(path);
+  return {};
+}
+
+/// One end after the other. The answer: whether the other end's packets fall into a black hole.
+Result<bool> Probe::exchange_datagrams(MeasuredPath& path, StreamId stream, bool first) {
+  std::array<std::byte, 1> note = {};
+  for (const bool sends : {first, !first}) {
+    if (sends) {
+      if (Status done = send_datagrams(path); !done) return tl::unexpected<Error>(done.error());
+      std::array<std::byte, 1> mine = {std::byte{is_black_hole(cluster_, path)}};
+      if (Status sent = wire_.send(stream, mine); !sent) {
+        return tl::unexpected<Error>(sent.error());
+      }
+    } else if (Status got = wire_.receive(stream, note); !got) {
+      return tl::unexpected<Error>(got.error());
+    }
+  }
+  return note.front() != std::byte{0};
+}
+
+/// Either end pings, as the clocks are compared by the one that pings.
+Result<RoundTrips> Probe::round_trips(StreamId stream, bool first) {
+  Result<RoundTrips> found;
+  for (const bool pings : {first, !first}) {
+    if (pings) {
+      found = measure_round_trips(wire_, stream, options_.round_trips);
+      if (!found) return found;
+    } else if (Status done = answer_round_trips(wire_, stream, options_.round_trips); !done) {
+      return tl::unexpected<Error>(done.error());
+    }
+  }
+  return found;
+}
+
+/// The receiver measures, and tells the sender.
+Result<double> Probe::rate(StreamId stream, bool sends) {
+  std::vector<Flood> floods;
+  std::vector<Sink> sinks;
+  if (sends) {
+    floods.emplace_back(stream);
+  } else {
+    sinks.emplace_back(stream);
+  }
+  if (Status done = run_streams(wire_, floods, sinks, options_.bandwidth_time); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  std::array<std::byte, 8> note;
+  if (!sends) store_little_endian(note.data(), std::bit_cast<std::uint64_t>(sinks.front().rate()));
+  const Status told = sends ? wire_.receive(stream, note) : wire_.send(stream, note);
+  if (!told) return tl::unexpected<Error>(told.error());
+  return std::bit_cast<double>(load_little_endian<std::uint64_t>(note.data()));
+}
+
+Status Probe::send_datagrams(MeasuredPath& path) {
+  const auto rail = static_cast<std::size_t>(path.rail);
+  const RosterEntry& there = roster_.entry(roster_.leader(path.to));
+  if (rail >= me_.rails.size() || rail >= there.echoes.size()) return {};
+  const RailPlace& from = me_.rails[rail];
+  const SocketAddress& to = there.echoes[rail];
+  auto client =
+      EchoClient::create(from.address, interface_to_bind(from, to), to, echo_token(there.token));
+  if (!client) return tl::unexpected<Error>(client.error());
+  const auto& own = cluster_.hosts[static_cast<std::size_t>(host())].rails;
+  const auto largest = client->largest_packet(static_cast<std::size_t>(own[rail].mtu));
+  if (!largest) return tl::unexpected<Error>(largest.error());
+  path.largest_packet = static_cast<int>(*largest);
+  if (*largest == 0) return {};
+  const auto loss = client->loss(*largest, options_.loss_time);
+  if (!loss) return tl::unexpected<Error>(loss.error());
+  path.loss = *loss;
+  return {};
+}
+
+/// Between the first two ranks of each host.
+Status Probe::look_inside() {
+  const auto mates = roster_.ranks_on(host());
+  if (mates.size() < 2 || (me_.rank != mates[0] && me_.rank != mates[1])) return {};
+  const bool first = me_.rank == mates[0];
+  const StreamId stream{.peer = first ? mates[1] : mates[0], .rail = 0};
+  const auto trips = round_trips(stream, first);
+  if (!trips) return tl::unexpected<Error>(trips.error());
+  double slower = 0;
+  for (const bool sends : {first, !first}) {
+    const auto found = rate(stream, sends);
+    if (!found) return tl::unexpected<Error>(found.error());
+    slower = slower == 0 ? *found : std::min(slower, *found);
+  }
+  auto& own = cluster_.hosts[static_cast<std::size_t>(host())];
+  if (slower > 0) own.inside = Link{trips->median, slower};
+  return {};
+}
+
+/// Every host sends to the next one at once, over all rails.
+Status Probe::run_together() {
+  const int hosts = roster_.count();
+  if (!leads() || hosts < 2) return {};
+  const Rank to = roster_.leader((host() + 1) % hosts);
+  const Rank from = roster_.leader((host() + hosts - 1) % hosts);
+  std::vector<Flood> floods;
+  std::vector<Sink> sinks;
+  for (int rail = 0; rail < rails_to(to); ++rail) {
+    floods.emplace_back(StreamId{.peer = to, .rail = rail});
+  }
+  for (int rail = 0; rail < rails_to(from); ++rail) {
+    sinks.emplace_back(StreamId{.peer = from, .rail = rail});
+  }
+  if (Status done = run_streams(wire_, floods, sinks, options_.bandwidth_time); !done) return done;
+  double sum = 0;
+  for (const Sink& sink : sinks) sum += sink.rate();
+  cluster_.hosts[static_cast<std::size_t>(host())].together_bytes_per_second = sum;
+  return {};
+}
+
+/// Each leader's own host and paths, put together.
+Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& roster) {
+  Cluster all{.hosts = roster.hosts(), .paths = {}};
+  for (int host = 0; host < roster.count(); ++host) {
+    const auto number = static_cast<std::size_t>(host);
+    auto part = parse_cluster(texts[static_cast<std::size_t>(roster.leader(host))]);
+    if (!part) return part;
+    if (part->hosts.size() != all.hosts.size()) {
+      return failure(ErrorKind::corrupted, "the ranks do not agree on which hosts there are");
+    }
+    all.hosts[number] = part->hosts[number];
+    all.paths.insert(all.paths.end(), part->paths.begin(), part->paths.end());
+  }
+  set_rails_from_paths(all);
+  return all;
+}
+
+}  // namespace
+
+Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
+                                const ProbeOptions& options) {
+  Wire wire(transport);
+  std::vector<Socket> sockets;
+  RosterEntry mine{.host = me.host,
+                   .machine = me.machine.empty() ? me.host : me.machine,
+                   .kernel = me.kernel.empty() ? me.host : me.kernel,
+                   .cores = me.cores,
+                   .token = random_hex(8)};
+  for (const RailPlace& rail : me.rails) {
+    auto socket = bind_datagrams(rail.address.with_port(0));
+    if (!socket) return tl::unexpected<Error>(socket.error());
+    sockets.push_back(std::move(*socket));
+    mine.rails.push_back({.interface = rail.interface,
+                          .mtu = interface_mtu(rail.interface).value_or(MeasuredRail().mtu)});
+  }
+  const Echo echo(std::move(sockets), echo_token(mine.token));
+  mine.echoes = echo.addresses();
+  const auto entries = share(wire, me.rank, me.ranks, to_json(mine));
+  if (!entries) return tl::unexpected<Error>(entries.error());
+  auto roster = Roster::of(*entries);
+  if (!roster) return tl::unexpected<Error>(roster.error());
+  const auto found = Probe(wire, me, *roster, options).run();
+  if (!found) return found;
+  // As everybody waits for it, it also keeps the echo up until nobody needs it.
+  const auto texts = share(wire, me.rank, me.ranks, to_json(*found));
+  if (!texts) return tl::unexpected<Error>(texts.error());
+  return merged(*texts, *roster);
+}
+
+}  // namespace gradwire

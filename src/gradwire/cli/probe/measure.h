@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/cli/probe/wire.h"
+#include "gradwire/comm/rank_place.h"
+#include "gradwire/topology/cluster.h"
+
+namespace gradwire {
+
+/// Who measures.
+struct Prober {
+  Rank rank = 0;
+  int ranks = 1;
+  std::string host;     ///< For people.
+  std::string machine;  ///< Tells hosts apart (RankPlace::machine); empty: by name.
+  std::string kernel;   ///< The same for hosts that share processors; empty: the host's own.
+  int cores = 0;
+  std::vector<RailPlace> rails;
+};
+
+struct ProbeOptions {
+  Duration bandwidth_time = std::chrono::milliseconds(300);  ///< For each direction and rail.
+  Duration loss_time = std::chrono::milliseconds(200);
+  int round_trips = 200;
+};
+
+/// Measures everything between the hosts that the ranks are on; of each host its first rank
+/// measures, and its second for what is inside. Called by all ranks together, over a transport that
+/// nobody else uses. The result is the same on all of them. Errors: those of Wire.
+Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
+                                const ProbeOptions& options = {});
+
+}  // namespace gradwire

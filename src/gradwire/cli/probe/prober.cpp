@@ -1,0 +1,31 @@
+#include "gradwire/cli/probe/prober.h"
+
+#include <fstream>
+
+#include "gradwire/base/cores.h"
+
+namespace gradwire {
+namespace {
+
+/// The same for all that runs on one kernel, be it in containers, until it boots anew.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+Prober prober_of(const Job& job, const Mesh& mesh) {
+  const RankPlace& place = mesh.places[static_cast<std::size_t>(job.rank)];
+  return {.rank = job.rank,
+          .ranks = job.world_size,
+          .host = place.host,
+          .machine = place.machine,
+          .kernel = boot_id(),
+          .cores = usable_cores(),
+          .rails = place.rails};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "gradwire/cli/probe/measure.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/rendezvous.h"
+
+namespace gradwire {
+
+/// This rank of a connected job, as one that measures.
+Prober prober_of(const Job& job, const Mesh& mesh);
+
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/net/address.h"
+#include "gradwire/topology/cluster.h"
+
+namespace gradwire {
+
+/// What a rank tells the others before they measure.
+struct RosterEntry {
+  std::string host;
+  std::string machine;
+  std::string kernel;
+  int cores = 0;
+  std::string token;  ///< For its echoes.
+  std::vector<MeasuredRail> rails;
+  std::vector<SocketAddress> echoes;  ///< By rail.
+};
+
+std::string to_json(const RosterEntry& entry);
+
+/// Which hosts (machines) the ranks are on, in the order of their first ranks. A host called like
+/// an earlier one gets a number after its name.
+class Roster {
+ public:
+  /// Of all ranks' entries. Error: invalid_argument, for what is no entry.
+  static Result<Roster> of(const std::vector<std::string>& entries);
+
+  int count() const { return static_cast<int>(ranks_on_.size()); }
+  int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  const RosterEntry& entry(Rank rank) const { return entries_[static_cast<std::size_t>(rank)]; }
+
+  /// Ascending.
+  std::span<const Rank> ranks_on(int host) const {
+    return ranks_on_[static_cast<std::size_t>(host)];
+  }
+
+  /// The rank that measures for a host.
+  Rank leader(int host) const { return ranks_on(host).front(); }
+
+  /// By host: a number for its kernel.
+  std::vector<int> kernels() const;
+
+  /// Nothing measured yet.
+  std::vector<MeasuredHost> hosts() const;
+
+ private:
+  std::vector<RosterEntry> entries_;
+  std::vector<int> host_of_;
+  std::vector<std::vector<Rank>> ranks_on_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,55 @@
+#include "gradwire/cli/probe/round_trips.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "gradwire/base/clock.h"
+
+namespace gradwire {
+namespace {
+
+/// Not counted: the first ones find caches cold and the peer asleep.
+constexpr int kWarmUp = 10;
+
+using Note = std::array<std::byte, 8>;
+
+}  // namespace
+
+Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count) {
+  const SteadyClock clock;
+  std::vector<Duration> times;
+  RoundTrips found{.shortest = Duration::max()};
+  for (int i = -kWarmUp; i < count; ++i) {
+    Note note = {};
+    const Duration day = time_of_day();
+    const Time begin = clock.now();
+    if (Status sent = wire.send(stream, note); !sent) return tl::unexpected<Error>(sent.error());
+    if (Status got = wire.receive_soon(stream, note); !got) {
+      return tl::unexpected<Error>(got.error());
+    }
+    const Duration one_way = (clock.now() - begin) / 2;
+    if (i < 0) continue;
+    times.push_back(one_way);
+    if (one_way >= found.shortest) continue;
+    found.shortest = one_way;
+    const Duration theirs(
+        static_cast<std::int64_t>(load_little_endian<std::uint64_t>(note.data())));
+    found.clock_offset = day + one_way - theirs;
+  }
+  std::ranges::nth_element(times, times.begin() + count / 2);
+  found.median = times[static_cast<std::size_t>(count / 2)];
+  return found;
+}
+
+Status answer_round_trips(Wire& wire, StreamId stream, int count) {
+  for (int i = -kWarmUp; i < count; ++i) {
+    Note note;
+    if (Status got = wire.receive_soon(stream, note); !got) return got;
+    store_little_endian(note.data(), static_cast<std::uint64_t>(time_of_day().count()));
+    if (Status sent = wire.send(stream, note); !sent) return sent;
+  }
+  return {};
+}
+
+}  // namespace gradwire

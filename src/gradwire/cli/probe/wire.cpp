@@ -1,0 +1,178 @@
+#include "gradwire/cli/probe/wire.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "gradwire/base/clock.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Duration kSpin = std::chrono::microseconds(200);
+constexpr std::uint32_t kMostText = 16 << 20;
+
+/// Texts go in pieces that are waited for, so that no packet is large: they shall get through where
+/// large packets get lost.
+constexpr std::size_t kPiece = 512;
+
+ConstBytes bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// Texts one after the other, each with its length before it.
+std::string packed(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += fmt::format("{} {}", text.size(), text);
+  return all;
+}
+
+Result<std::vector<std::string>> unpacked(std::string_view all, int count) {
+  std::vector<std::string> texts;
+  while (!all.empty()) {
+    const std::size_t blank = all.find(' ');
+    std::size_t size = 0;
+    for (const char digit : all.substr(0, blank)) {
+      size = size * 10 + static_cast<std::size_t>(digit - '0');
+    }
+    if (blank == std::string_view::npos || size > all.size() - blank - 1) break;
+    texts.emplace_back(all.substr(blank + 1, size));
+    all.remove_prefix(blank + 1 + size);
+  }
+  if (!all.empty() || static_cast<int>(texts.size()) != count) {
+    return failure(ErrorKind::corrupted, "what rank 0 passed on is not what the ranks said");
+  }
+  return texts;
+}
+
+}  // namespace
+
+bool Wire::wait() {
+  const Deadline deadline = Deadline::after(patience_);
+  do {
+    transport_.poll(deadline.left(), events_);
+  } while (events_.empty() && !deadline.passed());
+  return !events_.empty();
+}
+
+tl::unexpected<Error> Wire::silent(StreamId stream, const char* did) const {
+  return failure(
+      ErrorKind::timeout,
+      fmt::format("{} has {} nothing for {} s: is its link broken, or its process stuck?",
+                  transport_.describe(stream), did,
+                  std::chrono::duration<double>(patience_).count()));
+}
+
+Status Wire::send(StreamId stream, ConstBytes bytes) {
+  while (!bytes.empty()) {
+    const ConstBytes piece = bytes;
+    const auto taken = transport_.write(stream, {&piece, 1});
+    if (!taken) return tl::unexpected<Error>(taken.error());
+    bytes = bytes.subspan(*taken);
+    if (!bytes.empty() && *taken == 0 && !wait()) return silent(stream, "taken");
+  }
+  return {};
+}
+
+Result<std::size_t> Wire::read_some(StreamId stream, Bytes bytes) {
+  if (!transport_.reads_in_place(stream)) return transport_.read(stream, {&bytes, 1});
+  std::size_t got = 0;
+  while (got < bytes.size()) {
+    const auto there = transport_.peek(stream);
+    if (!there && got > 0) break;
+    if (!there) return tl::unexpected<Error>(there.error());
+    const std::size_t size = std::min(there->size(), bytes.size() - got);
+    if (size == 0) break;
+    std::memcpy(bytes.data() + got, there->data(), size);
+    transport_.consume(stream, size);
+    got += size;
+  }
+  return got;
+}
+
+Status Wire::receive(StreamId stream, Bytes bytes) {
+  return receive_with(stream, bytes, Duration::zero());
+}
+
+Status Wire::receive_soon(StreamId stream, Bytes bytes) {
+  return receive_with(stream, bytes, kSpin);
+}
+
+Status Wire::receive_with(StreamId stream, Bytes bytes, Duration spin) {
+  const SteadyClock clock;
+  const Time give_up = clock.now() + spin;
+  while (!bytes.empty()) {
+    const auto got = read_some(stream, bytes);
+    if (!got) return tl::unexpected<Error>(got.error());
+    bytes = bytes.subspan(*got);
+    if (bytes.empty() || *got > 0) continue;
+    if (spin > Duration::zero() && clock.now() < give_up) {
+      ::sched_yield();
+    } else if (!wait()) {
+      return silent(stream, "sent");
+    }
+  }
+  return {};
+}
+
+Status Wire::send_text(StreamId stream, const std::string& text) {
+  std::array<std::byte, 4> size;
+  store_little_endian(size.data(), static_cast<std::uint32_t>(text.size()));
+  if (Status sent = send(stream, size); !sent) return sent;
+  for (ConstBytes rest = bytes_of(text); !rest.empty();) {
+    const ConstBytes piece = rest.first(std::min(rest.size(), kPiece));
+    if (Status sent = send(stream, piece); !sent) return sent;
+    std::array<std::byte, 1> seen;
+    if (Status got = receive(stream, seen); !got) return got;
+    rest = rest.subspan(piece.size());
+  }
+  return {};
+}
+
+Result<std::string> Wire::receive_text(StreamId stream) {
+  std::array<std::byte, 4> size;
+  if (Status got = receive(stream, size); !got) return tl::unexpected<Error>(got.error());
+  const auto length = load_little_endian<std::uint32_t>(size.data());
+  if (length > kMostText) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("{} says what nobody asked for", transport_.describe(stream)));
+  }
+  std::string text(length, '\0');
+  for (Bytes rest = std::as_writable_bytes(std::span(text)); !rest.empty();) {
+    const Bytes piece = rest.first(std::min(rest.size(), kPiece));
+    if (Status got = receive(stream, piece); !got) return tl::unexpected<Error>(got.error());
+    constexpr std::array<std::byte, 1> kSeen = {};
+    if (Status sent = send(stream, kSeen); !sent) return tl::unexpected<Error>(sent.error());
+    rest = rest.subspan(piece.size());
+  }
+  return text;
+}
+
+Result<std::vector<std::string>> share(Wire& wire, Rank rank, int ranks, const std::string& mine) {
+  if (rank != 0) {
+    if (Status sent = wire.send_text({.peer = 0}, mine); !sent) {
+      return tl::unexpected<Error>(sent.error());
+    }
+    const auto all = wire.receive_text({.peer = 0});
+    if (!all) return tl::unexpected<Error>(all.error());
+    return unpacked(*all, ranks);
+  }
+  std::vector<std::string> texts{mine};
+  for (Rank peer = 1; peer < ranks; ++peer) {
+    auto text = wire.receive_text({.peer = peer});
+    if (!text) return tl::unexpected<Error>(text.error());
+    texts.push_back(std::move(*text));
+  }
+  const std::string all = packed(texts);
+  for (Rank peer = 1; peer < ranks; ++peer) {
+    if (Status sent = wire.send_text({.peer = peer}, all); !sent) {
+      return tl::unexpected<Error>(sent.error());
+    }
+  }
+  return texts;
+}
+
+}  // namespace gradwire

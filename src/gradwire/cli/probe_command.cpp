@@ -1,0 +1,84 @@
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/launch_arguments.h"
+#include "gradwire/cli/probe/measure.h"
+#include "gradwire/cli/probe/prober.h"
+#include "gradwire/cli/probe/report.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/rendezvous.h"
+#include "gradwire/topology/topology_file.h"
+
+namespace gradwire {
+namespace {
+
+struct ProbeArguments {
+  LaunchArguments launch;
+  std::string output = "topology.json";
+  double seconds = 0.3;
+};
+
+void declare(CLI::App& app, ProbeArguments& given) {
+  app.add_option("--output", given.output, "file that rank 0 writes, on its host")
+      ->capture_default_str();
+  app.add_option("--seconds", given.seconds,
+                 "how long to send in each direction of each pair and rail")
+      ->check(CLI::Range(0.01, 60.0))
+      ->capture_default_str();
+  declare_launch_arguments(app, given.launch);
+}
+
+bool starts_ranks(const ProbeArguments& given, const Job& job) {
+  const LaunchArguments& launch = given.launch;
+  const bool asked = launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
+  return asked && job.launcher == "none";
+}
+
+int be_a_rank(const Job& job, const ProbeArguments& given) {
+  if (job.world_size < 2) {
+    throw Exception(
+        ErrorKind::invalid_argument,
+        "there is nothing between one rank and itself: gradwire probe --hosts a,b,c, or "
+        "-n 2 for the inside of this host");
+  }
+  const Mesh mesh = value_or_throw(connect_mesh(job));
+  ProbeOptions options;
+  options.bandwidth_time =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.seconds));
+  const Cluster cluster =
+      value_or_throw(measure_cluster(*mesh.transport, prober_of(job, mesh), options));
+  if (job.rank != 0) return 0;
+  fmt::print("{}", describe_cluster(cluster));
+  value_or_throw(write_cluster(cluster, given.output));
+  fmt::print("\nwritten to {}\n", given.output);
+  return 0;
+}
+
+}  // namespace
+
+int probe_command(int argc, char** argv) {
+  ProbeArguments given;
+  CLI::App app(
+      "Measures latency, bandwidth each way, the largest packet and losses for every pair of hosts "
+      "and rail, and the offsets of the hosts' clocks, and writes topology.json, which the tuner, "
+      "the simulator and the planner read. Starts a rank on each host, or is a rank of the job "
+      "that "
+      "started it.",
+      "gradwire probe");
+  declare(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  const Job job = Job::from_environment();
+  if (!starts_ranks(given, job)) return be_a_rank(job, given);
+  LaunchOptions options = launch_options_of(given.launch);
+  options.name = "gradwire probe";
+  return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,186 @@
+#include "gradwire/report/line_plot.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/units.h"
+
+namespace gradwire {
+namespace {
+
+constexpr double kWidth = 760, kHeight = 440;
+constexpr double kLeft = 70, kRight = 24, kTop = 48, kBottom = 64;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+
+/// Distinguishable also for the colour-blind (Okabe and Ito, "Color universal design", 2008).
+constexpr std::array<const char*, 6> kColours{"#0072b2", "#d55e00", "#009e73",
+                                              "#cc79a7", "#e69f00", "#56b4e9"};
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '&') {
+      result += "&amp;";
+    } else if (c == '<') {
+      result += "&lt;";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+/// 1, 2 or 5 times a power of ten, so that 4 to 10 of it make `total`.
+double tick_step(double total) {
+  const double power = std::pow(10, std::floor(std::log10(total / 10)));
+  for (double factor : {1.0, 2.0, 5.0}) {
+    if (total / (factor * power) <= 10) return factor * power;
+  }
+  return 10 * power;
+}
+
+/// "64 K", as on a command line.
+std::string short_bytes(double bytes) {
+  std::string text = format_bytes(static_cast<std::size_t>(bytes));
+  if (text.ends_with("iB")) text.resize(text.size() - 2);
+  return text;
+}
+
+/// Where values lie on the picture.
+class Scale {
+ public:
+  explicit Scale(const LinePlot& plot) : top_(plot.limit) {
+    double least = 1e300, most = 0;
+    for (const PlotLine& line : plot.lines) {
+      for (double x : line.x) least = std::min(least, x), most = std::max(most, x);
+      for (double y : line.y) top_ = std::max(top_, y);
+    }
+    first_ = most > 0 ? std::log2(least) : 0;
+    last_ = most > 0 ? std::max(std::log2(most), first_ + 1) : 1;
+    top_ = top_ > 0 ? top_ * 1.08 : 1;
+  }
+
+  double x(double bytes) const {
+    return kLeft + kPlotWidth * (std::log2(bytes) - first_) / (last_ - first_);
+  }
+  double y(double value) const { return kTop + kPlotHeight * (1 - value / top_); }
+
+  double top() const { return top_; }
+  double first() const { return first_; }
+  double last() const { return last_; }
+
+ private:
+  double first_ = 0, last_ = 1, top_ = 0;
+};
+
+std::string marker(std::size_t line, double x, double y) {
+  const char* colour = kColours[line % kColours.size()];
+  switch (line % 3) {
+    case 0:
+      return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}"/>)", x, y, colour);
+    case 1:
+      return fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="7" height="7" fill="{}"/>)", x - 3.5,
+                         y - 3.5, colour);
+    default:
+      return fmt::format(R"(<path d="M{:.1f} {:.1f}l-4.5 8h9z" fill="{}"/>)", x, y - 5, colour);
+  }
+}
+
+class Picture {
+ public:
+  explicit Picture(const LinePlot& plot) : plot_(plot), scale_(plot) {}
+
+  std::string draw() {
+    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
+        R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">)",
+        kWidth, kHeight);
+    add(R"(<rect width="100%" height="100%" fill="white"/>)");
+    add(R"(<text x="{}" y="26" font-size="16">{}</text>)", kLeft, escaped(plot_.title));
+    values();
+    sizes();
+    limit();
+    for (std::size_t i = 0; i < plot_.lines.size(); ++i) line(i);
+    legend();
+    add("</svg>");
+    return std::move(svg_);
+  }
+
+ private:
+  template <class... Arguments>
+  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    svg_ += fmt::format(format, std::forward<Arguments>(arguments)...) + "\n";
+  }
+
+  void values() {
+    const double step = tick_step(scale_.top());
+    for (int i = 0; i * step <= scale_.top(); ++i) {
+      const double y = scale_.y(i * step);
+      add(R"(<path d="M{} {:.1f}h{}" stroke="#e0e0e0"/>)", kLeft, y, kPlotWidth);
+      add(R"(<text x="{}" y="{:.1f}" text-anchor="end">{:.4g}</text>)", kLeft - 8, y + 4, i * step);
+    }
+    add(R"svg(<text transform="translate(18 {}) rotate(-90)" text-anchor="middle">{}</text>)svg",
+        kTop + kPlotHeight / 2, escaped(plot_.y_title));
+  }
+
+  /// Every power of two, or every second, ..., so that the labels do not touch.
+  void sizes() {
+    const int stride =
+        std::max(1, static_cast<int>(std::ceil((scale_.last() - scale_.first()) / 14)));
+    const double bottom = kTop + kPlotHeight;
+    for (int power = static_cast<int>(std::ceil(scale_.first())); power <= scale_.last();
+         power += stride) {
+      const double bytes = std::exp2(power);
+      add(R"(<path d="M{:.1f} {}v5" stroke="black"/>)", scale_.x(bytes), bottom);
+      add(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", scale_.x(bytes), bottom + 19,
+          short_bytes(bytes));
+    }
+    add(R"(<path d="M{} {}h{}" stroke="black"/>)", kLeft, bottom, kPlotWidth);
+    add(R"(<text x="{}" y="{}" text-anchor="middle">bytes; K, M and G are powers of two</text>)",
+        kLeft + kPlotWidth / 2, bottom + 40);
+  }
+
+  void limit() {
+    if (plot_.limit <= 0) return;
+    const double y = scale_.y(plot_.limit);
+    add(R"(<path d="M{} {:.1f}h{}" stroke="#444" stroke-dasharray="6 4"/>)", kLeft, y, kPlotWidth);
+    add(R"(<text x="{}" y="{:.1f}" text-anchor="end" fill="#444">{}</text>)", kLeft + kPlotWidth,
+        y - 6, escaped(plot_.limit_name));
+  }
+
+  void line(std::size_t index) {
+    const PlotLine& line = plot_.lines[index];
+    std::string points, markers;
+    for (std::size_t i = 0; i < std::min(line.x.size(), line.y.size()); ++i) {
+      const double x = scale_.x(line.x[i]), y = scale_.y(line.y[i]);
+      points += fmt::format("{:.1f},{:.1f} ", x, y);
+      markers += marker(index, x, y);
+    }
+    add(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>)", points,
+        kColours[index % kColours.size()]);
+    add("{}", markers);
+  }
+
+  void legend() {
+    for (std::size_t i = 0; i < plot_.lines.size(); ++i) {
+      const double y = kTop + 16 + 18 * static_cast<double>(i);
+      add(R"({}<text x="{}" y="{}">{}</text>)", marker(i, kLeft + 18, y - 4), kLeft + 30, y,
+          escaped(plot_.lines[i].name));
+    }
+  }
+
+  const LinePlot& plot_;
+  Scale scale_;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string to_svg(const LinePlot& plot) {
+  return Picture(plot).draw();
+}
+
+}  // namespace gradwire

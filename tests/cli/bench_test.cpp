@@ -1,0 +1,254 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "tests/cli/launched.h"
+
+/// `gradwire bench`, as the real program.
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+Outcome bench(const std::vector<std::string>& arguments,
+              const std::map<std::string, std::string>& variables = {}) {
+  std::vector<std::string> command{gradwire_program(), "bench"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Launched launched(command, variables);
+  const int status = launched.wait();
+  return {status, launched.out(), launched.err()};
+}
+
+nlohmann::json rows_in(const std::string& text) {
+  return nlohmann::json::parse(text)["rows"];
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class EveryCollective : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryCollective, IsRightOnThreeRanks) {
+  const Outcome outcome =
+      bench({GetParam(), "-n", "3", "--sizes", "4,1000,300K", "--iterations", "3", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = rows_in(outcome.out);
+  ASSERT_EQ(rows.size(), std::string(GetParam()) == "barrier" ? 1u : 3u);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["collective"], GetParam());
+    EXPECT_EQ(row["ranks"], 3);
+    EXPECT_EQ(row["iterations"], 3);
+    EXPECT_EQ(row["wrong"], 0) << row;
+    EXPECT_GT(row["median_us"], 0);
+    EXPECT_GE(row["p99_us"], row["median_us"]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bench, EveryCollective,
+                         ::testing::Values("all_reduce", "all_gather", "reduce_scatter",
+                                           "broadcast", "reduce", "gather", "scatter", "all_to_all",
+                                           "barrier", "point_to_point"));
+
+TEST(Bench, OneRankAloneWorksToo) {
+  for (const char* collective : {"all_reduce", "all_to_all", "gather", "point_to_point"}) {
+    const Outcome outcome = bench({collective, "-n", "1", "--sizes", "64", "--iterations", "2"});
+    EXPECT_EQ(outcome.status, 0) << collective << outcome.err;
+  }
+}
+
+TEST(Bench, PartsAreWholeAndNotEmpty) {
+  const Outcome outcome =
+      bench({"all_gather", "-n", "3", "--sizes", "4,100", "--iterations", "2", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = rows_in(outcome.out);
+  EXPECT_EQ(rows[0]["bytes"], 12);
+  EXPECT_EQ(rows[1]["bytes"], 96);
+}
+
+TEST(Bench, WritesATableRowsAndAPlot) {
+  const TemporaryFolder folder;
+  const std::string json = folder.path() + "/rows.json", plot = folder.path() + "/plot.svg";
+  const Outcome outcome = bench({"-n", "2", "--sizes", "64,4K", "--iterations", "5", "--algorithm",
+                                 "ring", "--json", json, "--plot", plot, "--limit", "10Gb/s"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("# 2 ranks"), HasSubstr("4096"), HasSubstr(" ring "),
+                                 HasSubstr("busbw"), HasSubstr("%"), HasSubstr("cpu")));
+  const auto rows = rows_in(content_of(json));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["algorithm"], "ring");
+  EXPECT_EQ(rows[1]["system"], "gradwire");
+  // With 2 ranks, 2(P-1)/P is 1.
+  EXPECT_EQ(rows[1]["busbw_gbps"], rows[1]["algbw_gbps"]);
+  EXPECT_THAT(content_of(plot), AllOf(StartsWith("<svg "), EndsWith("</svg>\n"),
+                                      HasSubstr("all_reduce on 2 ranks"), HasSubstr("10 Gb/s")));
+}
+
+TEST(Bench, ExplainsWhatTheTunerExpects) {
+  const Outcome outcome =
+      bench({"broadcast", "-n", "2", "--sizes", "4K", "--iterations", "2", "--explain"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("# the tuner goes by links that it assumes"),
+                                 HasSubstr("# broadcast 4 KiB: the tuner expects\n"),
+                                 ContainsRegex("#   ring .* us: 1 steps, a rank sends 4 KiB\n")));
+}
+
+TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
+  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const Outcome outcome = bench(arguments);
+    EXPECT_NE(outcome.status, 0) << arguments[0];
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(why), Not(HasSubstr("stopped"))));
+    EXPECT_EQ(outcome.out, "");
+  };
+  refuses({"allreduce", "-n", "2"}, "did you mean \"all_reduce\"?");
+  refuses({"-n", "2", "--algorithm", "rign"}, "did you mean \"ring\"?");
+  refuses({"-n", "2", "--type", "float23"}, "did you mean \"float32\"?");
+  refuses({"-n", "2", "--limit", "10G"}, "10Gb/s");
+  refuses({"-n", "2", "--sizes", "4X"}, "\"4X\"");
+  refuses({"-n", "2", "--compare", "glo"}, "did you mean \"gloo\"?");
+  refuses({"-n", "2", "--compare", "gloo", "--type", "int32"},
+          "--compare measures sums of float32");
+  refuses({"--compare", "gloo"}, "-n or --hosts");
+}
+
+TEST(BenchCompare, LeavesOutWhatIsNotInstalledAndSaysWhy) {
+  const Outcome outcome =
+      bench({"-n", "2", "--sizes", "64", "--iterations", "2", "--rounds", "1", "--compare",
+             "gloo,mpi", "--python", "no-such-python", "--mpirun", "no-such-mpirun"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("gloo is left out: cannot start no-such-python"),
+                                 HasSubstr("mpi is left out: cannot start no-such-mpirun")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("gradwire us"), Not(HasSubstr("mpi us"))));
+}
+
+// An mpirun whose times depend on the algorithm and the size alone; it counts how often it runs.
+constexpr const char* kMpirun = R"(#!/bin/bash
+[[ $1 == --version ]] && { echo "mpirun (Open MPI) 4.1.4"; exit; }
+echo "$*" >>"$CALLS"
+case $* in
+  *_algorithm\ ring*) times=(30 20) ;;
+  *_algorithm\ rabenseifner*) echo "not with this number of ranks" >&2; exit 1 ;;
+  *_algorithm\ recursive_doubling*) times=(10 40) ;;
+  *) times=(50 50) ;;
+esac
+rows=
+while [[ $1 != all_reduce ]]; do shift; done
+shift 4
+for bytes; do
+  us=${times[bytes > 64]}
+  rows+="{\"bytes\": $bytes, \"ranks\": 2, \"iterations\": 5, \"median_us\": ${us}000000,
+          \"p99_us\": $us, \"cpu_seconds\": 1, \"wrong\": 0},"
+done
+echo "{\"rows\": [${rows%,}]}"
+)";
+
+TEST(BenchCompare, TakesOpenMpisFastestAlgorithmAtEachSize) {
+  const TemporaryFolder folder;
+  const std::string mpirun = folder.write("mpirun", kMpirun, 0755);
+  folder.write("mpicc", "#!/bin/sh\ntouch \"$4\"\n", 0755);
+  const Outcome outcome = bench({"-n", "2", "--sizes", "64,128", "--iterations", "2", "--rounds",
+                                 "2", "--compare", "mpi", "--mpirun", mpirun, "--json", "-"},
+                                {{"PATH", folder.path() + ":/usr/bin:/bin"},
+                                 {"XDG_CACHE_HOME", folder.path() + "/cache"},
+                                 {"CALLS", folder.path() + "/calls"}});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = rows_in(outcome.out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0]["system"], "gradwire");
+  EXPECT_EQ(rows[0]["rounds"], 2);
+  EXPECT_EQ(rows[1]["system"], "mpi");
+  EXPECT_EQ(rows[1]["algorithm"], "recursive_doubling");
+  EXPECT_EQ(rows[1]["median_us"], 10e6);
+  EXPECT_EQ(rows[3]["algorithm"], "ring");
+  EXPECT_EQ(rows[3]["median_us"], 20e6);
+  // Seven trials, then two rounds of two algorithms.
+  EXPECT_EQ(sorted_lines(content_of(folder.path() + "/calls")).size(), 7u + 4u);
+}
+
+TEST(BenchCompare, AFailingPeerIsAnErrorWithItsWords) {
+  const TemporaryFolder folder;
+  const std::string mpirun = folder.write("mpirun",
+                                          "#!/bin/sh\n[ $1 = --version ] && echo Open MPI && exit\n"
+                                          "echo no slots here >&2; exit 3\n",
+                                          0755);
+  folder.write("mpicc", "#!/bin/sh\ntouch \"$4\"\n", 0755);
+  const Outcome outcome = bench(
+      {"-n", "2", "--sizes", "64", "--iterations", "2", "--compare", "mpi", "--mpirun", mpirun},
+      {{"PATH", folder.path() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder.path() + "/cache"}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("exit status 3"), HasSubstr("no slots here")));
+}
+
+TEST(BenchCompare, NothingOfAPeerIsLeftWhenItIsKilled) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string mpirun = folder.write("mpirun",
+                                          "#!/bin/sh\n[ $1 = --version ] && echo Open MPI && exit\n"
+                                          "setsid sh -c 'trap \"\" TERM; echo >" +
+                                              fifo + "; sleep 1000'\n",
+                                          0755);
+  folder.write("mpicc", "#!/bin/sh\ntouch \"$4\"\n", 0755);
+  Launched bench(
+      {gradwire_program(), "bench", "-n", "2", "--sizes", "64", "--iterations", "2", "--compare",
+       "mpi", "--mpirun", mpirun},
+      {{"PATH", folder.path() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder.path() + "/cache"}});
+  std::ifstream(fifo).get();  // It is under way.
+  bench.send_signal(SIGKILL);
+  EXPECT_EQ(bench.wait(), 137);
+  EXPECT_TRUE(bench.all_gone(20'000));
+}
+
+TEST(BenchCompare, MeasuresTheRealOpenMpi) {
+  const TemporaryFolder folder;
+  for (const char* collective : {"all_reduce", "all_to_all"}) {
+    const Outcome outcome =
+        bench({collective, "-n", "2", "--sizes", "64,4K", "--iterations", "3", "--rounds", "1",
+               "--compare", "mpi", "--mpirun", GRADWIRE_MPIRUN, "--json", "-"},
+              {{"XDG_CACHE_HOME", folder.path()}, {"XDG_RUNTIME_DIR", folder.path()}});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const auto rows = rows_in(outcome.out);
+    ASSERT_EQ(rows.size(), 4u) << outcome.err;
+    EXPECT_EQ(rows[1]["system"], "mpi");
+    EXPECT_GT(rows[1]["median_us"], 0);
+    EXPECT_EQ(rows[1]["wrong"], 0);
+    EXPECT_EQ(rows[3]["bytes"], 4096);
+  }
+}
+
+#ifdef GRADWIRE_TORCHRUN_PYTHON
+TEST(BenchCompare, MeasuresTheRealGloo) {
+  const Outcome outcome =
+      bench({"reduce_scatter", "-n", "2", "--sizes", "64,4K", "--iterations", "3", "--rounds", "1",
+             "--compare", "gloo", "--python", GRADWIRE_TORCHRUN_PYTHON, "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = rows_in(outcome.out);
+  ASSERT_EQ(rows.size(), 4u) << outcome.err;
+  EXPECT_EQ(rows[1]["system"], "gloo");
+  EXPECT_GT(rows[1]["median_us"], 0);
+  EXPECT_EQ(rows[1]["wrong"], 0);
+}
+#endif
+
+}  // namespace
+}  // namespace gradwire::testing

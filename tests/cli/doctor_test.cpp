@@ -1,0 +1,276 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/cli/doctor/affected_paths.h"
+#include "gradwire/cli/doctor/diagnosis.h"
+#include "gradwire/cli/doctor/pipe_store.h"
+
+namespace gradwire {
+namespace {
+
+using Outcome = ReachFacts::Outcome;
+using std::chrono::microseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string address_of(int host) {
+  return "10.0.0." + std::to_string(host + 1);
+}
+
+/// Hosts a, b, c, ..., of which nothing bad can be said.
+Examination healthy(int hosts) {
+  Examination all;
+  all.ranks = hosts;
+  Cluster cluster;
+  for (int i = 0; i < hosts; ++i) {
+    const std::string name(1, static_cast<char>('a' + i));
+    Patient patient{.name = name, .failure = {}, .remedy = {}, .facts = {}, .reach = {}};
+    patient.facts = HostFacts{.version = "1.0.0",
+                              .build = "12345678",
+                              .system = "Linux",
+                              .most_files = 4096,
+                              .most_received = 6 << 20,
+                              .most_sent = 4 << 20,
+                              .interfaces = "lo (127.0.0.1), eth0 (" + address_of(i) + ")"};
+    patient.facts->rails.push_back({.interface = "eth0",
+                                    .address = address_of(i),
+                                    .endpoint = address_of(i) + ":4000",
+                                    .mtu = 1500});
+    patient.reach.emplace();
+    cluster.hosts.push_back({.name = name, .rails = {{.interface = "eth0"}}});
+    for (int j = 0; j < hosts; ++j) {
+      patient.facts->names.push_back({.name = std::string(1, static_cast<char>('a' + j)),
+                                      .addresses = {address_of(j)},
+                                      .error = {}});
+      if (i == j) continue;
+      patient.reach->push_back({.to = j, .error = {}, .largest_packet = 1500});
+      cluster.paths.push_back({i, j, 0, microseconds(25), microseconds(20), 1.2e8, 1500, 0});
+    }
+    all.patients.push_back(std::move(patient));
+  }
+  all.cluster = std::move(cluster);
+  return all;
+}
+
+HostFacts& facts_of(Examination& all, int host) {
+  return *all.patients[static_cast<std::size_t>(host)].facts;
+}
+
+ReachFacts& reach_of(Examination& all, int from, int to) {
+  for (ReachFacts& one : *all.patients[static_cast<std::size_t>(from)].reach) {
+    if (one.to == to) return one;
+  }
+  throw Exception(ErrorKind::invalid_argument, "no such path");
+}
+
+/// The one finding there is, as text with its remedy.
+std::string only_finding(const Examination& all, bool wrong = true) {
+  const std::vector<Finding> findings = diagnose(all);
+  if (findings.size() != 1) return std::to_string(findings.size()) + ": " + describe(all, findings);
+  EXPECT_EQ(findings.front().wrong, wrong) << findings.front().what;
+  EXPECT_FALSE(findings.front().remedy.empty());
+  return findings.front().what + " | " + findings.front().remedy;
+}
+
+TEST(DiagnosisTest, HealthyHostsHaveNothing) {
+  for (const int hosts : {1, 2, 5}) EXPECT_THAT(diagnose(healthy(hosts)), IsEmpty());
+  EXPECT_THAT(describe(healthy(2), {}), HasSubstr("Nothing is wrong."));
+}
+
+TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
+  Examination all = healthy(3);
+  all.patients[1].facts.reset();
+  all.patients[1].reach.reset();
+  all.patients[1].failure = "\"ssh b sh\" failed";
+  all.patients[1].remedy = "ssh-copy-id";
+  all.cluster.reset();
+  EXPECT_EQ(only_finding(all), "b: \"ssh b sh\" failed | ssh-copy-id");
+  EXPECT_THAT(describe(all, diagnose(all)),
+              AllOf(HasSubstr("b: not examined"), HasSubstr("speed of the links was not measured"),
+                    HasSubstr("1 thing is wrong.")));
+}
+
+TEST(DiagnosisTest, OtherBuildsAndSystems) {
+  Examination all = healthy(3);
+  facts_of(all, 2).version = "0.9.0";
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1.0.0 (build 12345678) on a, b"),
+                                       HasSubstr("0.9.0 (build 12345678) on c")));
+  all = healthy(3);
+  facts_of(all, 0).build = "87654321";
+  EXPECT_THAT(only_finding(all), HasSubstr("install the same build"));
+  all = healthy(3);
+  facts_of(all, 0).system = "Linux 2";
+  EXPECT_THAT(only_finding(all, false), HasSubstr("different systems"));
+}
+
+TEST(DiagnosisTest, Names) {
+  Examination all = healthy(3);
+  facts_of(all, 2).names[0] = {.name = "a", .addresses = {}, .error = "cannot find \"a\""};
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("c: cannot find \"a\""), HasSubstr("/etc/hosts"),
+                                       HasSubstr("--master-addr")));
+  all = healthy(3);
+  facts_of(all, 2).names[1] = {.name = "b", .addresses = {}, .error = "cannot find \"b\""};
+  EXPECT_THAT(only_finding(all, false), HasSubstr("cannot find \"b\""));
+  all = healthy(3);
+  facts_of(all, 0).names[0].addresses = {"127.0.1.1"};
+  EXPECT_THAT(only_finding(all), HasSubstr("on a the name a means 127.0.1.1, the loopback"));
+  all = healthy(3);
+  facts_of(all, 1).names[1].addresses = {"127.0.1.1"};  // A host's own business.
+  EXPECT_THAT(diagnose(all), IsEmpty());
+  facts_of(all, 1).names[0].addresses = {"10.0.0.77"};
+  EXPECT_THAT(only_finding(all), HasSubstr("10.0.0.77, which is none of that host's addresses"));
+}
+
+TEST(DiagnosisTest, Limits) {
+  Examination all = healthy(2);
+  facts_of(all, 1).most_files = 512;
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("b: a process may open at most 512"), HasSubstr("hard nofile")));
+  all = healthy(2);
+  all.ranks = 4000;
+  EXPECT_EQ(diagnose(all).size(), 2u);
+  all = healthy(2);
+  facts_of(all, 0).most_sent = 1 << 18;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("a: TCP may buffer only 256 KiB"),
+                                       HasSubstr("sysctl -w net.ipv4.tcp_wmem=")));
+  all = healthy(2);
+  // 10 Gb/s over 2 ms there and back: 2.5 MB under way, twice that to buffer.
+  for (MeasuredPath& path : all.cluster->paths) {
+    path.bytes_per_second = 1.25e9;
+    path.shortest_latency = std::chrono::milliseconds(1);
+  }
+  EXPECT_EQ(diagnose(all).size(), 2u);
+  EXPECT_THAT(diagnose(all).front().what, HasSubstr("net.ipv4.tcp_wmem"));
+}
+
+TEST(DiagnosisTest, Interfaces) {
+  Examination all = healthy(3);
+  facts_of(all, 1).rails[0].loopback = true;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("b would use its loopback interface"),
+                                       HasSubstr("b has lo (127.0.0.1), eth0 (10.0.0.2)")));
+  all = healthy(3);
+  facts_of(all, 2).rails[0].address = address_of(0);
+  EXPECT_THAT(only_finding(all), HasSubstr("a, c all have the address 10.0.0.1 (eth0)"));
+  all = healthy(3);
+  facts_of(all, 0).rails[0].mtu = 9000;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1500 on b, c; 9000 on a"),
+                                       HasSubstr("on a: ip link set dev eth0 mtu 1500")));
+  all = healthy(3);
+  facts_of(all, 2).problems = {"network interface \"eth7\" is the name or prefix of none"};
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("c: network interface \"eth7\""), HasSubstr("--interface")));
+  all = healthy(2);
+  facts_of(all, 1).rails.push_back({.interface = "eth1", .address = "10.1.0.2", .mtu = 1500});
+  EXPECT_THAT(only_finding(all, false), HasSubstr("1 on a, 2 on b"));
+}
+
+TEST(DiagnosisTest, WhoCannotReachWhomAndWhy) {
+  const std::vector<std::pair<Outcome, const char*>> expected{
+      {Outcome::silence, "a firewall throws the packets away"},
+      {Outcome::refused, "a firewall refuses"},
+      {Outcome::no_route, "ip route add"},
+      {Outcome::stranger, "another machine or program has the address 10.0.0.2"}};
+  for (const auto& [outcome, remedy] : expected) {
+    Examination all = healthy(3);
+    for (const int from : {0, 2}) {
+      reach_of(all, from, 1).outcome = outcome;
+      reach_of(all, from, 1).error = "words";
+    }
+    EXPECT_THAT(
+        only_finding(all),
+        AllOf(HasSubstr("a, c cannot reach b at 10.0.0.2:4000 (eth0): words"), HasSubstr(remedy)));
+  }
+}
+
+TEST(DiagnosisTest, BlackHolesLossesAndSilentDatagrams) {
+  Examination all = healthy(3);
+  reach_of(all, 0, 1).largest_packet = 1400;
+  reach_of(all, 1, 0).largest_packet = 1410;
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("more than 1400 bytes get lost from a to b, from b to a, over eth0"),
+                    HasSubstr("ip link set dev eth0 mtu 1400")));
+  all = healthy(3);
+  reach_of(all, 2, 0).loss = 0.02;
+  reach_of(all, 2, 1).loss = 0.03;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("3.00 % of packets get lost from c to every"),
+                                       HasSubstr("ethtool -S eth0")));
+  all = healthy(2);
+  reach_of(all, 0, 1).largest_packet = 0;
+  EXPECT_THAT(only_finding(all, false), HasSubstr("datagrams (UDP) do not get through"));
+}
+
+TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
+  Examination all = healthy(4);
+  for (MeasuredPath& path : all.cluster->paths) {
+    if (path.from == 3 || path.to == 3) path.bytes_per_second = 1.2e7;
+  }
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("slow between d and every other host, over eth0: 96 Mb/s where "
+                              "others have 960 Mb/s"),
+                    HasSubstr("ethtool eth0")));
+  all = healthy(3);
+  all.cluster->paths.front().shortest_latency = std::chrono::milliseconds(3);
+  EXPECT_THAT(only_finding(all, false), HasSubstr("the way is long from a to b"));
+  all = healthy(3);
+  all.cluster->hosts[2].clock_offset = -std::chrono::seconds(3);
+  EXPECT_THAT(only_finding(all, false),
+              AllOf(HasSubstr("the clock of c is 3 s behind that of a"), HasSubstr("chronyc")));
+}
+
+TEST(DiagnosisTest, WhatAJobWouldSayCountsIfNothingElseExplainsIt) {
+  Examination all = healthy(2);
+  all.patients[1].mesh_error = "rank 1 has no connection";
+  EXPECT_THAT(only_finding(all), HasSubstr("b: rank 1 has no connection"));
+  facts_of(all, 0).most_files = 10;
+  EXPECT_THAT(only_finding(all), HasSubstr("at most 10"));
+}
+
+TEST(DiagnosisTest, FactsSurviveTheJourney) {
+  Examination all = healthy(2);
+  HostFacts& facts = facts_of(all, 0);
+  facts.problems = {"one", "two"};
+  facts.token = "token";
+  const auto read = parse_host_facts(to_json(facts));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(to_json(*read), to_json(facts));
+  EXPECT_FALSE(parse_host_facts("{}"));
+
+  reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", 1400, 0.5};
+  const auto reach = parse_reach_facts(to_json(*all.patients[0].reach));
+  ASSERT_TRUE(reach) << reach.error().message;
+  EXPECT_EQ(to_json(*reach), to_json(*all.patients[0].reach));
+}
+
+TEST(NamePathsTest, FindsTheHostThatAllHaveInCommon) {
+  const std::vector<std::string> names{"a", "b", "c"};
+  const std::vector<HostsFromTo> all{{0, 1}, {0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, 1}};
+  EXPECT_EQ(name_paths({{0, 1}, {1, 0}, {1, 2}, {2, 1}}, all, names),
+            "between b and every other host");
+  EXPECT_EQ(name_paths({{1, 0}, {1, 2}}, all, names), "from b to every other host");
+  EXPECT_EQ(name_paths({{0, 2}, {1, 2}}, all, names), "from every other host to c");
+  EXPECT_EQ(name_paths({{0, 1}, {1, 2}}, all, names), "from a to b, from b to c");
+  EXPECT_EQ(name_paths({{0, 1}, {1, 0}}, {{0, 1}, {1, 0}}, {"a", "b"}), "from a to b, from b to a");
+}
+
+TEST(PipeStoreTest, LinesAreWhatTheyWere) {
+  const auto set = parse_request(line_of(NoteRequest{.key = "k/1", .value = "two\nlines \"\xff"}));
+  ASSERT_TRUE(set && set->value);
+  EXPECT_EQ(set->key, "k/1");
+  EXPECT_EQ(*set->value, "two\nlines \"\xef\xbf\xbd");  // What is no UTF-8 is replaced.
+  const auto get = parse_request(
+      line_of(NoteRequest{.key = "k", .value = {}, .patience = std::chrono::seconds(2)}));
+  ASSERT_TRUE(get && !get->value);
+  EXPECT_EQ(get->patience, std::chrono::seconds(2));
+  EXPECT_FALSE(parse_request("Welcome to this host!"));
+  EXPECT_FALSE(parse_request("{\"get\": 1}"));
+  EXPECT_EQ(*parse_answer(line_of(Result<std::string>("value"))), "value");
+  const auto failed =
+      parse_answer(line_of(Result<std::string>(failure(ErrorKind::timeout, "late"))));
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().kind, ErrorKind::timeout);
+  EXPECT_EQ(failed.error().message, "late");
+}
+
+}  // namespace
+}  // namespace gradwire

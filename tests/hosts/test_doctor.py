@@ -1,0 +1,179 @@
+"""gradwire doctor between hosts: each thing that is made wrong must be named, and nothing else."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import RSH, Hosts
+
+GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+
+
+def inside(namespace, *command):
+    """Runs a command in a namespace; it must succeed."""
+    subprocess.run(["ip", "netns", "exec", namespace, *command], check=True,
+                   stdin=subprocess.DEVNULL)
+
+
+def lose_packets(hosts, host):
+    """The host's interface throws away one packet in sixteen: those of TCP by the number in their IP
+    header, datagrams by that of the doctor's question."""
+    def tc(*words):
+        inside(hosts.names[host], "tc", *words)
+    tc("qdisc", "replace", "dev", "gw0", "root", "handle", "1:", "htb", "default", "10", "r2q",
+       "1000")
+    for number in ("10", "99"):
+        tc("class", "add", "dev", "gw0", "parent", "1:", "classid", f"1:{number}", "htb", "rate",
+           "1gbit")
+    tc("qdisc", "add", "dev", "gw0", "parent", "1:99", "handle", "99:", "blackhole")
+    for protocol, size, place in (("6", "u16", "4"), ("17", "u8", "44")):
+        tc("filter", "add", "dev", "gw0", "parent", "1:", "protocol", "ip", "u32", "match", "ip",
+           "protocol", protocol, "0xff", "match", size, "0x0005", "0x000f", "at", place, "flowid",
+           "1:99")
+
+
+def drop_port(hosts, host, port):
+    """As a firewall on the host would: what comes for the port disappears."""
+    def rule(*words):
+        inside(hosts.names[host], "ip", "rule", *words)
+    rule("add", "pref", "20", "lookup", "local")
+    rule("add", "pref", "10", "iif", "gw0", "ipproto", "tcp", "dport", str(port), "blackhole")
+    rule("del", "pref", "0")
+
+
+class Doctor(unittest.TestCase):
+    def examine(self, hosts, *options, names=None, rsh=RSH):
+        """(exit status, output) of the doctor, started on host 0."""
+        job = hosts.start(0, [GRADWIRE, "doctor", "--hosts", ",".join(names or hosts.names),
+                              "--rsh", rsh, *options])
+        return job.wait(120), job.output()
+
+    def assert_found(self, examined, *patterns, wrong=1):
+        """The doctor found `wrong` things, and its output matches each of the patterns."""
+        status, output = examined
+        self.assertEqual(output.count("WRONG: "), wrong, output)
+        self.assertEqual(output.count("to mend it: "), wrong, output)
+        for pattern in patterns:
+            self.assertRegex(output, pattern)
+        self.assertEqual(status, 1 if wrong else 0, output)
+
+    def test_nothing_is_wrong_between_healthy_hosts(self):
+        with Hosts(3) as hosts:
+            self.assert_found(self.examine(hosts), "Nothing is wrong", wrong=0)
+            for host in range(3):
+                self.assertEqual(hosts.processes(host, GRADWIRE), [])
+
+    def test_a_wrong_mtu_of_a_host(self):
+        with Hosts(3) as hosts:
+            inside(hosts.names[1], "ip", "link", "set", "dev", "gw0", "mtu", "1400")
+            self.assert_found(
+                self.examine(hosts),
+                rf"the MTU of gw0 differs.*1400 on {hosts.names[1]}",
+                rf"to mend it: on {hosts.names[1]}: ip link set dev gw0 mtu 1500")
+
+    def test_a_black_hole_on_the_way(self):
+        with Hosts(3) as hosts:
+            inside(f"{hosts.prefix}-sw0", "ip", "link", "set", "dev", "p2", "mtu", "1300")
+            self.assert_found(
+                self.examine(hosts),
+                rf"more than 13\d\d bytes get lost between {hosts.names[2]} and every other host",
+                r"to mend it: .*ip link set dev gw0 mtu 13\d\d")
+
+    def test_a_lossy_link(self):
+        with Hosts(3) as hosts:
+            lose_packets(hosts, 1)
+            status, output = self.examine(hosts)
+            self.assertEqual(status, 1)
+            self.assertRegex(output, rf"% of packets get lost between {hosts.names[1]} and every "
+                             "other host, over gw0")
+            self.assertRegex(output, "to mend it: .*ethtool -S gw0")
+
+    def test_a_slow_link(self):
+        with Hosts(3) as hosts:
+            hosts.script("rate", "100mbit", 2)
+            self.assert_found(
+                self.examine(hosts),
+                rf"link is slow between {hosts.names[2]} and every other host, over gw0: 9\d",
+                "to mend it: .*ethtool gw0")
+
+    def test_a_closed_port(self):
+        with Hosts(3) as hosts:
+            drop_port(hosts, 1, 29777)
+            self.assert_found(
+                self.examine(hosts, "--port", "29777"),
+                rf"{hosts.names[0]}, {hosts.names[2]} cannot reach {hosts.names[1]} at "
+                r"10.77.0.2:29777 \(gw0\): no answer",
+                "to mend it: a firewall.*dport 29777 accept")
+
+    def test_a_host_that_is_cut_off_from_the_others(self):
+        with Hosts(3) as hosts:
+            hosts.cut(1)  # The remote shell still gets there: it needs no network.
+            self.assert_found(
+                self.examine(hosts),
+                rf"{hosts.names[0]}, {hosts.names[2]} cannot reach {hosts.names[1]}",
+                rf"{hosts.names[1]} cannot reach {hosts.names[0]}",
+                rf"{hosts.names[1]} cannot reach {hosts.names[2]}", wrong=3)
+
+    def test_a_name_that_no_host_has(self):
+        with Hosts(2, "none") as hosts:
+            nobody = f"{hosts.prefix}-h9"
+            status, output = self.examine(hosts, names=[*hosts.names, nobody])
+            self.assertEqual(status, 1)
+            self.assertRegex(output, rf"WRONG: {nobody}: .*there is no host {nobody}")
+            self.assertIn("to mend it: the remote shell must work", output)
+
+    def test_a_name_that_does_not_resolve_on_one_host(self):
+        with Hosts(3, "none") as hosts:
+            table = pathlib.Path(f"/etc/netns/{hosts.names[2]}/hosts")
+            lines = table.read_text().splitlines(keepends=True)
+            table.write_text("".join(line for line in lines if hosts.names[0] not in line))
+            status, output = self.examine(hosts)
+            self.assertEqual(status, 1)
+            self.assertRegex(output,
+                             rf"WRONG: {hosts.names[2]}: cannot find .*\"{hosts.names[0]}\"")
+            self.assertRegex(output, rf"to mend it: add a line \"ADDRESS {hosts.names[0]}\"")
+
+    def test_the_first_hosts_name_that_means_loopback(self):
+        with Hosts(2, "none") as hosts:
+            table = pathlib.Path(f"/etc/netns/{hosts.names[0]}/hosts")
+            table.write_text(table.read_text().replace("10.77.0.1", "127.0.1.1"))
+            status, output = self.examine(hosts)
+            self.assertEqual(status, 1)
+            self.assertRegex(output, r"WRONG: .*loopback")
+            self.assertIn("--master-addr", output)
+
+    def test_the_loopback_interface_and_an_unknown_one(self):
+        with Hosts(2, "none") as hosts:
+            status, output = self.examine(hosts, "--interface", "lo")
+            self.assertEqual(status, 1)
+            self.assertRegex(output, rf"WRONG: {hosts.names[1]} would use its loopback interface")
+            self.assertRegex(output, r"to mend it: .*--interface.*gw0 \(10.77.0.2\)")
+            self.assert_found(self.examine(hosts, "--interface", "eth7"), r"\"eth7\" is the name or "
+                              r"prefix of none", r"to mend it: .*gw0 \(10.77.0.1\)", wrong=2)
+
+    def test_small_buffers_and_few_descriptors(self):
+        with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
+            few = pathlib.Path(folder) / "rsh"
+            few.write_text(f'#!/bin/sh\nulimit -n 300\nexec {RSH} "$@"\n')
+            few.chmod(0o755)
+            inside(hosts.names[1], "sh", "-c",
+                   "echo 4096 65536 131072 >/proc/sys/net/ipv4/tcp_rmem")
+            self.assert_found(
+                self.examine(hosts, rsh=few),
+                rf"WRONG: {hosts.names[1]}: a process may open at most 300 files",
+                "to mend it: .*hard nofile 65536",
+                rf"WRONG: {hosts.names[1]}: TCP may buffer only 128 KiB",
+                'to mend it: .*sysctl -w net.ipv4.tcp_rmem="4096', wrong=2)
+
+    def test_as_the_ranks_of_a_job(self):
+        with Hosts(3) as hosts:
+            inside(hosts.names[1], "ip", "link", "set", "dev", "gw0", "mtu", "1400")
+            job = hosts.launch(GRADWIRE, ["--no-prefix"], [GRADWIRE, "doctor"])
+            self.assertEqual(job.wait(120), 1, job.output())
+            self.assertRegex(job.output(), "WRONG: the MTU of gw0 differs.*1400 on rank 1")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,76 @@
+"""One port a host is enough: jobs between hosts whose firewalls let nothing else through."""
+
+import os
+import pathlib
+import secrets
+import subprocess
+import time
+import unittest
+
+from harness import RSH, Hosts
+
+GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+PORT = 29377
+BENCH = [GRADWIRE, "bench", "all_reduce", "--sizes", "4,64K,4M", "--iterations", "5"]
+
+
+def close_all_ports_but(hosts, host, port):
+    """What comes in from the network must be for `port`, or answer to it, or is dropped. Rules of
+    routing do it, as kernels without any packet filter have them."""
+    for rule in (["pref", "100", "lookup", "local"],  # As number 0 is, which goes.
+                 ["pref", "10", "iif", "gw0", "ipproto", "tcp", "dport", port, "lookup", "local"],
+                 ["pref", "20", "iif", "gw0", "ipproto", "tcp", "sport", port, "lookup", "local"],
+                 ["pref", "30", "iif", "gw0", "ipproto", "tcp", "blackhole"]):
+        subprocess.run(["ip", "-n", hosts.names[host], "rule", "add", *map(str, rule)], check=True)
+    subprocess.run(["ip", "-n", hosts.names[host], "rule", "del", "pref", "0"], check=True)
+
+
+def launch(hosts, ranks, *options):
+    """`gradwire run` on host 0, with `ranks` ranks spread over the hosts."""
+    return hosts.start(0, [GRADWIRE, "run", "-n", str(ranks), "--hosts", ",".join(hosts.names),
+                           "--rsh", RSH, *options, "--", *BENCH])
+
+
+class OnePort(unittest.TestCase):
+    def test_is_enough_for_several_ranks_on_each_of_several_hosts(self):
+        with Hosts(3) as hosts:
+            for host in range(3):
+                close_all_ports_but(hosts, host, PORT)
+            job = launch(hosts, 6, "--port", str(PORT))
+            self.assertEqual(job.wait(60), 0, job.output())
+            self.assertIn("4194304", job.output())
+
+    def test_without_it_such_firewalls_keep_the_ranks_apart(self):
+        with Hosts(2) as hosts:
+            for host in range(2):
+                close_all_ports_but(hosts, host, PORT)
+            job = launch(hosts, 2, "--master-port", str(PORT))
+            deadline = time.monotonic() + 30
+            while not hosts.connections(1, under_way=True):
+                self.assertLess(time.monotonic(), deadline, job.output())
+                time.sleep(0.01)
+            # Rank 1 has read in the store where rank 0 listens, and hears nothing from there.
+            ((_, port),) = {other for _, other in hosts.connections(1, under_way=True)}
+            self.assertNotEqual(port, PORT)
+            self.assertIsNone(job.child.poll(), job.output())
+
+    def test_nothing_else_listens(self):
+        with Hosts(2) as hosts:
+            # Two ranks of three on one host: they go on listening for the third.
+            job = {"WORLD_SIZE": "3", "MASTER_ADDR": hosts.addresses[0], "LOCAL_WORLD_SIZE": "2",
+                   "GRADWIRE_PORT": str(PORT), "GRADWIRE_SECRET": secrets.token_hex(16)}
+            ranks = [hosts.start(0, BENCH, {**job, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+                     for rank in (0, 1)]
+            deadline = time.monotonic() + 30
+            while len(hosts.connections(0)) < 4:  # Both ranks have reached the store.
+                self.assertLess(time.monotonic(), deadline, ranks[0].output())
+                time.sleep(0.01)
+            self.assertEqual(hosts.listeners(0), [(hosts.addresses[0], PORT)])
+            last = hosts.start(1, BENCH, {**job, "RANK": "2", "LOCAL_RANK": "0",
+                                          "LOCAL_WORLD_SIZE": "1"})
+            for rank in [*ranks, last]:
+                self.assertEqual(rank.wait(60), 0, rank.output())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
