@@ -79,6 +79,10 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 COLLECTIVE_SIZES = (4, 4096, 65536, 1 << 20, 16 << 20)
 COLLECTIVE_LINKS = "1g"
 
+# The tuner's choice is held against every fixed algorithm, at these sizes, on these links.
+TUNER_LINKS = ("1g", "2.5g", "half", "2 ranks", "4 ranks")
+TUNER_SIZES = (4, 1024, 16384, 256 << 10, 4 << 20)
+
 
 def links_named(name):
     return next(links for links in LINKS if links.name == name)

@@ -18,7 +18,8 @@ import sys
 import tempfile
 
 from harness import RSH, Hosts
-from result_cases import COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS, links_named
+from result_cases import (COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS, TUNER_LINKS,
+                          TUNER_SIZES, links_named)
 from results_page import machine, page
 
 # Ranks of several hosts share this machine's cores: those that wait must give them away. Shared
@@ -73,12 +74,12 @@ class Place:
             self.run("probe", *self.where(), "--output", path, minutes=10)
             self.topology = path
 
-    def bench(self, collective, sizes, peers, rounds, seconds):
+    def bench(self, collective, sizes, peers=(), rounds=1, seconds=1, more=()):
         """The rows of `gradwire bench`'s JSON."""
         with tempfile.TemporaryDirectory(prefix="gradwire-results-") as folder:
             report = pathlib.Path(folder) / "rows.json"
             options = ["--sizes", ",".join(map(str, sizes)), "--seconds", seconds,
-                       "--json", report]
+                       "--json", report, *more]
             if peers:
                 options += ["--compare", ",".join(peers), "--rounds", rounds,
                             "--python", sys.executable]
@@ -109,8 +110,28 @@ def measure_collectives(arguments):
     return {"load": load, "rows": rows}
 
 
+def measure_tuner(arguments):
+    """The tuner's choice beside every algorithm, in turn."""
+    load, rows = os.getloadavg()[0], []
+    for name in TUNER_LINKS:
+        with Place(links_named(name), arguments.gradwire) as place, \
+                tempfile.TemporaryDirectory() as folder:
+            if not arguments.no_probe:
+                place.probe(folder)
+            for _ in range(arguments.rounds):
+                for what in ("tuner", "all"):
+                    more = ["--algorithm", "all"] if what == "all" else []
+                    measured = place.bench("all_reduce", TUNER_SIZES, more=more,
+                                           seconds=arguments.seconds / 4)
+                    rows += [{**row, "links": name, "what": what} for row in measured]
+    return {"load": load, "rows": rows}
+
+
+WHOLE = {"collectives": measure_collectives, "tuner": measure_tuner}
+
+
 def parse():
-    names = [links.name for links in LINKS] + ["collectives"]
+    names = [links.name for links in LINKS] + list(WHOLE)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gradwire", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
@@ -136,8 +157,8 @@ def main():
     results = json.loads(stored.read_text()) if stored.exists() else {"links": {}}
     for name in arguments.names:
         print(f"== {name}", flush=True)
-        if name == "collectives":
-            measured = measure_collectives(arguments)
+        if name in WHOLE:
+            measured = WHOLE[name](arguments)
         else:
             measured = measure(links_named(name), arguments)
         results["machine"] = machine()

@@ -5,9 +5,11 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 
-from result_cases import CASES, COLLECTIVE_LINKS, COLLECTIVES, links_named
+from result_cases import (CASES, COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, TUNER_LINKS,
+                          TUNER_SIZES, links_named)
 
 SYSTEMS = {"gloo": "Gloo", "mpi": "Open MPI, best algorithm", "gradwire": "gradwire"}
 
@@ -151,6 +153,34 @@ def collective_lines(results):
             yield [collective, *cells, *["-"] * (5 - len(cells))]
 
 
+def tuner_medians(rows, links, size):
+    """{algorithm: its median time over the rounds}, and the same of the tuner's own runs."""
+    times = {}
+    for row in rows:
+        if (row["links"], row["bytes"]) == (links, size):
+            name = "tuner" if row["what"] == "tuner" else row["algorithm"]
+            times.setdefault(name, []).append(row["median_us"])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def tuner_lines(results):
+    rows = results["links"].get("tuner", {"rows": []})["rows"]
+    for links in TUNER_LINKS if rows else ():
+        cells = []
+        for size in TUNER_SIZES:
+            times = tuner_medians(rows, links, size)
+            tuner = times.pop("tuner", None)
+            if tuner is None:
+                cells.append("-")
+                continue
+            chosen = next(row["algorithm"] for row in reversed(rows) if row["what"] == "tuner"
+                          and (row["links"], row["bytes"]) == (links, size))
+            best = min(times, key=times.get)
+            text = f"{chosen} {tuner / times[best]:.2f}"
+            cells.append(text if chosen == best else f"{text} ({best} is best)")
+        yield [links_named(links).title, *cells]
+
+
 def many_ranks(results):
     rows = results["links"].get("64 ranks", {"rows": []})["rows"]
     return ", ".join(f"{size_text(r['bytes'])} {time_text(r['median_us'])}" for r in rows)
@@ -185,7 +215,10 @@ def page(results, folder):
     text += markdown(["case", "median", "p99", "ratio"], tail_lines(results))
     text += f"\n## Every collective\n\n{links_named(COLLECTIVE_LINKS).title}: median time, "
     text += "and how many times as long Gloo takes.\n\n"
-    text += markdown(["", "4 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB"], collective_lines(results))
+    text += markdown(["", *map(size_text, COLLECTIVE_SIZES)], collective_lines(results))
+    text += "\n## The tuner\n\nIts choice for an all-reduce, and its time by that of the fastest "
+    text += "algorithm, chosen by hand.\n\n"
+    text += markdown(["", *map(size_text, TUNER_SIZES)], tuner_lines(results))
     if many_ranks(results):
         text += f"\n64 ranks on this machine, all-reduce: {many_ranks(results)}.\n"
     reasons = pathlib.Path(folder) / "REASONS.md"

@@ -17,6 +17,7 @@ namespace gradwire::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -113,6 +114,30 @@ TEST(Bench, ExplainsWhatTheTunerExpects) {
                                  ContainsRegex("#   ring .* us: 1 steps, a rank sends 4 KiB\n")));
 }
 
+TEST(Bench, TheEnvironmentsAlgorithmIsUsedAndNamed) {
+  const Outcome outcome = bench({"-n", "2", "--sizes", "4,4K", "--iterations", "2", "--json", "-"},
+                                {{"GRADWIRE_ALGORITHM", "tree"}});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto& row : rows_in(outcome.out)) EXPECT_EQ(row["algorithm"], "tree");
+}
+
+TEST(Bench, MeasuresEveryAlgorithmInTurn) {
+  const TemporaryFolder folder;
+  const std::string plot = folder.path() + "/plot.svg";
+  const Outcome outcome = bench({"broadcast", "-n", "3", "--sizes", "4,4K", "--iterations", "2",
+                                 "--algorithm", "all", "--json", "-", "--plot", plot});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> measured;
+  for (const auto& row : rows_in(outcome.out)) {
+    EXPECT_EQ(row["wrong"], 0) << row;
+    EXPECT_EQ(row["system"], row["algorithm"]);
+    measured.push_back(row["algorithm"]);
+  }
+  EXPECT_THAT(measured, AllOf(Contains("ring").Times(2), Contains("tree").Times(2)));
+  EXPECT_EQ(measured.front(), measured[measured.size() / 2]);
+  EXPECT_THAT(content_of(plot), AllOf(HasSubstr(">ring<"), HasSubstr(">tree<")));
+}
+
 TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why) {
     const Outcome outcome = bench(arguments);
@@ -128,6 +153,8 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   refuses({"-n", "2", "--compare", "glo"}, "did you mean \"gloo\"?");
   refuses({"-n", "2", "--compare", "gloo", "--type", "int32"},
           "--compare measures sums of float32");
+  refuses({"-n", "2", "--compare", "gloo", "--algorithm", "all"}, "takes one --algorithm");
+  refuses({"-n", "2", "--algorithm", "ring,rign"}, "did you mean \"ring\"?");
   refuses({"--compare", "gloo"}, "-n or --hosts");
 }
 
@@ -221,7 +248,7 @@ TEST(BenchCompare, NothingOfAPeerIsLeftWhenItIsKilled) {
 
 TEST(BenchCompare, MeasuresTheRealOpenMpi) {
   const TemporaryFolder folder;
-  for (const char* collective : {"all_reduce", "all_to_all"}) {
+  for (const char* collective : {"gather", "point_to_point"}) {
     const Outcome outcome =
         bench({collective, "-n", "2", "--sizes", "64,4K", "--iterations", "3", "--rounds", "1",
                "--compare", "mpi", "--mpirun", GRADWIRE_MPIRUN, "--json", "-"},

@@ -26,7 +26,8 @@ Examination healthy(int hosts) {
   for (int i = 0; i < hosts; ++i) {
     const std::string name(1, static_cast<char>('a' + i));
     Patient patient{.name = name, .failure = {}, .remedy = {}, .facts = {}, .reach = {}};
-    patient.facts = HostFacts{.version = "1.0.0",
+    patient.facts = HostFacts{.host = name,
+                              .version = "1.0.0",
                               .build = "12345678",
                               .system = "Linux",
                               .most_files = 4096,
@@ -152,6 +153,8 @@ TEST(DiagnosisTest, Interfaces) {
   all = healthy(3);
   facts_of(all, 2).rails[0].address = address_of(0);
   EXPECT_THAT(only_finding(all), HasSubstr("a, c all have the address 10.0.0.1 (eth0)"));
+  facts_of(all, 2).host = "a";  // Two ranks of one host.
+  EXPECT_THAT(diagnose(all), IsEmpty());
   all = healthy(3);
   facts_of(all, 0).rails[0].mtu = 9000;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1500 on b, c; 9000 on a"),
@@ -160,6 +163,10 @@ TEST(DiagnosisTest, Interfaces) {
   facts_of(all, 2).problems = {"network interface \"eth7\" is the name or prefix of none"};
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("c: network interface \"eth7\""), HasSubstr("--interface")));
+  all = healthy(3);
+  facts_of(all, 2).faster = {"eth1 (10.1.0.3), 10 Gb/s"};
+  EXPECT_THAT(only_finding(all, false),
+              HasSubstr("c would use eth0, though eth1 (10.1.0.3), 10 Gb/s is there"));
   all = healthy(2);
   facts_of(all, 1).rails.push_back({.interface = "eth1", .address = "10.1.0.2", .mtu = 1500});
   EXPECT_THAT(only_finding(all, false), HasSubstr("1 on a, 2 on b"));
@@ -183,7 +190,7 @@ TEST(DiagnosisTest, WhoCannotReachWhomAndWhy) {
   }
 }
 
-TEST(DiagnosisTest, BlackHolesLossesAndSilentDatagrams) {
+TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   Examination all = healthy(3);
   reach_of(all, 0, 1).largest_packet = 1400;
   reach_of(all, 1, 0).largest_packet = 1410;
@@ -195,6 +202,11 @@ TEST(DiagnosisTest, BlackHolesLossesAndSilentDatagrams) {
   reach_of(all, 2, 1).loss = 0.03;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("3.00 % of packets get lost from c to every"),
                                        HasSubstr("ethtool -S eth0")));
+  all = healthy(3);
+  reach_of(all, 1, 0).detour = reach_of(all, 1, 2).detour = true;
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("packets from eth0 (10.0.0.2) of b to 10.0.0.1 leave by another"),
+                    HasSubstr("arp_ignore=1")));
   all = healthy(2);
   reach_of(all, 0, 1).largest_packet = 0;
   EXPECT_THAT(only_finding(all, false), HasSubstr("datagrams (UDP) do not get through"));
@@ -209,6 +221,17 @@ TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
               AllOf(HasSubstr("slow between d and every other host, over eth0: 96 Mb/s where "
                               "others have 960 Mb/s"),
                     HasSubstr("ethtool eth0")));
+  all = healthy(2);
+  for (const int host : {0, 1}) facts_of(all, host).rails[0].megabits = 1000;
+  EXPECT_THAT(diagnose(all), IsEmpty());
+  all.cluster->paths.front().bytes_per_second = 1e7;
+  all.cluster->paths.back().bytes_per_second = 1.1e7;
+  EXPECT_THAT(diagnose(all).front().what,
+              HasSubstr("80 Mb/s from a to b, over eth0, on links of 1 Gb/s"));
+  all = healthy(2);
+  facts_of(all, 0).rails[0].megabits = 1000;
+  facts_of(all, 1).rails[0].megabits = 100;
+  EXPECT_THAT(only_finding(all), HasSubstr("eth0 of b has negotiated 100 Mb/s, others 1 Gb/s"));
   all = healthy(3);
   all.cluster->paths.front().shortest_latency = std::chrono::milliseconds(3);
   EXPECT_THAT(only_finding(all, false), HasSubstr("the way is long from a to b"));
@@ -236,7 +259,7 @@ TEST(DiagnosisTest, FactsSurviveTheJourney) {
   EXPECT_EQ(to_json(*read), to_json(facts));
   EXPECT_FALSE(parse_host_facts("{}"));
 
-  reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", 1400, 0.5};
+  reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", 1400, 0.5, true};
   const auto reach = parse_reach_facts(to_json(*all.patients[0].reach));
   ASSERT_TRUE(reach) << reach.error().message;
   EXPECT_EQ(to_json(*reach), to_json(*all.patients[0].reach));

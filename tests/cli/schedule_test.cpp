@@ -114,6 +114,14 @@ TEST(ScheduleCommand, DrawsIntoAFile) {
   EXPECT_THAT(svg.str(), AllOf(StartsWith("<svg "), EndsWith("</svg>\n")));
 }
 
+TEST(ScheduleCommand, DrawsASimulatedRun) {
+  const Outcome outcome =
+      schedule({"direct", "-n", "3", "--simulate", "--draw", "text", "--bytes", "12K"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("direct all_reduce of 3 ranks, simulated: "),
+                                 HasSubstr("c0<+1"), HasSubstr("c2<2")));
+}
+
 TEST(ScheduleCommand, LeavesStandardOutputToThePicture) {
   const Outcome outcome = schedule({"ring", "--draw", "svg", "--verify"});
   EXPECT_EQ(outcome.status, 0);

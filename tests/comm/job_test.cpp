@@ -1,50 +1,26 @@
 #include "gradwire/comm/job.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
-#include <sys/stat.h>
 
 #include "gradwire/base/error.h"
 #include "gradwire/comm/launchers.h"
 #include "gradwire/comm/slurm.h"
-#include "gradwire/comm/user_key.h"
+#include "tests/comm/environments.h"
 
 namespace gradwire {
 namespace {
 
+using test::job_of;
+using test::TemporaryFolder;
+using test::Variables;
+using test::with;
+using test::without;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-using Variables = std::map<std::string, std::string>;
-
-Environment environment_of(Variables variables) {
-  return [variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
-    const auto found = variables.find(std::string(name));
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-Variables with(Variables variables, const Variables& changes) {
-  for (const auto& [name, value] : changes) variables[name] = value;
-  return variables;
-}
-
-Variables without(Variables variables, const std::string& name) {
-  variables.erase(name);
-  return variables;
-}
-
-Job job_of(const Variables& variables) {
-  return Job::from_environment(environment_of(variables));
-}
 
 std::string error_of(const Variables& variables) {
   try {
@@ -55,19 +31,6 @@ std::string error_of(const Variables& variables) {
   }
   return "no error";
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char path[] = "/tmp/gradwire-job-test-XXXXXX";
-    path_ = ::mkdtemp(path);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 const Variables kTorchrun{{"RANK", "2"},
                           {"WORLD_SIZE", "4"},
@@ -330,79 +293,6 @@ TEST(PortFromJobIdTest, StaysBelowTheEphemeralPortsAndDiffersBetweenJobs) {
   EXPECT_GE(*ports.begin(), 20000);
   EXPECT_LT(*ports.rbegin(), 30000);
   EXPECT_GT(ports.size(), 900u);
-}
-
-Variables local_job(const std::string& folder) {
-  return with(without(kOpenMpi, "GRADWIRE_SECRET"), {{"XDG_RUNTIME_DIR", folder}});
-}
-
-TEST(UserKeyTest, RanksOnOneHostShareAKeyFileThatOnlyTheUserReads) {
-  const TemporaryFolder folder;
-  const std::string secret = job_of(local_job(folder.path())).secret;
-  EXPECT_EQ(secret.size(), 64u);
-  EXPECT_EQ(job_of(local_job(folder.path())).secret, secret);
-  struct stat info {};
-  ASSERT_EQ(::stat((folder.path() + "/gradwire/key").c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 07777, 0600u);
-}
-
-TEST(UserKeyTest, AGivenSecretNeedsNoFile) {
-  const TemporaryFolder folder;
-  EXPECT_EQ(job_of(with(local_job(folder.path()), {{"GRADWIRE_SECRET", "mine"}})).secret, "mine");
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-}
-
-TEST(UserKeyTest, LiesInTheCacheIfThereIsNoRuntimeFolder) {
-  const TemporaryFolder folder;
-  const std::string gone = folder.path() + "/gone";
-  user_key(environment_of({{"XDG_RUNTIME_DIR", gone}, {"HOME", folder.path()}}));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/.cache/gradwire/key"));
-  user_key(environment_of({{"XDG_CACHE_HOME", folder.path() + "/c"}, {"HOME", folder.path()}}));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/c/gradwire/key"));
-  EXPECT_THROW(user_key(environment_of({})), Exception);
-}
-
-TEST(UserKeyTest, RanksThatStartTogetherAgree) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
-  std::vector<std::string> keys(16);
-  std::vector<std::thread> ranks;
-  for (std::string& key : keys) ranks.emplace_back([&key, &path] { key = user_key_in(path); });
-  for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), 1u);
-  const auto files = std::filesystem::directory_iterator(folder.path());
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "a draft was left behind";
-}
-
-std::string refusal_of(const std::string& path) {
-  try {
-    user_key_in(path);
-  } catch (const Exception& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
-TEST(UserKeyTest, RefusesAFileThatOthersMayRead) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
-  user_key_in(path);
-  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
-  EXPECT_THAT(refusal_of(path), AllOf(HasSubstr(path), HasSubstr("640"), HasSubstr("remove it")));
-}
-
-TEST(UserKeyTest, RefusesLinksFoldersAndStumps) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
-  std::filesystem::create_symlink("/etc/hostname", path);
-  EXPECT_THAT(refusal_of(path), HasSubstr("GRADWIRE_SECRET"));
-  std::filesystem::remove(path);
-  std::filesystem::create_directory(path);
-  EXPECT_THAT(refusal_of(path), HasSubstr("must be a file of user"));
-  std::filesystem::remove(path);
-  std::ofstream(path) << "abc";
-  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-  EXPECT_THAT(refusal_of(path), HasSubstr("too short"));
 }
 
 }  // namespace

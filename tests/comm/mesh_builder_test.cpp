@@ -148,17 +148,18 @@ TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   Station one = station(1, 1);
   zero.doors.clear();
   MeshBuilder::Plan plan = plan_of(1, {zero.place, one.place});
-  plan.patience = seconds(20);
-  Status built = failure(ErrorKind::system, "not run");
-  std::thread caller([&] {
-    MeshBuilder builder(plan, std::move(one.doors));
-    built = builder.run(Deadline::after(seconds(20)), seconds(20));
-  });
-  zero.doors = doors_of(std::move(*listen_on(zero.place.rails[0].address)));
-  MeshBuilder listener(plan_of(0, {zero.place, one.place}), std::move(zero.doors));
-  EXPECT_TRUE(listener.run(Deadline::after(seconds(20)), seconds(20)));
-  caller.join();
-  EXPECT_TRUE(built) << built.error().message;
+  plan.patience = seconds(60);
+  MeshBuilder caller(plan, std::move(one.doors));
+  const Status early = caller.run(Deadline::after(milliseconds(300)), milliseconds(300));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and went on trying.
+
+  MeshBuilder listener(plan_of(0, {zero.place, one.place}),
+                       doors_of(std::move(*listen_on(zero.place.rails[0].address))));
+  std::thread thread([&] { EXPECT_TRUE(listener.run(Deadline::after(seconds(20)), seconds(20))); });
+  const Status later = caller.run(Deadline::after(seconds(20)), seconds(20));
+  thread.join();
+  EXPECT_TRUE(later) << later.error().message;
 }
 
 }  // namespace

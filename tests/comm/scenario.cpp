@@ -42,6 +42,7 @@ Fault draw_fault(Random& random, int ranks) {
   constexpr std::array<Fault, 9> kFaults{Fault::kill,     Fault::cut,     Fault::freeze,
                                          Fault::suspend,  Fault::reset,   Fault::flip,
                                          Fault::mismatch, Fault::absence, Fault::departure};
+  if (random.one_in(4)) return Fault::rails;
   return kFaults[random.below(kFaults.size())];
 }
 
@@ -63,6 +64,55 @@ SimOptions draw_network(Random& random) {
           .max_stall = milliseconds(random.between(1, 300))};
 }
 
+/// Most have one rank a host and one rail, some share hosts, some have several rails of unequal
+/// speed, and not all the same number.
+void draw_hosts(Random& random, Scenario& s) {
+  const bool shared = random.one_in(4);
+  const bool rails = s.fault == Fault::rails || random.one_in(3);
+  const std::uint64_t least = rails ? 2 : 1;
+  for (Rank r = 0; r < s.ranks; ++r) {
+    const bool joins = shared && r > 0 && random.one_in(2);
+    s.host_of.push_back(joins ? s.host_of.back() : static_cast<int>(s.hosts.size()));
+    if (joins) continue;
+    SimHost& host = s.hosts.emplace_back();
+    for (std::uint64_t n = rails ? least + random.below(2) : 1; n > 0; --n) {
+      host.rails.push_back({Duration(random.between(1'000, 200'000)),
+                            1e6 * static_cast<double>(random.between(1, 1000))});
+    }
+  }
+}
+
+/// One of the first two rails, which every host has, survives everything.
+void draw_rail_faults(Random& random, Scenario& s) {
+  const auto survivor = static_cast<int>(random.below(2));
+  for (std::uint64_t n = 1 + random.below(3); n > 0; --n) {
+    RailFault fault;
+    fault.kind = static_cast<RailFault::Kind>(random.below(3));
+    fault.at = Time(Duration(random.between(0, 1'500'000)));
+    fault.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
+    fault.other = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
+    fault.rail = random.one_in(3) ? 2 : 1 - survivor;
+    fault.bytes_per_second = 1e4 * static_cast<double>(random.between(1, 100));
+    const std::size_t rails =
+        s.hosts[static_cast<std::size_t>(s.host_of[static_cast<std::size_t>(fault.victim)])]
+            .rails.size();
+    if (fault.rail < static_cast<int>(rails)) s.rail_faults.push_back(fault);
+  }
+}
+
+/// The hosts as schedules see them.
+Topology topology_of(const Scenario& s) {
+  std::vector<Host> hosts;
+  for (const SimHost& host : s.hosts) {
+    Host& seen = hosts.emplace_back();
+    seen.rails.clear();
+    for (const SimPort& rail : host.rails) {
+      seen.rails.push_back({rail.latency, rail.bytes_per_second});
+    }
+  }
+  return {std::move(hosts), s.host_of};
+}
+
 /// Every rank calls the operations in order, most soon, some late.
 std::vector<Time> draw_posts(Random& random, std::size_t operations) {
   std::vector<Time> posts;
@@ -78,9 +128,9 @@ std::vector<Time> draw_posts(Random& random, std::size_t operations) {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  constexpr std::array<std::string_view, 10> kNames{"none",    "kill",     "cut",  "freeze",
-                                                    "suspend", "reset",    "flip", "mismatch",
-                                                    "absence", "departure"};
+  constexpr std::array<std::string_view, 11> kNames{"none",    "kill",      "cut",  "freeze",
+                                                    "suspend", "reset",     "flip", "mismatch",
+                                                    "absence", "departure", "rails"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 
@@ -93,10 +143,12 @@ Scenario draw_scenario(std::uint64_t seed) {
     s.cases.push_back(draw_case(random, s.ranks));
   for (Rank r = 0; r < s.ranks; ++r) {
     s.posted.push_back(draw_posts(random, s.cases.size()));
-    s.ports.push_back({Duration(random.between(1'000, 200'000)),
-                       1e6 * static_cast<double>(random.between(1, 1000))});
   }
   s.fault = draw_fault(random, s.ranks);
+  draw_hosts(random, s);
+  if (s.fault == Fault::rails) draw_rail_faults(random, s);
+  for (Case& c : s.cases) c.topology = topology_of(s);
+  s.leaves = (s.fault == Fault::none || s.fault == Fault::rails) && random.one_in(3);
   s.fault_at = Time(Duration(random.between(0, 1'500'000)));
   s.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
   s.other = static_cast<Rank>(
@@ -107,7 +159,9 @@ Scenario draw_scenario(std::uint64_t seed) {
   s.options = draw_options(random);
   s.network = draw_network(random);
   // Nothing notices a changed bit there: it cannot happen in memory.
-  s.in_place = random.one_in(4) && s.fault != Fault::flip;
+  const bool one_rail =
+      std::ranges::all_of(s.hosts, [](const auto& h) { return h.rails.size() == 1; });
+  s.in_place = one_rail && random.one_in(4) && s.fault != Fault::flip;
   return s;
 }
 
@@ -120,6 +174,20 @@ std::string Scenario::describe() const {
       options.limits.eager_budget, network.window_bytes, network.unit_bytes,
       network.short_io ? ", short reads and writes" : "", network.stall_one_in,
       network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    text += fmt::format("  host {}: {} ranks, rails", h, std::ranges::count(host_of, h));
+    for (const SimPort& rail : hosts[h].rails) {
+      text += fmt::format(" {} MB/s", rail.bytes_per_second / 1e6);
+    }
+    text += "\n";
+  }
+  for (const RailFault& f : rail_faults) {
+    constexpr std::array<std::string_view, 3> kKinds{"cut", "reset", "slow"};
+    text += fmt::format("  rail {} of rank {} (rank {}): {} at {} us\n", f.rail, f.victim, f.other,
+                        kKinds[static_cast<std::size_t>(f.kind)],
+                        f.at.time_since_epoch().count() / 1000);
+  }
+  if (leaves) text += "  each rank leaves when it is done\n";
   for (const Case& c : cases) text += "  " + c.describe() + "\n";
   return text;
 }

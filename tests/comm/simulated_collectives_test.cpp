@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -15,9 +16,14 @@ ExecutorOptions small_options() {
 }
 
 /// Runs a case and checks every rank's result against the truth, and against the others'.
-void run(const Case& c, const SimOptions& network, const ExecutorOptions& options) {
+/// `rails`: of every host, each slower than the one before.
+void run(const Case& c, const SimOptions& network, const ExecutorOptions& options, int rails = 1) {
   SCOPED_TRACE(c.describe());
-  SimulatedJob job(std::vector<SimPort>(static_cast<std::size_t>(c.ranks)), network, options);
+  SimHost host;
+  for (int i = 0; i < rails; ++i) host.rails.push_back({.bytes_per_second = 1e8 / (i + 1)});
+  std::vector<int> host_of(static_cast<std::size_t>(c.ranks));
+  std::iota(host_of.begin(), host_of.end(), 0);
+  SimulatedJob job(std::vector<SimHost>(host_of.size(), host), host_of, network, options);
   std::vector<Memory> inputs;
   std::vector<Memory> outputs(static_cast<std::size_t>(c.ranks));
   std::vector<std::shared_ptr<Outcome>> outcomes;
@@ -40,7 +46,7 @@ void run(const Case& c, const SimOptions& network, const ExecutorOptions& option
   }
 }
 
-TEST(SimulatedCollectives, EveryAlgorithmOnEveryNumberOfRanks) {
+TEST(SimulatedCollectives, EveryAlgorithmOnEveryNumberOfRanksAndRails) {
   std::uint64_t seed = 1;
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     if (algorithm.collective == Collective::point_to_point) continue;
@@ -52,7 +58,8 @@ TEST(SimulatedCollectives, EveryAlgorithmOnEveryNumberOfRanks) {
                .count = algorithm.collective == Collective::barrier ? 0 : count,
                .root = static_cast<Rank>(seed % static_cast<std::uint64_t>(ranks)),
                .in_place = seed % 2 == 0};
-        run(c, {.seed = seed++, .window_bytes = 4096, .short_io = true}, small_options());
+        const int rails = 1 + static_cast<int>(seed % 3);
+        run(c, {.seed = seed++, .window_bytes = 4096, .short_io = true}, small_options(), rails);
         if (HasFatalFailure()) return;
       }
     }

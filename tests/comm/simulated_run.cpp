@@ -18,6 +18,7 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
   switch (s.fault) {
     case Fault::none:
     case Fault::suspend:
+    case Fault::rails:
       return {};
     case Fault::freeze:
       // Shorter ones nobody may mind.
@@ -55,6 +56,7 @@ Duration longest_notice(Fault fault) {
     case Fault::mismatch:
     case Fault::absence:
     case Fault::departure:
+    case Fault::rails:
       break;
   }
   // These strike when a rank makes its last call, or when the next frame comes.
@@ -64,7 +66,9 @@ Duration longest_notice(Fault fault) {
 class Run {
  public:
   explicit Run(const Scenario& scenario)
-      : s_(scenario), job_(scenario.ports, scenario.network, scenario.options, wrap_of(scenario)) {
+      : s_(scenario),
+        job_(scenario.hosts, scenario.host_of, scenario.network, scenario.options,
+             wrap_of(scenario)) {
     const auto ranks = static_cast<std::size_t>(s_.ranks);
     for (const Case& c : s_.cases) {
       Slot slot{std::vector<Memory>(ranks), std::vector<Memory>(ranks), {}, c};
@@ -83,7 +87,10 @@ class Run {
       job_.run(action.at, [] { return false; });
       action.act();
     }
-    job_.run(kHorizon, [&] { return all_done(); });
+    job_.run(kHorizon, [&] {
+      if (s_.leaves) let_leave();
+      return all_done();
+    });
     return check(before);
   }
 
@@ -113,6 +120,9 @@ class Run {
       }
     }
     actions_.push_back({s_.fault_at, [this] { strike(); }});
+    for (const RailFault& fault : s_.rail_faults) {
+      actions_.push_back({fault.at, [this, &fault] { strike_rail(fault); }});
+    }
     std::ranges::stable_sort(actions_, {}, &Action::at);
   }
 
@@ -174,6 +184,25 @@ class Run {
       case Fault::mismatch:
       case Fault::absence:
       case Fault::departure:
+      case Fault::rails:
+        break;
+    }
+  }
+
+  void strike_rail(const RailFault& fault) {
+    SimNetwork& network = job_.network();
+    switch (fault.kind) {
+      case RailFault::Kind::cut:
+        network.cut(fault.victim, fault.rail);
+        break;
+      case RailFault::Kind::slow:
+        network.set_speed(fault.victim, fault.rail, fault.bytes_per_second);
+        break;
+      case RailFault::Kind::reset:
+        const auto host = [&](Rank r) { return s_.host_of[static_cast<std::size_t>(r)]; };
+        if (host(fault.victim) == host(fault.other)) return;
+        if (fault.rail >= network.endpoint(fault.victim).rails(fault.other)) return;
+        network.reset(fault.victim, fault.other, fault.rail);
         break;
     }
   }
@@ -182,6 +211,19 @@ class Run {
   bool called(Rank rank, std::size_t i) const {
     const bool skips = s_.fault == Fault::absence || s_.fault == Fault::departure;
     return !gone(rank) && !(skips && strikes_call(rank, i));
+  }
+
+  /// Ranks that are done close their communicators, and their processes end once that is through.
+  void let_leave() {
+    for (Rank r = 0; r < s_.ranks; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      const bool done =
+          std::ranges::all_of(slots_, [&](const Slot& slot) { return slot.outcomes[i]->done(); });
+      if (!done || job_.network().killed(r) || job_.executor(r).error()) continue;
+      if (!left_[i]) job_.executor(r).say_goodbye();
+      left_[i] = true;
+      if (job_.executor(r).flushed()) job_.network().kill(r);
+    }
   }
 
   bool all_done() const {
@@ -254,6 +296,7 @@ class Run {
   std::vector<Slot> slots_;
   std::vector<Action> actions_;
   bool killed_ = false;
+  std::vector<bool> left_ = std::vector<bool>(static_cast<std::size_t>(s_.ranks));
 };
 
 }  // namespace

@@ -24,9 +24,21 @@ enum class Fault : std::uint8_t {
   mismatch,   ///< A rank calls something else than the others.
   absence,    ///< A rank does not make the last call.
   departure,  ///< A rank closes its communicator instead of making the last call.
+  rails,      ///< Rails are cut, reset or slowed, but for one: nobody may notice.
 };
 
 std::string_view name_of(Fault fault);
+
+/// Something happens to one rail.
+struct RailFault {
+  enum class Kind : std::uint8_t { cut, reset, slow };
+  Kind kind = Kind::cut;
+  Time at{};
+  Rank victim = 0;
+  Rank other = 0;  ///< Of a reset: between the two.
+  int rail = 0;
+  double bytes_per_second = 1e6;  ///< From then on, if it is slowed.
+};
 
 /// What a seed stands for.
 struct Scenario {
@@ -41,7 +53,10 @@ struct Scenario {
   Duration freeze_for{};
   ExecutorOptions options;
   SimOptions network;
-  std::vector<SimPort> ports;
+  std::vector<SimHost> hosts;
+  std::vector<int> host_of;
+  std::vector<RailFault> rail_faults;
+  bool leaves = false;    ///< Each rank closes its communicator when its operations are done.
   bool in_place = false;  ///< What comes is read where it lies.
 
   std::string describe() const;

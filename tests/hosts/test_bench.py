@@ -89,6 +89,13 @@ class Page(unittest.TestCase):
         lines = list(results_page.collective_lines({"links": {"collectives": {"rows": rows}}}))
         self.assertEqual(lines[0][:2], ["gather", "100 us, **0.50x**"])
 
+    def test_shows_what_the_tuner_missed(self):
+        rows = [{"links": "1g", "bytes": 4, "what": what, "algorithm": algorithm, "median_us": us}
+                for what, algorithm, us in (("tuner", "ring", 12), ("all", "ring", 11),
+                                            ("all", "tree", 10), ("tuner", "ring", 12))]
+        lines = list(results_page.tuner_lines({"links": {"tuner": {"rows": rows}}}))
+        self.assertEqual(lines[0][1:3], ["ring 1.20 (tree is best)", "-"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -18,8 +18,8 @@ def inside(namespace, *command):
 
 
 def lose_packets(hosts, host):
-    """The host's interface throws away one packet in sixteen: those of TCP by the number in their IP
-    header, datagrams by that of the doctor's question."""
+    """The host's interface throws away one packet in sixteen: those of TCP by the number in their
+    IP header, datagrams by that of the doctor's question."""
     def tc(*words):
         inside(hosts.names[host], "tc", *words)
     tc("qdisc", "replace", "dev", "gw0", "root", "handle", "1:", "htb", "default", "10", "r2q",
@@ -150,8 +150,45 @@ class Doctor(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertRegex(output, rf"WRONG: {hosts.names[1]} would use its loopback interface")
             self.assertRegex(output, r"to mend it: .*--interface.*gw0 \(10.77.0.2\)")
-            self.assert_found(self.examine(hosts, "--interface", "eth7"), r"\"eth7\" is the name or "
-                              r"prefix of none", r"to mend it: .*gw0 \(10.77.0.1\)", wrong=2)
+            self.assert_found(self.examine(hosts, "--interface", "eth7"),
+                              r"\"eth7\" is the name or prefix of none",
+                              r"to mend it: .*gw0 \(10.77.0.1\)", wrong=2)
+
+    def test_one_of_two_interfaces_without_a_cable(self):
+        with Hosts(2, "none", 2) as hosts:
+            hosts.cut(1, 1)
+            self.assert_found(self.examine(hosts, "--interface", "gw"),
+                              r"cannot reach .* at 10.77.1.2:\d+ \(gw1\)",
+                              r"cannot reach .* at 10.77.1.1:\d+ \(gw1\)", wrong=2)
+
+    def examine_with(self, hosts, folder, file):
+        """On host 1, `file` is in the place of our program."""
+        rsh = pathlib.Path(folder) / "rsh"
+        rsh.write_text(f"""#!/bin/sh
+case $1 in
+  *-h1) exec unshare --mount sh -c 'mount --bind {file} {GRADWIRE} && exec {RSH} "$@"' sh "$@";;
+esac
+exec {RSH} "$@"
+""")
+        rsh.chmod(0o755)
+        return self.examine(hosts, rsh=rsh)
+
+    def test_another_build_on_one_host(self):
+        with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder) / "gradwire"
+            other.write_bytes(GRADWIRE.read_bytes() + b"one byte more makes another checksum")
+            other.chmod(0o755)
+            self.assert_found(self.examine_with(hosts, folder, other), "different gradwires",
+                              rf"\(build \w+\) on {hosts.names[1]}", "install the same build")
+
+    def test_a_host_without_the_program(self):
+        with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder) / "gradwire"
+            other.write_text("not a program")
+            other.chmod(0o644)
+            self.assert_found(self.examine_with(hosts, folder, other),
+                              rf"WRONG: {hosts.names[1]}: .*cannot be run there",
+                              "install gradwire at the same path")
 
     def test_small_buffers_and_few_descriptors(self):
         with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:

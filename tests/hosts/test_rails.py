@@ -1,9 +1,11 @@
 """Several network interfaces on each host, used at once."""
 
+import json
 import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -25,7 +27,7 @@ def sent_bytes(hosts, host, interface):
 
 
 def wait_until(condition, job):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 20
     while not condition():
         if time.monotonic() > deadline or job.child.poll() is not None:
             raise AssertionError(job.output())
@@ -74,6 +76,22 @@ class Rails(unittest.TestCase):
             job = hosts.launch(GRADWIRE, ["--interface", "gw"], [
                 GRADWIRE, "bench", "all_reduce", "--sizes", "4M", "--iterations", "3"])
             self.assertEqual(job.wait(), 0, job.output())
+            lacking = rf"rank 1 \(host {hosts.names[1]}, .* has 1 of the chosen"
+            self.assertRegex(job.output(), lacking)
+
+    def test_a_rail_that_is_cut_costs_its_bandwidth_alone(self):
+        with Hosts(3, "1gbit", 2) as hosts, tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "rows.json"
+            job = hosts.launch(GRADWIRE, ["--interface", "gw"], [
+                GRADWIRE, "bench", "all_reduce", "--sizes", "8M", "--iterations", "100",
+                "--json", report])
+            for host in range(3):
+                wait_until(lambda: sent_bytes(hosts, host, "gw1") > 10_000_000, job)
+            hosts.cut(1, 1)
+            self.assertEqual(job.wait(60), 0, job.output())
+            self.assertEqual([row["wrong"] for row in json.loads(report.read_text())["rows"]], [0])
+            # Each of the others says so, once, and the one whose cable it was of both of them.
+            self.assertEqual(len(re.findall(r"rail 1 .*gone", job.output())), 4, job.output())
 
     def test_env_names_the_rails_of_a_host(self):
         with Hosts(1, "none", 2) as hosts:

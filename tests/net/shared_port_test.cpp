@@ -40,7 +40,7 @@ class Member {
   Member(const SocketAddress& address, Rank rank)
       : rank_(rank),
         gate_(
-            doors(address, rank), {.shared = kShared, .world_size = 8},
+            doors(address, rank), {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
             [this](const Claims& claims) { return admit(claims); },
             [this](Admitted) { ++entered_; }),
         thread_([this] { run(); }) {}
@@ -165,6 +165,16 @@ TEST(SharedPort, StrangersNeitherComeInNorDisturb) {
   const Status called = call(address, 0);
   EXPECT_TRUE(called) << called.error().message;
   EXPECT_EQ(zero.entered(1), 1);
+}
+
+TEST(SharedPort, SilenceEndsAtTheDeadline) {
+  const SocketAddress address = free_address();
+  const auto door = open_door(address, 0);
+  ASSERT_TRUE(door);
+  const auto silent = connect_to(address, test::soon_enough());
+  ASSERT_TRUE(silent);
+  EXPECT_TRUE(wait_for(*silent, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(has_ended(*silent));
 }
 
 Duration cpu_time() {

@@ -260,6 +260,22 @@ TEST(OnHosts, RingEntersAndLeavesEachHostOnce) {
   }
 }
 
+TEST(OnHosts, HostTreesCrossOnceAHost) {
+  for (int hosts = 1; hosts <= 6; ++hosts) {
+    const Topology topology = dealt_out(hosts, 4);
+    for (Rank root : {0, hosts + 1, 4 * hosts - 1}) {
+      for (const Schedule& schedule :
+           {host_tree_broadcast(topology, root), host_tree_reduce(topology, root)}) {
+        const std::vector<std::size_t> out = bytes_out_of_hosts(schedule, topology, 4096);
+        EXPECT_EQ(sum(out), 4096u * static_cast<std::size_t>(hosts - 1));
+        // One level inside, below a leaf of the tree too.
+        const unsigned steps = ScheduleCost(schedule).count({1, 1, 4}).steps;
+        EXPECT_EQ(steps, floor_log2(hosts) + 1);
+      }
+    }
+  }
+}
+
 TEST(OnHosts, LeadersSendOneMessageAcrossToEachHost) {
   const Topology topology = dealt_out(3, 4);
   const Schedule schedule = leaders_all_reduce(topology);

@@ -55,6 +55,26 @@ TEST(Catalogue, SaysWhichAlgorithmsThereAre) {
   EXPECT_FALSE(make_schedule({Collective::barrier}, "ring", kFour));
 }
 
+TEST(Catalogue, KnowsWhichAlgorithmsATopologyIsFor) {
+  const auto suiting = [](const Topology& topology) {
+    std::set<std::string_view> names;
+    for (const Algorithm& algorithm : algorithm_catalogue()) {
+      if (algorithm.suits != nullptr && algorithm.suits(topology)) names.insert(algorithm.name);
+    }
+    return names;
+  };
+  using Names = std::set<std::string_view>;
+  EXPECT_EQ(suiting(kFour), Names{});
+  EXPECT_EQ(suiting(Topology({Host{}, Host{}}, {0, 0, 1})),
+            (Names{"hierarchical", "leaders", "host_tree"}));
+  EXPECT_EQ(suiting(Topology({Host{}}, {0, 0, 0})), Names{});
+  EXPECT_EQ(suiting(Topology({Link{}, Link{.bytes_per_second = 1e7}})),
+            (Names{"spanning_trees", "uneven"}));
+  Topology measured = kFour;
+  measured.set_measured(1, 2, {.bytes_per_second = 1e7});
+  EXPECT_EQ(suiting(measured), (Names{"spanning_trees", "uneven"}));
+}
+
 TEST(Catalogue, RefusesRanksThatAreNone) {
   for (Rank rank : {-1, 4}) {
     EXPECT_FALSE(make_schedule({Collective::broadcast, rank}, "tree", kFour));

@@ -179,6 +179,88 @@ TEST(Faults, LengthsMustAgreeForEverySize) {
   EXPECT_THAT(finding->message, HasSubstr("differs in length"));
 }
 
+TEST(Faults, PartsOfAnAllToAllHaveNoCommonLength) {
+  // Two ranks. What 0 has for 1 must land where 1 keeps what comes from 0: nothing else is as long.
+  const auto made = [](std::uint32_t from, std::uint32_t to) {
+    ProgramBuilder zero;
+    zero.copy(output(0), input(0));
+    zero.send(1, input(from));
+    zero.recv(1, output(1));
+    ProgramBuilder one;
+    one.copy(output(1), input(1));
+    one.send(0, input(0));
+    one.recv(0, output(to));
+    return schedule_of({Collective::all_to_all}, 2,
+                       {std::move(zero).build(), std::move(one).build()});
+  };
+  EXPECT_FALSE(find_fault(made(1, 0)));
+  EXPECT_EQ(find_fault(made(0, 0)).value().fault, Fault::unmatched);
+  EXPECT_EQ(find_fault(made(1, 1)).value().fault, Fault::unmatched);
+}
+
+TEST(Faults, AllToAllHasNoScratch) {
+  ProgramBuilder builder;
+  builder.copy(builder.scratch(0), input(0));
+  const auto finding =
+      find_fault(schedule_of({Collective::all_to_all}, 1, {std::move(builder).build()}));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->fault, Fault::malformed);
+  EXPECT_THAT(finding->message, HasSubstr("all_to_all has no scratch"));
+}
+
+/// A scatter to one other rank by way of two slots, mirroring chunks `first` and `second`.
+Schedule through_two_slots(std::uint32_t first, std::uint32_t second) {
+  ProgramBuilder zero;
+  zero.send(1, input(1, 2));
+  zero.copy(output(0), input(0));
+  ProgramBuilder one;
+  const Slice slot = one.scratch(first);
+  one.scratch(second);
+  const OpIndex came = one.recv(0, {Buffer::scratch, slot.first, 2});
+  one.copy(output(0), slot, {came});
+  one.send(2, {Buffer::scratch, slot.first + 1, 1}, {came});
+  ProgramBuilder two;
+  two.recv(1, output(0));
+  return schedule_of({Collective::scatter}, 3,
+                     {std::move(zero).build(), std::move(one).build(), std::move(two).build()});
+}
+
+TEST(Faults, OnlySlotsOfConsecutiveChunksMakeASlice) {
+  EXPECT_FALSE(find_fault(through_two_slots(1, 2)));
+  const Finding finding = find_fault(through_two_slots(1, 0)).value();
+  EXPECT_EQ(finding.fault, Fault::malformed);
+  EXPECT_THAT(finding.message, HasSubstr("mirrors no consecutive chunks"));
+}
+
+TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
+  ProgramBuilder zero;
+  zero.finish(zero.recv_reduce(1, output(0), input(0), Order::local_first));
+  ProgramBuilder one;
+  const OpIndex kept = one.copy(output(0), input(0));
+  one.send(0, output(0), {kept});
+  const Finding finding = find_fault(schedule_of({Collective::reduce, 0}, 1,
+                                                 {std::move(zero).build(), std::move(one).build()}))
+                              .value();
+  EXPECT_EQ(finding.fault, Fault::malformed);
+  EXPECT_THAT(finding.message, HasSubstr("reaches beyond its 0 chunks"));
+}
+
+TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
+  // The root sends its input away while it adds to it, which is the same memory if the caller
+  // likes.
+  ProgramBuilder zero;
+  zero.send(1, input(0));
+  zero.finish(zero.recv_reduce(1, output(0), input(0), Order::local_first));
+  ProgramBuilder one;
+  one.send(0, input(0));
+  one.recv(0, one.scratch(0));
+  const Finding finding = find_fault(schedule_of({Collective::reduce, 0}, 1,
+                                                 {std::move(zero).build(), std::move(one).build()}))
+                              .value();
+  EXPECT_EQ(finding.fault, Fault::race);
+  EXPECT_THAT(finding.message, HasSubstr("if output and input are the same memory"));
+}
+
 TEST(Faults, ResultsAreShown) {
   std::vector<Program> programs = exchange(true);
   programs[1].ops.back().order = Order::local_first;

@@ -45,6 +45,20 @@ TEST(Uneven, IsNearTheBoundWhereOneHostHasHalfTheBandwidth) {
   EXPECT_DOUBLE_EQ(all_reduce_bound({1, 1, 1, 0.5}), 2);
 }
 
+TEST(Uneven, HostsWithSeveralRanksShareOutTheWorkToo) {
+  std::vector<Host> hosts(4);
+  std::vector<int> host_of;
+  for (int host = 0; host < 4; ++host) {
+    const double rate = host == 2 ? kRate / 2 : kRate;
+    hosts[static_cast<std::size_t>(host)].rails = {
+        {.latency = microseconds(30), .bytes_per_second = rate}};
+    host_of.insert(host_of.end(), {host, host, host});
+  }
+  const Topology topology(hosts, host_of);
+  EXPECT_LT(relative_time(hierarchical_all_reduce(topology), topology), 2.1);
+  EXPECT_GT(relative_time(ring_all_reduce(topology), topology), 3.5);
+}
+
 /// Calls `visit` with all ways to write `total` as a sum of `parts` numbers.
 void for_all_sums(int total, std::size_t parts, std::vector<int>& chosen,
                   const std::function<void()>& visit) {

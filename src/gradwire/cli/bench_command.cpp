@@ -42,14 +42,8 @@ int status_of(const std::vector<SystemRow>& rows) {
   return wrong == 0 ? 0 : 1;
 }
 
-/// Messages between two ranks have but one way.
-bool has_algorithms(Collective collective) {
-  return collective != Collective::point_to_point;
-}
-
 /// What the tuner expects of each algorithm, best first, and what makes the difference.
 void explain(Communicator& communicator, const BenchCase& what) {
-  if (!has_algorithms(what.collective)) return;
   fmt::print("# {} {}: the tuner expects\n", name_of(what.collective), format_bytes(what.bytes));
   for (const AlgorithmEstimate& e : communicator.explain(what.collective, what.bytes)) {
     fmt::print("#   {:<19} {:>8}: {} steps, a rank sends {}\n", e.algorithm,
@@ -66,25 +60,21 @@ void explain_links(const Environment& environment) {
                           : "the links in " + file);
 }
 
-/// The name of the algorithm that is going to be used.
-std::string algorithm_for(Communicator& communicator, const BenchCase& what) {
-  if (!what.algorithm.empty() || !has_algorithms(what.collective)) return what.algorithm;
-  const auto estimates = communicator.explain(what.collective, what.bytes);
-  return estimates.empty() ? "" : estimates.front().algorithm;
-}
-
 int measure_all(Communicator& communicator, const BenchOptions& options,
                 const Environment& environment) {
   const bool reports = communicator.rank() == 0;
   const bool prints = reports && options.json != "-";
   const double limit = limit_gbps(options);
+  const auto cases = make_cases(options, communicator.size());
+  const bool several = cases.size() > options.sizes.size();
   std::vector<SystemRow> rows;
   if (prints && options.explain) explain_links(environment);
   if (prints) fmt::print("{}", table_head(communicator.size(), limit));
-  for (BenchCase what : make_cases(options, communicator.size())) {
-    if (prints && options.explain) explain(communicator, what);
-    what.algorithm = algorithm_for(communicator, what);
-    rows.push_back({.row = measure(communicator, what)});
+  for (const BenchCase& what : cases) {
+    const bool new_size = rows.empty() || rows.back().row.measured.bytes != what.bytes;
+    if (prints && options.explain && new_size) explain(communicator, what);
+    const std::string name = several ? what.algorithm : "gradwire";
+    rows.push_back({.system = name, .row = measure(communicator, what)});
     if (!prints) continue;
     fmt::print("{}", table_line(rows.back().row, limit));
     std::fflush(stdout);
@@ -94,10 +84,11 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
   return status_of(rows);
 }
 
-int compare_all(const BenchOptions& options, const Environment& environment) {
-  if (!options.starts_ranks()) {
+int compare_all(const BenchOptions& options, const Job& job, const Environment& environment) {
+  if (!options.starts_ranks() || job.launcher != "none") {
     throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself: say where with -n or --hosts");
+                    "--compare starts the ranks itself, outside any job: say where with -n or "
+                    "--hosts");
   }
   const auto table = compare(options, make_cases(options, ranks_to_start(options)), environment);
   std::vector<SystemRow> rows;
@@ -119,7 +110,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   const bool starts = options.starts_ranks() && job.launcher == "none";
   limit_gbps(options);  // Wrong arguments are refused before ranks start.
   make_cases(options, starts ? ranks_to_start(options) : job.world_size);
-  if (!options.compare.empty() && job.launcher == "none") return compare_all(options, environment);
+  if (!options.compare.empty()) return compare_all(options, job, environment);
   if (starts) {
     LaunchOptions launch = launch_options_of(options.launch);
     launch.name = "gradwire bench";

@@ -47,7 +47,7 @@ void describe_options(CLI::App& app, Options& options) {
                  "broadcast, scatter: whose data; reduce, gather: who gets it; point_to_point: the "
                  "sender");
   app.add_option("--target", options.target, "point_to_point: the receiver");
-  app.add_option("--draw", options.draw, "draws it as text or svg")
+  app.add_option("--draw", options.draw, "draws it, or with --simulate that run, as text or svg")
       ->check(CLI::IsMember({"text", "svg"}));
   app.add_flag("--verify", options.verify, "proves that it is right for any size and timing");
   app.add_flag("--simulate", options.simulate, "runs the real executors over simulated links");
@@ -129,9 +129,9 @@ void write(const std::string& path, const std::string& text) {
 }
 
 std::string range_text(const std::vector<std::size_t>& bytes) {
-  const auto [least, most] = std::ranges::minmax(bytes);
-  if (least == most) return format_bytes(most);
-  return fmt::format("{} to {}", format_bytes(least), format_bytes(most));
+  const std::string least = format_bytes(std::ranges::min(bytes));
+  const std::string most = format_bytes(std::ranges::max(bytes));
+  return least == most ? most : fmt::format("{} to {}", least, most);
 }
 
 /// What it costs, as the cost model has it.
@@ -163,9 +163,7 @@ bool report_verification(std::FILE* out, const Schedule& schedule) {
 }
 
 /// False if a rank ended with wrong data.
-bool report_simulation(std::FILE* out, const Setting& setting) {
-  const ScheduleSimulation run =
-      simulate(setting.schedule, setting.topology, setting.elements, setting.segment_bytes);
+bool report_simulation(std::FILE* out, const ScheduleSimulation& run) {
   fmt::print(out, "simulated {}, executors sent {} by the busiest rank, result {}\n",
              format_duration(run.time), format_bytes(std::ranges::max(run.payload_bytes)),
              run.correct ? "correct" : "WRONG");
@@ -208,8 +206,14 @@ int show(const Options& options) {
   fmt::print(out, "{}", summary(setting, cost, estimate));
   bool right = true;
   if (options.verify) right = report_verification(out, setting.schedule);
-  if (options.simulate) right = report_simulation(out, setting) && right;
-  if (!options.draw.empty()) draw(options, drawing_of(cost, estimate));
+  Drawing drawing = drawing_of(cost, estimate);
+  if (options.simulate) {
+    const ScheduleSimulation run =
+        simulate(setting.schedule, setting.topology, setting.elements, setting.segment_bytes);
+    right = report_simulation(out, run) && right;
+    drawing = drawing_of(cost.programs(), run.ops, "simulated");
+  }
+  if (!options.draw.empty()) draw(options, drawing);
   return right ? 0 : 1;
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
 #include "gradwire/comm/job_topology.h"
@@ -23,6 +25,7 @@ ExecutorOptions executor_options(const CommunicatorOptions& options) {
   made.limits.segment_bytes = options.segment_bytes;
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
+  made.notice = [](const std::string& what) { spdlog::warn("{}", what); };
   return made;
 }
 

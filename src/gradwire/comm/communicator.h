@@ -156,6 +156,9 @@ class Communicator {
 
   /// The tuner's estimates for `bytes` bytes, the one it would choose first. Same on all ranks.
   virtual std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) = 0;
+  /// The algorithm that such an operation takes unless it asks for one itself (root 0): the job's
+  /// (CommunicatorOptions::algorithm), else the tuner's choice. Same on all ranks.
+  virtual std::string algorithm_for(Collective collective, std::size_t bytes) = 0;
 
   /// Payload and header bytes handed to the network so far, this rank's alone.
   virtual std::size_t bytes_sent() const = 0;

@@ -49,6 +49,17 @@ void EarlyArrivals::complete(OperationKey key, StreamId from) {
   }
 }
 
+void EarlyArrivals::abandon(StreamId from) {
+  Held& held = held_[static_cast<std::size_t>(from.peer)];
+  for (auto& [key, operation] : operations_) {
+    std::erase_if(operation.pieces, [&](const Piece& piece) {
+      const bool gone = StreamId{piece.peer, piece.rail} == from && !piece.complete;
+      if (gone) held.bytes -= piece.payload.size();
+      return gone;
+    });
+  }
+}
+
 std::optional<std::uint64_t> EarlyArrivals::announced_at(OperationKey key, Rank peer) const {
   const auto at = operations_.find(key_of(key, peer));
   if (at == operations_.end() || at->second.announcements.empty()) return std::nullopt;

@@ -51,6 +51,9 @@ class EarlyArrivals {
   /// The payload of `key` that is coming over a stream has come to its end.
   void complete(OperationKey key, StreamId from);
 
+  /// What was still coming over a stream will not come, or once more over another one.
+  void abandon(StreamId from);
+
   /// Payload bytes that are held for a peer.
   std::size_t held_bytes(Rank peer) const { return held_[static_cast<std::size_t>(peer)].bytes; }
 

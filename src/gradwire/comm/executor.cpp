@@ -132,15 +132,16 @@ void Executor::replay(Flight& flight) {
   for (const EarlyArrivals::Piece& piece : early.pieces) {
     Flight* still = flights_.find(key, piece.peer);
     if (still == nullptr) return;
-    const Result<Landing> landing = landing_of(*still, piece.peer, piece.header);
+    const Result<Landing> landing =
+        landing_of(*still, piece.peer, piece.header, !peer(piece.peer).has_rails());
     if (!landing) {
       fail(landing.error().kind, landing.error().message, rank_);
       return;
     }
     land(*landing, 0, piece.payload);
-    advance(*still,
-            still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
-            piece.header.offset + piece.payload.size());
+    pass(*still,
+         still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
+         piece.header.offset, piece.header.offset + piece.payload.size());
   }
 }
 
@@ -157,8 +158,11 @@ bool Executor::accept_announcement(Flight& flight, Rank from, const Fingerprint&
   return true;
 }
 
-void Executor::advance(Flight& flight, OpIndex op, std::size_t bytes) {
-  flight.operation.advance(op, bytes, woken_);
+/// Bytes of a message have been sent, or have landed.
+void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) {
+  const std::size_t done = flight.passed(op, begin, end);
+  if (done == flight.operation.done(op) && end > begin) return;  // Those before are missing.
+  flight.operation.advance(op, done, woken_);
   route(flight);
   finish_if_complete(flight);
 }
@@ -213,9 +217,13 @@ Rank Executor::first_offer(int tag) const {
   return first;
 }
 
-bool Executor::flushed() const {
+bool Executor::flushed() {
   return std::ranges::all_of(peers_, [](const auto& peer) {
-    return peer == nullptr || peer->closed || peer->outbox.nothing_committed();
+    if (peer == nullptr || peer->closed) return true;
+    peer->outbox.confirm();
+    return peer->outbox.is_done() && std::ranges::none_of(peer->rails, [](const auto& rail) {
+             return rail->lost && !rail->resent && !rail->goodbye;
+           });
   });
 }
 

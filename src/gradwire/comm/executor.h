@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +25,8 @@ struct ExecutorOptions {
   OutboxLimits limits;
   std::size_t receive_buffer_bytes = 256 * 1024;
   Duration dead_peer_timeout = std::chrono::seconds(5);
+  /// Hears what people should know though nothing has failed: that a rail is gone.
+  std::function<void(const std::string&)> notice;
 };
 
 /// One rank's protocol engine: runs the programs of the operations in flight over the streams to
@@ -38,6 +42,10 @@ struct ExecutorOptions {
 /// final place and memory stays bounded. A receive never waits (a property of every verified
 /// schedule), so operations never block each other, whatever order their frames come in. Any error
 /// ends them all, on all ranks: the first rank that notices tells the others why.
+///
+/// With several streams to a peer (rails), large messages are striped over them, segment by segment
+/// (Outbox). A rail that breaks, or on which nothing moves while the peer is heard on another, is
+/// given up, and what was lost with it is sent again; the loss of the last is the peer's.
 ///
 /// Not thread-safe.
 class Executor final : private Outbox::Listener {
@@ -73,8 +81,9 @@ class Executor final : private Outbox::Listener {
   /// Tells the peers that this rank leaves. To be called when nothing is in flight.
   void say_goodbye();
 
-  /// Whether everything that was to be sent has been handed to the transport.
-  bool flushed() const;
+  /// Whether everything that was to be sent has been handed to the transport; with several rails,
+  /// whether it has been delivered.
+  bool flushed();
 
   /// Why nothing works any more, once something has failed.
   const std::optional<Error>& error() const { return error_; }
@@ -100,7 +109,7 @@ class Executor final : private Outbox::Listener {
   void speak_if_awaited(Peer& to);
   bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
   void replay(Flight& flight);
-  void advance(Flight& flight, OpIndex op, std::size_t bytes);
+  void pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end);
   void route(Flight& flight);
   void finish_if_complete(Flight& flight);
   void match_any();
@@ -112,7 +121,9 @@ class Executor final : private Outbox::Listener {
   Status complete_data(Rail& rail, const FrameHeader& header);
   Status hear_announcement(Rail& rail, const FrameHeader& header);
   void hear_abort(Rail& rail, const FrameHeader& header);
-  void hear_goodbye(Rank peer);
+  void hear_goodbye(Rail& rail, const FrameHeader& header);
+  Status hear_rail_lost(Rail& rail, const FrameHeader& header);
+  void hear_ping(Rail& rail, const FrameHeader& header);
   void check_departed();
   void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) override;
 
@@ -127,9 +138,21 @@ class Executor final : private Outbox::Listener {
   void collect_awaited(bool all);
   void mark_dirty(Rank rank);
   void flush_dirty();
-  void lose(Rank rank, const Error& error);
+  void lose(StreamId stream, const Error& error);
+  void lose_peer(Rank rank, const Error& error);
 
-  // Failure and time.
+  // Rails.
+  void give_up(Rail& rail, const Error& why);
+  void tell_rail_lost(const Rail& rail);
+  void settle();
+  void settle(Rail& rail);
+  void check_rails(Time now);
+  void check_rail(Peer& peer, Rail& rail, Time now);
+  void watch_rails(const Peer& peer);
+  void notice_lost(const Rail& rail);
+
+  // Ends and time.
+  void say_goodbye_on(const Rail& rail);
   void fail(ErrorKind kind, const std::string& message, Rank origin);
   void tell_peers(const Error& error, Rank origin);
   void speak_all();
@@ -142,12 +165,16 @@ class Executor final : private Outbox::Listener {
   Time now_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
   std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
-  int departed_ = 0;                          ///< Peers that have said goodbye.
+  bool said_goodbye_ = false;
+  int departed_ = 0;  ///< Peers that have said goodbye.
   FlightTable flights_;
   std::deque<OperationRequest> from_any_;  ///< Receives for which nothing has been announced.
   EarlyArrivals early_;
   Liveness liveness_;
   Time earliest_deadline_ = Time::max();
+  Time check_rails_at_ = Time::max();
+  std::map<int, Time> notices_;     ///< By rail: when its loss was last noticed.
+  std::vector<StreamId> settling_;  ///< Rails whose loss the peer knows of, to be settled.
   Time speak_at_ = Time::max();  ///< When announcements that wait for company have waited enough.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;

@@ -15,10 +15,25 @@ void Executor::abort(Error error) {
 void Executor::say_goodbye() {
   for (const auto& peer : peers_) {
     if (!peer || error_) continue;
-    peer->outbox.queue_control(FrameType::goodbye, {}, {});
+    peer->outbox.say_unsaid();
+    for (const auto& rail : peer->rails) say_goodbye_on(*rail);
     mark_dirty(peer->rank);
   }
+  said_goodbye_ = true;
   flush_dirty();
+}
+
+/// Behind everything else of the rail: of one that is lost, once it has been sent again, unless the
+/// peer leaves too and needs none of it.
+void Executor::say_goodbye_on(const Rail& rail) {
+  Outbox& outbox = peer(rail.stream.peer).outbox;
+  const FrameHeader goodbye{.type = FrameType::goodbye,
+                            .message = static_cast<std::uint32_t>(rail.stream.rail)};
+  if (!rail.lost) {
+    outbox.queue_control_on(rail.stream.rail, goodbye);
+  } else if (rail.resent || rail.goodbye) {
+    outbox.queue_control(goodbye);
+  }
 }
 
 /// The first error ends everything. Nothing touches lent memory afterwards.
@@ -48,20 +63,25 @@ void Executor::tell_peers(const Error& error, Rank origin) {
   const std::vector<std::byte> payload = encode_abort({error.kind, origin, error.message});
   for (const auto& peer : peers_) {
     if (!peer || peer->closed) continue;
-    peer->outbox.queue_control(FrameType::abort, {}, payload);
+    for (const auto& rail : peer->rails) {
+      if (rail->lost) continue;
+      peer->outbox.queue_control_on(rail->stream.rail, {.type = FrameType::abort}, payload);
+    }
     mark_dirty(peer->rank);
   }
 }
 
 Time Executor::next_timer() const {
-  return std::min({liveness_.next_check(), earliest_deadline_, speak_at_});
+  return std::min({liveness_.next_check(), earliest_deadline_, speak_at_, check_rails_at_});
 }
 
 void Executor::on_timer(Time now) {
   now_ = now;
   if (now >= speak_at_) speak_all();
+  if (now >= check_rails_at_) check_rails(now);
   if (now >= earliest_deadline_) check_deadlines(now);
   if (now >= liveness_.next_check()) check_silence(now);
+  settle();
   flush_dirty();
 }
 
@@ -105,7 +125,7 @@ void Executor::check_silence(Time now) {
       return;
     }
     if (!liveness_.wants_ping(peer->rank, now)) continue;
-    peer->outbox.queue_control(FrameType::ping, {}, {});
+    peer->outbox.queue_control({.type = FrameType::ping});
     mark_dirty(peer->rank);
   }
 }

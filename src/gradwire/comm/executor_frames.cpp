@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "gradwire/comm/abort_message.h"
 #include "gradwire/comm/executor_peer.h"
 #include "gradwire/comm/failure_text.h"
@@ -11,7 +13,13 @@ Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
   if (error_) return Landing{};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
-  if (Flight* flight = flights_.find(key, from)) return landing_of(*flight, from, header);
+  if (Flight* flight = flights_.find(key, from)) {
+    const Peer& source = peer(from);
+    Result<Landing> landing = landing_of(*flight, from, header, !source.has_rails());
+    // A reduction cannot be taken back if the rest of the frame is lost with its rail.
+    if (landing) landing->whole = landing->operand != nullptr && source.outbox.live_rails() > 1;
+    return landing;
+  }
   if (flights_.was_posted(key, from)) {
     return failure(ErrorKind::corrupted, "data of an operation that is over");
   }
@@ -32,10 +40,13 @@ Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
       hear_abort(rail, header);
       break;
     case FrameType::goodbye:
-      hear_goodbye(rail.stream.peer);
+      hear_goodbye(rail, header);
       break;
     case FrameType::ping:
+      hear_ping(rail, header);
       break;
+    case FrameType::rail_lost:
+      return hear_rail_lost(rail, header);
   }
   return {};
 }
@@ -51,7 +62,7 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
     replay(*flight);  // The operation was posted while this frame was still coming in.
   } else {
     const auto& receives = flight->operation.program().exchange_with(from)->receives;
-    advance(*flight, receives[header.message], header.offset + header.length);
+    pass(*flight, receives[header.message], header.offset, header.offset + header.length);
   }
   return {};
 }
@@ -82,9 +93,13 @@ void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
   fail(message.kind, reported_by(message.origin, message.text), message.origin);
 }
 
-void Executor::hear_goodbye(Rank from) {
-  if (peer(from).departed) return;
-  peer(from).departed = true;
+/// What a rail still carries may be behind the goodbye of another one.
+void Executor::hear_goodbye(Rail& rail, const FrameHeader& header) {
+  Peer& from = peer(rail.stream.peer);
+  if (header.message < from.rails.size()) from.rails[header.message]->goodbye = true;
+  const bool all = std::ranges::all_of(from.rails, [](const auto& r) { return r->goodbye; });
+  if (!all || from.departed) return;
+  from.departed = true;
   ++departed_;
   check_departed();
 }
@@ -106,8 +121,8 @@ void Executor::check_departed() {
   }
 }
 
-void Executor::sent(Flight& flight, OpIndex op, std::size_t /*begin*/, std::size_t end) {
-  advance(flight, op, end);
+void Executor::sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) {
+  pass(flight, op, begin, end);
 }
 
 }  // namespace gradwire

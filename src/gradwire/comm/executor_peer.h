@@ -30,8 +30,21 @@ struct Executor::Rail final : Inbox::Handler {
   std::array<std::byte, kMaxControlPayload> control;  ///< Where control payloads land.
   bool in_place;
   bool early = false;    ///< The frame under way belongs to an operation not posted when it began.
-  bool closed = false;   ///< The stream has ended.
+  bool closed = false;   ///< Nothing more is read: the stream has ended, or is given up.
   bool garbled = false;  ///< What comes cannot be read any more; the peer can still be told why.
+  bool goodbye = false;  ///< The peer has said that nothing more comes.
+
+  // If it is lost while others live (see executor_rails.cpp).
+  bool lost = false;        ///< We do not use it any more.
+  bool peer_knows = false;  ///< Nor does the peer.
+  bool settled = false;     ///< The peer knows what we have got of it.
+  bool resent = false;      ///< We know what the peer has got of it.
+  Error why;
+
+  Time checked{};             ///< When it was last looked at whether bytes are delivered.
+  Time moved{};               ///< When bytes were last delivered, or there were none to deliver.
+  Time heard{};               ///< When bytes last came.
+  std::size_t delivered = 0;  ///< When last looked at.
 };
 
 struct Executor::Peer {
@@ -42,11 +55,13 @@ struct Executor::Peer {
     }
   }
 
+  bool has_rails() const { return rails.size() > 1; }
+
   Rank rank;
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool departed = false;    ///< Has said goodbye.
+  bool departed = false;    ///< Has said goodbye on all rails.
   bool closed = false;      ///< Its last stream has ended.
   std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
 };

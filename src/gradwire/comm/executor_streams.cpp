@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "gradwire/comm/executor_peer.h"
 #include "gradwire/comm/failure_text.h"
@@ -26,6 +27,7 @@ void Executor::on_readable(StreamId stream, Time now) {
   if (!still_reads(source)) return;
   liveness_.heard(stream.peer, now);
   read(source);
+  settle();
   flush_dirty();
 }
 
@@ -41,6 +43,7 @@ bool Executor::read_awaited(Time now) {
     if (from_peer > 0) liveness_.heard(from, now);
     bytes += from_peer;
   }
+  settle();
   flush_dirty();
   return bytes > 0;
 }
@@ -69,7 +72,9 @@ bool Executor::still_reads(const Rail& rail) const {
 
 /// Reads all that is there. Returns how many bytes that was.
 std::size_t Executor::read(Rail& rail) {
-  return rail.in_place ? read_in_place(rail) : read_copy(rail);
+  const std::size_t bytes = rail.in_place ? read_in_place(rail) : read_copy(rail);
+  if (bytes > 0) rail.heard = now_;
+  return bytes;
 }
 
 std::size_t Executor::read_copy(Rail& rail) {
@@ -80,7 +85,8 @@ std::size_t Executor::read_copy(Rail& rail) {
     const Result<std::size_t> size =
         transport_.read(rail.stream, std::span(reading.pieces).first(reading.count));
     if (!size) {
-      lose(rail.stream.peer, size.error());
+      rail.closed = true;
+      lose(rail.stream, size.error());
       break;
     }
     total += *size;
@@ -98,7 +104,8 @@ std::size_t Executor::read_in_place(Rail& rail) {
   while (still_reads(rail)) {
     const Result<ConstBytes> there = transport_.peek(rail.stream);
     if (!there) {
-      lose(rail.stream.peer, there.error());
+      rail.closed = true;
+      lose(rail.stream, there.error());
       break;
     }
     if (there->empty()) break;
@@ -118,7 +125,7 @@ void Executor::garble(Rail& rail, const Error& error) {
 
 void Executor::on_writable(StreamId stream, Time now) {
   now_ = now;
-  peer(stream.peer).outbox.writable();
+  peer(stream.peer).outbox.writable(stream.rail);
   mark_dirty(stream.peer);
   flush_dirty();
 }
@@ -137,19 +144,36 @@ void Executor::flush_dirty() {
     to.dirty = false;
     if (to.closed) continue;
     const std::size_t before = to.outbox.total_bytes();
-    const Status status = to.outbox.flush(transport_, *this);
+    for (const auto& rail : to.rails) {
+      if (!to.outbox.is_live(rail->stream.rail)) continue;
+      const Status status = to.outbox.flush(rail->stream.rail, *this);
+      if (!status) lose(rail->stream, status.error());
+    }
     if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);
-    if (!status) lose(to.rank, status.error());
+    if (to.has_rails()) watch_rails(to);
   }
   dirty_.clear();
 }
 
-/// The stream to a peer has ended.
-void Executor::lose(Rank rank, const Error& error) {
+/// A stream to a peer has ended.
+void Executor::lose(StreamId stream, const Error& error) {
+  Peer& from = peer(stream.peer);
+  if (!from.has_rails()) {
+    lose_peer(stream.peer, error);
+  } else {
+    give_up(rail(stream), error);
+  }
+}
+
+void Executor::lose_peer(Rank rank, const Error& error) {
   Peer& lost = peer(rank);
-  lost.closed = true;
-  for (const auto& rail : lost.rails) rail->closed = true;
-  if (lost.departed || error_) return;
+  if (std::exchange(lost.closed, true)) return;
+  // What it said last may tell why, or that it has left.
+  for (const auto& rail : lost.rails) {
+    if (still_reads(*rail)) read(*rail);
+    rail->closed = true;
+  }
+  if (lost.departed || said_goodbye_ || error_) return;
   const Operation* during = nullptr;
   for (const auto& flight : flights_.all()) {
     if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;

@@ -1,5 +1,7 @@
 #include "gradwire/comm/flight.h"
 
+#include <iterator>
+
 namespace gradwire {
 
 Fingerprint Flight::fingerprint_for(Rank peer) const {
@@ -13,6 +15,29 @@ Fingerprint Flight::fingerprint_for(Rank peer) const {
     fingerprint.expected = elements(Buffer::output);
   }
   return fingerprint;
+}
+
+std::size_t Flight::passed(OpIndex op, std::size_t begin, std::size_t end) {
+  if (begin > operation.done(op)) {
+    ahead[op].emplace(begin, end);
+    return operation.done(op);
+  }
+  const auto waiting = ahead.find(op);
+  if (waiting == ahead.end()) return end;
+  auto& intervals = waiting->second;
+  while (!intervals.empty() && intervals.begin()->first == end) {
+    end = intervals.begin()->second;
+    intervals.erase(intervals.begin());
+  }
+  if (intervals.empty()) ahead.erase(waiting);
+  return end;
+}
+
+bool Flight::passed_ahead(OpIndex op, std::size_t begin, std::size_t end) const {
+  const auto waiting = ahead.find(op);
+  if (waiting == ahead.end()) return false;
+  const auto next = waiting->second.lower_bound(end);  // The first that begins behind it.
+  return next != waiting->second.begin() && std::prev(next)->second > begin;
 }
 
 Rank Flight::awaits() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ struct Flight {
   std::vector<Side> sides;  ///< Per exchange of the program.
   std::unique_ptr<std::byte[]> scratch;
   std::size_t scratch_capacity = 0;
+  /// What has passed ahead of bytes before it, per op: beginning and end, in order.
+  std::map<OpIndex, std::map<std::size_t, std::size_t>> ahead;
   OpIndex awaited = 0;  ///< No receive before this op is missing.
 
   bool is(OperationKey key, Rank peer) const {
@@ -46,6 +49,13 @@ struct Flight {
 
   /// What `peer` is told of it.
   Fingerprint fingerprint_for(Rank peer) const;
+
+  /// Bytes `begin` to `end` of a message have been sent, or have landed; those of several rails in
+  /// any order. Returns how many from its beginning on now have.
+  std::size_t passed(OpIndex op, std::size_t begin, std::size_t end);
+
+  /// Whether any of these bytes have passed, ahead of those before them.
+  bool passed_ahead(OpIndex op, std::size_t begin, std::size_t end) const;
 
   /// From whom the first missing message comes, in the order of the program; -1: none is missing.
   Rank awaits();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gradwire/base/crc32c.h"
+
 namespace gradwire {
 namespace {
 
@@ -27,6 +29,18 @@ void OutgoingFrame::keep_payload() {
   if (payload.empty() || !owned.empty()) return;
   owned.assign(payload.begin(), payload.end());
   payload = owned;
+}
+
+void OutgoingFrame::outlive(const Flight& ended) {
+  if (flight != &ended) return;
+  keep_payload();
+  flight = nullptr;
+}
+
+bool OutgoingFrame::is_intact() const {
+  if (payload.empty() || !owned.empty()) return true;
+  const Result<FrameHeader> header = decode(std::span(head).first<kFrameHeaderBytes>());
+  return header && header->payload_crc == crc32c(payload);
 }
 
 void FrameQueue::push(OutgoingFrame frame) {

@@ -31,6 +31,10 @@ struct OutgoingFrame {
   void fill(const FrameHeader& header, ConstBytes content, bool lent);
   /// The lent payload will not last: keeps a copy.
   void keep_payload();
+  /// The same, if it is of `flight`, which is over.
+  void outlive(const Flight& ended);
+  /// Whether the payload is still what the header says. Only where there are checksums.
+  bool is_intact() const;
 };
 
 /// Frames in the order in which they are written to one stream. Keeps its memory.

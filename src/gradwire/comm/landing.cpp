@@ -11,12 +11,20 @@ tl::unexpected<Error> misplaced(const char* what, const Operation& operation) {
   return failure(ErrorKind::corrupted, what + operation.describe());
 }
 
-/// Whether the frame continues message `op` exactly where it stands, in whole elements.
-bool continues(const Operation& operation, OpIndex op, const FrameHeader& header) {
+/// Whether the frame is a piece of message `op` that is missing, in whole elements: the next one,
+/// if they come in order.
+bool is_missing(const Flight& flight, OpIndex op, const FrameHeader& header, bool in_order) {
+  const Operation& operation = flight.operation;
   const std::size_t size = operation.size(op);
   const std::size_t end = header.offset + header.length;
-  return !operation.complete(op) && header.offset == operation.done(op) && end <= size &&
-         end % size_of(operation.fingerprint().type) == 0 && (header.length > 0 || size == 0);
+  const std::size_t element = size_of(operation.fingerprint().type);
+  if (operation.complete(op) || header.offset > size || end > size ||
+      (header.length == 0 && size > 0))
+    return false;
+  if (header.offset % element != 0 || end % element != 0) return false;
+  if (header.offset == operation.done(op)) return !flight.passed_ahead(op, header.offset, end);
+  return !in_order && header.offset > operation.done(op) &&
+         !flight.passed_ahead(op, header.offset, end);
 }
 
 }  // namespace
@@ -34,7 +42,8 @@ void land(const Landing& landing, std::size_t offset, ConstBytes bytes) {
           bytes.size() / size_of(landing.type), landing.type, landing.op);
 }
 
-Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header) {
+Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header,
+                           bool in_order) {
   const Operation& operation = flight.operation;
   const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
   if (exchange == nullptr || header.message >= exchange->receives.size() ||
@@ -42,7 +51,8 @@ Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& h
     return misplaced("data that nobody asked for, of ", operation);
   }
   const OpIndex index = exchange->receives[header.message];
-  if (!continues(operation, index, header)) return misplaced("data out of place, of ", operation);
+  if (!is_missing(flight, index, header, in_order))
+    return misplaced("data out of place, of ", operation);
   if (operation.allowance(index).bytes < header.offset + header.length) {
     return misplaced("data ahead of what it follows, of ", operation);
   }

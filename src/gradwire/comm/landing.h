@@ -23,8 +23,10 @@ struct Landing {
 /// reduced must be whole elements.
 void land(const Landing& landing, std::size_t offset, ConstBytes bytes);
 
-/// Where a data frame from `from` belongs in an operation. Errors: corrupted, if it fits nowhere: a
-/// peer's data is written only where the program says, in order, and after what it must follow.
-Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header);
+/// Where a data frame from `from` belongs in an operation. `in_order`: there is one stream, on
+/// which nothing overtakes. Errors: corrupted, if it fits nowhere: a peer's data is written only
+/// where the program says, once, and after what it must follow.
+Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& header,
+                           bool in_order);
 
 }  // namespace gradwire

@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "gradwire/topology/interfaces.h"
 
@@ -58,13 +57,6 @@ int ipv4_setting(const std::string& interface, const char* name) {
   return most;
 }
 
-/// Each interface of IPv6 does so by itself.
-bool answers_for_itself_alone(const RailPlace& rail) {
-  if (rail.address.family() == AF_INET6) return true;
-  return ipv4_setting(rail.interface, "arp_ignore") >= 1 &&
-         ipv4_setting(rail.interface, "arp_announce") >= 2;
-}
-
 }  // namespace
 
 Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
@@ -81,16 +73,17 @@ Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
   return std::vector{RailPlace{*source, interface_with_address(source->host(), *all)}};
 }
 
-std::string interface_to_bind(const RailPlace& own, const SocketAddress& other) {
-  if (own.interface.empty() || own.address.is_loopback()) return "";
+bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other) {
+  if (own.interface.empty() || own.address.is_loopback()) return false;
   const auto source = route_source(other);
-  if (!source || source->host() == own.address.host()) return "";
-  if (answers_for_itself_alone(own)) return own.interface;
-  spdlog::warn(
-      "packets from {} to {} leave by the interface of {}, not by {}: put the interfaces into "
-      "different subnets, or set net.ipv4.conf.all.arp_ignore=1 and arp_announce=2 (sysctl)",
-      own.address.host(), other.host(), source->host(), own.interface);
-  return "";
+  return source && source->host() != own.address.host();
+}
+
+bool answers_for_itself_alone(const RailPlace& own) {
+  // Of IPv6 each interface does.
+  if (own.address.family() == AF_INET6) return true;
+  return ipv4_setting(own.interface, "arp_ignore") >= 1 &&
+         ipv4_setting(own.interface, "arp_announce") >= 2;
 }
 
 }  // namespace gradwire

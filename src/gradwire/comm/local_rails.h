@@ -18,11 +18,14 @@ namespace gradwire {
 Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
                                                   const SocketAddress& master);
 
-/// The interface to which a connection from a rail of ours to `other` must be bound so that its
-/// packets leave there: empty if the route leads there anyway. Two interfaces in one subnet need
-/// it, as the kernel routes by destination alone. Empty too, after a warning, if this host answers
-/// ARP requests for the address of one interface on the other: then what is sent to the rail may
-/// come in elsewhere, and a bound connection would never see it.
-std::string interface_to_bind(const RailPlace& own, const SocketAddress& other);
+/// Whether the kernel sends what goes from a rail of ours to `other` out of another interface, as
+/// it does when two interfaces are in one subnet: it routes by destination alone. Binding the
+/// connection to the rail's interface mends it (net/socket.h).
+bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other);
+
+/// Whether what others send to a rail of ours certainly comes in by its interface, so that a
+/// connection may be bound to that. By default, Linux answers ARP requests for the address of one
+/// interface on any other in the same subnet.
+bool answers_for_itself_alone(const RailPlace& own);
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include "gradwire/comm/local_rails.h"
 
@@ -51,11 +52,10 @@ Verdict MeshBuilder::admit(const Claims& claims) {
 
 void MeshBuilder::enter(Admitted admitted) {
   const Claims& claims = admitted.claims;
-  if (!same_machine(place_of(plan_.rank), place_of(claims.from))) {
-    const std::string interface =
-        interface_to_bind(own_rail(claims.rail), peer_address(admitted.socket));
-    if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
-  }
+  const std::string interface =
+      interface_for(claims.rail, claims.from, peer_address(admitted.socket));
+  // Where that is not permitted, the routes decide, as they do for start_connect().
+  if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
   socket_to(claims.from, claims.rail) = std::move(admitted.socket);
 }
 
@@ -120,15 +120,30 @@ Status MeshBuilder::begin(Call& call) {
   const SocketAddress& to = place.rails[static_cast<std::size_t>(call.rail)].address;
   const RailPlace& own = own_rail(call.rail);
   const bool same_family = own.address.family() == to.family();
-  const bool same_host = same_machine(place_of(plan_.rank), place);
   Result<Socket> socket =
       start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
-                    same_host || !same_family ? "" : interface_to_bind(own, to));
+                    same_family ? interface_for(call.rail, call.to, to) : "");
   if (!socket) return tl::unexpected<Error>(socket.error());
   call.handshake = std::make_unique<ClientHandshake>(
       std::move(*socket), place.describe(call.to, call.rail), plan_.shared,
       Claims{.from = plan_.rank, .to = call.to, .world_size = ranks(), .rail = call.rail});
   return {};
+}
+
+/// What to bind a connection to so that its packets leave by the rail's interface; empty if they
+/// do, or if it cannot be done.
+std::string MeshBuilder::interface_for(int rail, Rank peer, const SocketAddress& other) {
+  const RailPlace& own = own_rail(rail);
+  if (same_machine(place_of(plan_.rank), place_of(peer)) || !leaves_elsewhere(own, other))
+    return "";
+  if (answers_for_itself_alone(own)) return own.interface;
+  if (!std::exchange(warned_, true)) {
+    spdlog::warn(
+        "packets from {} to {} do not leave by {}: put the network interfaces into different "
+        "subnets, or set net.ipv4.conf.all.arp_ignore=1 and arp_announce=2 (sysctl) on every host",
+        own.address.host(), other.host(), own.interface);
+  }
+  return "";
 }
 
 Status MeshBuilder::move_on(Call& call) {

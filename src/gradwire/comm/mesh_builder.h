@@ -60,11 +60,13 @@ class MeshBuilder {
   Status begin(Call& call);
   Status move_on(Call& call);
   bool may_come_back(Call& call) const;
+  std::string interface_for(int rail, Rank peer, const SocketAddress& other);
   std::string missing_ranks() const;
 
   Plan plan_;
   std::vector<std::vector<Socket>> sockets_;
   std::vector<Call> calls_;
+  bool warned_ = false;  ///< That packets leave by the wrong interface.
   Gate gate_;
 };
 

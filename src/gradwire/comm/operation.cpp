@@ -91,6 +91,7 @@ void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& 
     state.complete = true;
     --incomplete_;
   }
+  if (request_.on_progress) request_.on_progress(index);
   wake_behind(index, sends);
 }
 

@@ -51,6 +51,8 @@ struct OperationRequest {
   /// Of a receive from whichever rank, whose `program` is null until it is known from whom: makes
   /// it then.
   std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
+  /// Hears of each piece of each op that has passed. For drawings; usually empty.
+  std::function<void(OpIndex)> on_progress;
 };
 
 /// An operation in flight: how far each op of the program has come, in bytes. Knows memory and

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/crc32c.h"
 
 namespace gradwire {
 namespace {
@@ -14,32 +13,41 @@ namespace {
 /// urgent operation does not queue behind much.
 constexpr std::size_t kCommitSegments = 2;
 
+/// With several rails, less, so that the next segments are free to go where there is room.
+constexpr std::size_t kCommitPerRail = 64 * 1024;
+
 /// A message is passed on in about this many segments, so that the next rank can begin soon, unless
 /// they would be so small that each costs more than it saves.
 constexpr std::size_t kSegmentsPerMessage = 16;
 constexpr std::size_t kSmallestSegment = 16 * 1024;
 constexpr std::size_t kSegmentAlignment = 64;
 
-}  // namespace
-
-Outbox::Outbox(Rank peer, OutboxLimits limits, const Transport& transport)
-    : peer_(peer), limits_(limits), checksums_(transport.needs_checksums({peer, 0})) {}
-
-void Outbox::queue_control(FrameType type, OperationKey key, ConstBytes payload) {
-  say_unsaid();
-  commit_control(type, key, payload);
+constexpr std::uint32_t bit(int rail) {
+  return std::uint32_t{1} << rail;
 }
 
-void Outbox::commit_control(FrameType type, OperationKey key, ConstBytes payload) {
+FrameHeader announcement_of(OperationKey key) {
+  return {.type = FrameType::announce, .channel = key.channel, .sequence = key.sequence};
+}
+
+}  // namespace
+
+Outbox::Outbox(Rank peer, OutboxLimits limits, Transport& transport)
+    : peer_(peer), limits_(limits), transport_(transport) {
+  const int rails = transport.rails(peer);
+  for (int i = 0; i < rails; ++i) senders_.emplace_back(StreamId{peer, i}, transport, rails > 1);
+  ahead_ = kCommitSegments * limits_.segment_bytes;
+  if (rails > 1) ahead_ = std::min(ahead_, kCommitPerRail);
+}
+
+void Outbox::queue_control(const FrameHeader& header, ConstBytes payload) {
+  say_unsaid();
+  queue_control_on(first_, header, payload);
+}
+
+void Outbox::queue_control_on(int rail, const FrameHeader& header, ConstBytes payload) {
   GRADWIRE_CHECK(payload.size() <= kMaxControlPayload);
-  OutgoingFrame frame;
-  frame.fill({.type = type,
-              .length = static_cast<std::uint32_t>(payload.size()),
-              .channel = key.channel,
-              .sequence = key.sequence,
-              .payload_crc = checksum(payload)},
-             payload, false);
-  committed_.push(std::move(frame));
+  sender(rail).push(sender(rail).make(header, payload, false));
 }
 
 void Outbox::announce(Flight& flight, std::size_t side) {
@@ -55,17 +63,32 @@ void Outbox::announce(Flight& flight, std::size_t side) {
 
 void Outbox::say_unsaid() {
   for (const Announcement& announcement : unsaid_) {
-    commit_control(FrameType::announce, announcement.key, announcement.fingerprint);
-    if (announcement.flight != nullptr) announcement.flight->sides[announcement.side].told_over = 1;
+    queue_control_on(first_, announcement_of(announcement.key), announcement.fingerprint);
+    if (announcement.flight == nullptr) continue;
+    announcement.flight->sides[announcement.side].told_over |= bit(first_);
   }
   unsaid_.clear();
   unsaid_bytes_ = 0;
+}
+
+/// The peer hears of the operation ahead of what comes of it on this rail.
+void Outbox::tell_over(int rail, Flight& flight, std::size_t side) {
+  if (rail == first_) say_unsaid();
+  std::uint32_t& told = flight.sides[side].told_over;
+  if ((told & bit(rail)) != 0) return;
+  std::array<std::byte, kFingerprintBytes> fingerprint;
+  encode(flight.fingerprint_for(peer_), fingerprint);
+  queue_control_on(rail, announcement_of(flight.operation.key()), fingerprint);
+  told |= bit(rail);
 }
 
 void Outbox::forget(const Flight& flight) {
   for (Announcement& announcement : unsaid_) {
     if (announcement.flight == &flight) announcement.flight = nullptr;
   }
+  if (senders_.size() == 1) return;
+  confirm();
+  for (RailSender& rail : senders_) rail.keep_copies(flight);
 }
 
 void Outbox::queue_message(Flight& flight, OpIndex op) {
@@ -98,85 +121,103 @@ void Outbox::announced(OperationKey key) {
   });
 }
 
-Status Outbox::flush(Transport& transport, Listener& listener) {
-  while (writable_) {
-    while (committed_.bytes() < kCommitSegments * limits_.segment_bytes && commit_next()) {
+Status Outbox::flush(int rail, Listener& listener) {
+  RailSender& to = sender(rail);
+  while (to.can_write()) {
+    while (to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
-    if (committed_.empty()) return {};
-    std::array<ConstBytes, 64> pieces;
-    std::size_t count = 0;
-    const std::size_t offered = committed_.gather(pieces, count);
-    Result<std::size_t> taken = transport.write({peer_, 0}, std::span(pieces).first(count));
-    if (!taken) return tl::unexpected(std::move(taken.error()));
+    if (to.idle()) return {};
+    const Result<std::size_t> taken = to.write(transport_);
+    if (!taken) return tl::unexpected(taken.error());
     total_bytes_ += *taken;
-    if (*taken < offered) writable_ = false;
-    written(*taken, listener);
+    while (const OutgoingFrame* frame = to.next_written()) {
+      if (frame->flight == nullptr) continue;
+      listener.sent(*frame->flight, frame->op, frame->begin, frame->end);
+    }
   }
   return {};
 }
 
-void Outbox::written(std::size_t bytes, Listener& listener) {
-  committed_.wrote(bytes);
-  while (committed_.front_is_written()) {
-    const OutgoingFrame frame = committed_.pop_written();
-    if (frame.flight != nullptr) listener.sent(*frame.flight, frame.op, frame.begin, frame.end);
-  }
-}
-
-bool Outbox::may_go(const Message& message) const {
-  if (message.flight->sides[message.side].announced) return true;
+/// Small messages stay on one rail: what comes of an operation that the peer has not posted comes
+/// in order, and what takes no time gains nothing by being spread.
+bool Outbox::may_go(const Message& message, int rail) const {
   const std::size_t size = message.flight->operation.size(message.op);
+  if (rail != first_ && size <= limits_.eager_bytes) return false;
+  if (message.flight->sides[message.side].announced) return true;
   return size <= limits_.eager_bytes && eager_debt_ + size <= limits_.eager_budget;
 }
 
-bool Outbox::commit_next() {
+bool Outbox::commit_next(int rail) {
   for (auto at = messages_.begin(); at != messages_.end(); ++at) {
     const Operation::Allowance allowed = at->flight->operation.allowance(at->op);
     const std::size_t bytes = std::min(allowed.bytes - at->framed, at->segment);
     const bool ends = allowed.last && at->framed + bytes == allowed.bytes;
-    if ((bytes < at->segment && !ends) || !may_go(*at)) continue;
-    commit(*at, bytes);
+    if ((bytes < at->segment && !ends) || !may_go(*at, rail)) continue;
+    commit(*at, bytes, rail);
     if (ends) messages_.erase(at);
     return true;
   }
   return false;
 }
 
-void Outbox::commit(Message& message, std::size_t bytes) {
-  say_unsaid();
+void Outbox::commit(Message& message, std::size_t bytes, int rail) {
+  tell_over(rail, *message.flight, message.side);
   const Operation& operation = message.flight->operation;
   if (!message.flight->sides[message.side].announced) {
     eager_debts_.push_back({operation.key(), bytes});
     eager_debt_ += bytes;
   }
-  const ConstBytes payload(operation.source(message.op) + message.framed, bytes);
-  OutgoingFrame frame;
+  OutgoingFrame frame =
+      sender(rail).make({.type = FrameType::data,
+                         .channel = operation.key().channel,
+                         .message = operation.program().message[message.op],
+                         .sequence = operation.key().sequence,
+                         .offset = message.framed},
+                        {operation.source(message.op) + message.framed, bytes}, true);
   frame.flight = message.flight;
   frame.op = message.op;
   frame.begin = message.framed;
   frame.end = message.framed + bytes;
-  frame.fill({.type = FrameType::data,
-              .length = static_cast<std::uint32_t>(bytes),
-              .channel = operation.key().channel,
-              .message = operation.program().message[message.op],
-              .sequence = operation.key().sequence,
-              .offset = message.framed,
-              .payload_crc = checksum(payload)},
-             payload, true);
-  committed_.push(std::move(frame));
+  sender(rail).push(std::move(frame));
   message.framed += bytes;
   payload_bytes_ += bytes;
 }
 
-std::uint32_t Outbox::checksum(ConstBytes payload) const {
-  return checksums_ ? crc32c(payload) : 0;
+bool Outbox::stop(int rail) {
+  sender(rail).confirm(transport_);
+  sender(rail).stop();
+  const auto first = std::ranges::find_if(senders_, &RailSender::live);
+  if (first == senders_.end()) return false;
+  first_ = static_cast<int>(first - senders_.begin());
+  return true;
+}
+
+int Outbox::live_rails() const {
+  return static_cast<int>(std::ranges::count_if(senders_, &RailSender::live));
+}
+
+Status Outbox::send_again(int rail, std::uint64_t received) {
+  Result<std::vector<OutgoingFrame>> lost = sender(rail).take_back(received);
+  if (!lost) return tl::unexpected(lost.error());
+  for (OutgoingFrame& frame : *lost) sender(first_).push(std::move(frame));
+  return {};
+}
+
+void Outbox::confirm() {
+  for (RailSender& rail : senders_) rail.confirm(transport_);
+}
+
+bool Outbox::is_done() const {
+  return std::ranges::all_of(senders_, [&](const RailSender& rail) {
+    return senders_.size() == 1 ? rail.idle() : !rail.undelivered();
+  });
 }
 
 void Outbox::drop_messages() {
   messages_.clear();
   unsaid_.clear();
   unsaid_bytes_ = 0;
-  committed_.drop_messages();
+  for (RailSender& rail : senders_) rail.drop_messages();
 }
 
 }  // namespace gradwire

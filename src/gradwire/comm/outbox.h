@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "gradwire/comm/flight.h"
 #include "gradwire/comm/frame_queue.h"
+#include "gradwire/comm/rail_sender.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
 
@@ -20,6 +22,12 @@ struct OutboxLimits {
 /// Everything that is to travel to one peer: control frames first, then data frames cut from the
 /// messages that may go, the most urgent operation's first. Knows frames, not sockets.
 ///
+/// With several streams (rails) to the peer, control frames and small messages take the first that
+/// lives; the segments of larger ones go to whichever takes them, so that each is as busy as it can
+/// be, whatever its speed. An announcement goes ahead of an operation's first data on every rail,
+/// so that no order among them is needed. When a rail is gone, what the peer has not got of it is
+/// sent again, in its order, over the first rail.
+///
 /// Announcements wait for company, because a system call costs more than a small message: they go
 /// ahead of the next data, or when say_unsaid() is called.
 class Outbox {
@@ -32,9 +40,12 @@ class Outbox {
     virtual void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) = 0;
   };
 
-  Outbox(Rank peer, OutboxLimits limits, const Transport& transport);
+  Outbox(Rank peer, OutboxLimits limits, Transport& transport);
 
-  void queue_control(FrameType type, OperationKey key, ConstBytes payload);
+  /// Length and checksum of `header` are filled in.
+  void queue_control(const FrameHeader& header, ConstBytes payload = {});
+  /// The same on one rail in particular.
+  void queue_control_on(int rail, const FrameHeader& header, ConstBytes payload = {});
 
   /// The peer is to hear that `flight` has been posted, before any data of it.
   void announce(Flight& flight, std::size_t side);
@@ -55,17 +66,38 @@ class Outbox {
   /// `flight` is over.
   void forget(const Flight& flight);
 
-  /// Hands over what it can. Errors: those of the transport.
-  Status flush(Transport& transport, Listener& listener);
+  /// Hands over to one rail what it can. Errors: those of the transport.
+  Status flush(int rail, Listener& listener);
 
-  /// The transport can take more again.
-  void writable() { writable_ = true; }
+  /// The rail can take more again.
+  void writable(int rail) { sender(rail).writable(); }
+
+  /// The rail is gone. False: it was the last.
+  bool stop(int rail);
+  bool is_live(int rail) const { return senders_[static_cast<std::size_t>(rail)].live(); }
+  int live_rails() const;
+  int first_rail() const { return first_; }
+
+  /// Sends what the peer has not got of a rail that has stopped again: all but the first `received`
+  /// frames. Errors: corrupted, if the peer cannot have got so many; disconnected, if the memory of
+  /// a lost frame has been overwritten since.
+  Status send_again(int rail, std::uint64_t received);
+
+  /// What has certainly reached the peer's machine need not be kept any longer.
+  void confirm();
+  bool undelivered(int rail) const {
+    return senders_[static_cast<std::size_t>(rail)].undelivered();
+  }
+  std::size_t delivered(int rail) const {
+    return senders_[static_cast<std::size_t>(rail)].delivered();
+  }
 
   /// Forgets all messages; a frame that is half on its way keeps a copy of its rest, so that the
   /// stream stays readable for the control frames behind it. The lent memory is free afterwards.
   void drop_messages();
 
-  bool nothing_committed() const { return committed_.empty(); }
+  /// Whether nothing is left to be written, or, with several rails, to be delivered.
+  bool is_done() const;
 
   std::size_t payload_bytes() const { return payload_bytes_; }
   std::size_t total_bytes() const { return total_bytes_; }
@@ -92,24 +124,24 @@ class Outbox {
     std::size_t bytes = 0;
   };
 
-  bool commit_next();
-  bool may_go(const Message& message) const;
-  void commit(Message& message, std::size_t bytes);
-  void commit_control(FrameType type, OperationKey key, ConstBytes payload);
+  RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
+  bool commit_next(int rail);
+  bool may_go(const Message& message, int rail) const;
+  void commit(Message& message, std::size_t bytes, int rail);
+  void tell_over(int rail, Flight& flight, std::size_t side);
   std::size_t segment_for(std::size_t message_bytes) const;
-  std::uint32_t checksum(ConstBytes payload) const;
-  void written(std::size_t bytes, Listener& listener);
 
   Rank peer_;
   OutboxLimits limits_;
-  bool checksums_;
-  std::vector<Message> messages_;  ///< Most urgent first, then oldest first.
+  Transport& transport_;
+  std::vector<RailSender> senders_;  ///< By rail.
+  int first_ = 0;                    ///< The first that lives.
+  std::size_t ahead_;                ///< Bytes cut into frames ahead of a stream's appetite.
+  std::vector<Message> messages_;    ///< Most urgent first, then oldest first.
   std::vector<Announcement> unsaid_;
   std::size_t unsaid_bytes_ = 0;
-  FrameQueue committed_;
   std::vector<EagerDebt> eager_debts_;
   std::size_t eager_debt_ = 0;
-  bool writable_ = true;
   std::size_t payload_bytes_ = 0;
   std::size_t total_bytes_ = 0;
 };

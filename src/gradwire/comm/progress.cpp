@@ -15,9 +15,13 @@ namespace {
 /// from those that move them (a third of it, measured with four ranks on two cores).
 constexpr Duration kSpin = std::chrono::microseconds(500);
 
-/// How long it keeps the processor while it does so, if there is one for every rank: yielding costs
-/// more than what comes through shared memory takes.
-constexpr Duration kKeepProcessor = std::chrono::microseconds(20);
+/// How many tries it keeps the processor for after something has come, if there is a processor for
+/// every rank: yielding takes longer than what comes through shared memory. Not many more than that
+/// takes, for another rank may have been put on the same processor after all.
+constexpr int kTriesBeforeYield = 30;
+
+/// How often it looks at the clock meanwhile.
+constexpr int kTriesPerLook = 16;
 
 /// Every so many tries in vain it asks the kernel about everything, also about ends of streams and
 /// room for what could not be written.
@@ -178,49 +182,57 @@ void Progress::tell_waiters() {
 void Progress::wait(const WorkState& state, Time until) {
   std::unique_lock lock(roles_mutex_);
   const Time begin = clock_.now();
+  Time now = begin;
   ++waiting_;
   if (thread_polls_) transport_->wake();
-  while (!state.done() && clock_.now() < until) {
+  while (!state.done() && now < until) {
     if (driven_) {
       // Until what we wait for is done, or the thread that drives has had enough.
       if (until == Time::max())
         waiters_.wait(lock);
       else
         waiters_.wait_until(lock, until);
+      now = clock_.now();
       continue;
     }
     driven_ = true;
     lock.unlock();
-    drive(state, until);
+    now = drive(state, now, until);
     lock.lock();
     driven_ = false;
-    waiters_.notify_all();
+    if (waiting_ > 1) waiters_.notify_all();
   }
   --waiting_;
-  last_wait_ = clock_.now();
+  last_wait_ = now;
   // Not after short waits, which it would make longer.
-  if (last_wait_ - begin > kLongestStay) thread_.notify_all();
+  if (now - begin > kLongestStay) thread_.notify_all();
 }
 
-void Progress::drive(const WorkState& state, Time until) {
+/// Until `state` is done, or `until`. Returns the time, about.
+Time Progress::drive(const WorkState& state, Time begin, Time until) {
   std::vector<ReadyEvent> events;
-  const Time begin = clock_.now();
+  Time now = begin;
   int tries = 0;
-  while (!state.done()) {
-    const Time now = clock_.now();
-    if (now >= until) return;
+  int in_vain = 0;  ///< Tries since something came.
+  while (!state.done() && now < until) {
     if (now >= begin + kSpin) {
       poll_once(until, events);
+      now = clock_.now();
       continue;
     }
-    const bool asks_kernel = ++tries % kTriesPerPoll == 0;
-    if (asks_kernel ? poll_once(now, events) : ask_once(now)) continue;
-    if (cores_to_spare_ && now < begin + kKeepProcessor) {
-      pause_processor();
-    } else {
+    const bool yields = !cores_to_spare_ || in_vain >= kTriesBeforeYield;
+    // Looking at the clock takes as long as looking at shared memory.
+    if (yields || ++tries % kTriesPerLook == 0) now = clock_.now();
+    ++in_vain;
+    if (in_vain % kTriesPerPoll == 0 ? poll_once(now, events) : ask_once(now)) {
+      in_vain = 0;
+    } else if (yields) {
       sched_yield();
+    } else {
+      pause_processor();
     }
   }
+  return now;
 }
 
 void Progress::run() {

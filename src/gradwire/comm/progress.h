@@ -39,7 +39,7 @@ class Progress final : public Engine {
 
  private:
   void run();
-  void drive(const WorkState& state, Time until);
+  Time drive(const WorkState& state, Time begin, Time until);
   bool ask_once(Time now);
   bool poll_once(Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);

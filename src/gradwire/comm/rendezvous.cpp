@@ -1,5 +1,6 @@
 #include "gradwire/comm/rendezvous.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -69,6 +70,16 @@ Status check_alike(const std::vector<RankPlace>& places) {
                     first.describe(0), places[i].describe(static_cast<Rank>(i))));
   }
   return {};
+}
+
+/// What a rank lacks the others cannot use with it, which makes everything as slow as that.
+void warn_of_fewer_rails(const std::vector<RankPlace>& places) {
+  const auto count = [](const RankPlace& place) { return place.rails.size(); };
+  const auto [fewest, most] = std::ranges::minmax_element(places, {}, count);
+  if (count(*fewest) == count(*most)) return;
+  spdlog::warn("{} has {} of the chosen network interfaces, {} has {}",
+               fewest->describe(static_cast<Rank>(fewest - places.begin())), count(*fewest),
+               most->describe(static_cast<Rank>(most - places.begin())), count(*most));
 }
 
 /// Opens the doors for the other ranks, and writes where they are into `rails`.
@@ -148,6 +159,7 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
   auto places = meeting.exchange(mine, deadline);
   if (!places) return tl::unexpected<Error>(places.error());
   if (Status alike = check_alike(*places); !alike) return tl::unexpected<Error>(alike.error());
+  if (job.rank == 0) warn_of_fewer_rails(*places);
   if (Status enough = allow_connections(*places, job.rank); !enough) {
     return tl::unexpected<Error>(enough.error());
   }

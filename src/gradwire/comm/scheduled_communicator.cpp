@@ -224,6 +224,10 @@ std::vector<AlgorithmEstimate> ScheduledCommunicator::explain(Collective collect
   return planner_->tuner().explain({.collective = collective}, bytes);
 }
 
+std::string ScheduledCommunicator::algorithm_for(Collective collective, std::size_t bytes) {
+  return planner_->plan({.collective = collective}, bytes, {}).algorithm;
+}
+
 void ScheduledCommunicator::abort(const std::string& reason) {
   engine_->abort({ErrorKind::aborted, fmt::format("rank {} ended it: {}", rank_, reason)});
 }

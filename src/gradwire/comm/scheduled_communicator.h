@@ -46,6 +46,7 @@ class ScheduledCommunicator final : public Communicator {
   Work coalesced(const std::function<void(Communicator&)>& post) override;
 
   std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) override;
+  std::string algorithm_for(Collective collective, std::size_t bytes) override;
   std::size_t bytes_sent() const override { return engine_->traffic().total_bytes; }
   std::size_t payload_bytes_sent() const override { return engine_->traffic().payload_bytes; }
   void abort(const std::string& reason) override;

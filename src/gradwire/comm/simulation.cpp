@@ -9,12 +9,34 @@
 namespace gradwire {
 namespace {
 
-std::vector<SimPort> ports_of(const Topology& topology) {
-  std::vector<SimPort> ports;
-  for (Rank r = 0; r < topology.ranks(); ++r) {
-    ports.push_back({topology.port(r).latency, topology.port(r).bytes_per_second});
+std::vector<SimHost> hosts_of(const Topology& topology) {
+  const auto port_of = [](const Link& link) {
+    return SimPort{link.latency, link.bytes_per_second};
+  };
+  std::vector<SimHost> hosts;
+  for (int number = 0; number < topology.hosts(); ++number) {
+    SimHost& host = hosts.emplace_back();
+    for (const Link& rail : topology.host(number).rails) host.rails.push_back(port_of(rail));
+    host.inside = port_of(topology.host(number).inside);
   }
-  return ports;
+  return hosts;
+}
+
+std::vector<int> host_of_ranks(const Topology& topology) {
+  std::vector<int> host_of;
+  for (Rank rank = 0; rank < topology.ranks(); ++rank) host_of.push_back(topology.host_of(rank));
+  return host_of;
+}
+
+/// Takes down when each op of a rank begins and ends.
+std::function<void(OpIndex)> watch(const SimulatedJob& job, std::vector<Interval>& ops) {
+  std::vector<bool> begun(ops.size());
+  return [&job, &ops, begun](OpIndex op) mutable {
+    const Duration now = job.now().time_since_epoch();
+    if (!begun[op]) ops[op].begin = now;
+    begun[op] = true;
+    ops[op].end = now;
+  };
 }
 
 /// Counts the operations that have succeeded.
@@ -176,7 +198,9 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
   ExecutorOptions options;
   options.limits.segment_bytes = segment_bytes;
   options.dead_peer_timeout = std::chrono::hours(1);
-  SimulatedJob job(ports_of(topology), {.unit_bytes = 16 * 1024}, options);
+  SimulatedJob job(hosts_of(topology), host_of_ranks(topology), {.unit_bytes = 16 * 1024}, options);
+  ScheduleSimulation result;
+  result.ops.resize(static_cast<std::size_t>(job.ranks()));
   std::vector<RankMemory> memories;
   const auto counter = std::make_shared<Counter>();
   for (Rank r = 0; r < job.ranks(); ++r) memories.push_back(make_memory(schedule, r, elements));
@@ -184,6 +208,9 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
     RankMemory& memory = memories[static_cast<std::size_t>(r)];
     OperationRequest request;
     request.program = CompiledProgram::compile(schedule, r);
+    std::vector<Interval>& ops = result.ops[static_cast<std::size_t>(r)];
+    ops.resize(request.program->program.ops.size());
+    request.on_progress = watch(job, ops);
     request.fingerprint = {.collective = schedule.spec.collective,
                            .type = DataType::float32,
                            .root = schedule.spec.root,
@@ -195,7 +222,6 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
     request.completion = counter;
     job.executor(r).post(std::move(request), job.now());
   }
-  ScheduleSimulation result;
   const bool done =
       job.run(Time(std::chrono::hours(1)), [&] { return counter->count() == job.ranks(); });
   result.time = job.now().time_since_epoch();

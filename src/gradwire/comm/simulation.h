@@ -7,6 +7,7 @@
 
 #include "gradwire/comm/executor.h"
 #include "gradwire/net/sim/sim_network.h"
+#include "gradwire/schedule/cost.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
@@ -48,10 +49,13 @@ struct ScheduleSimulation {
   Duration time{};                         ///< Until the last rank was done.
   std::vector<std::size_t> payload_bytes;  ///< Sent, per rank.
   bool correct = false;                    ///< Every rank ended with the right data.
+  /// By rank and op: when its first piece had passed (a send's: to the transport), and its last.
+  std::vector<std::vector<Interval>> ops;
 };
 
 /// Runs a schedule over `elements` float32 elements of all chunks together, by the real executors
-/// over links as `topology` says. The data are integers, so that every order of summation gives the
+/// over hosts and links as `topology` says (what was measured between two hosts is not simulated:
+/// only ports are). The data are integers, so that every order of summation gives the
 /// same and the result can be checked.
 ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
                             std::size_t elements, std::size_t segment_bytes);

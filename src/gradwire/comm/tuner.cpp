@@ -56,6 +56,7 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
   std::vector<Candidate> found;
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     if (algorithm.collective != spec.collective) continue;
+    if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
     const bool crowded = crowds(cost->programs());

@@ -11,7 +11,7 @@ constexpr std::uint16_t kMagic = 0x5747;
 constexpr std::size_t kCrcAt = 36;
 
 Status check_limits(const FrameHeader& header) {
-  if (header.type < FrameType::announce || header.type > FrameType::goodbye) {
+  if (header.type < FrameType::announce || header.type > FrameType::rail_lost) {
     return failure(ErrorKind::corrupted,
                    fmt::format("unknown frame type {}", static_cast<int>(header.type)));
   }

@@ -58,7 +58,9 @@ class Transport {
   /// will still read them if the stream breaks now.
   virtual std::size_t delivered(StreamId stream) = 0;
 
-  /// Ends a stream. Bytes already taken are still delivered if the peer lives. Idempotent.
+  /// Ends a stream. Bytes already taken are still delivered if the peer lives; what has come and is
+  /// unread, or comes later, is thrown away, although it counts as delivered at the peer. Reading
+  /// and writing fail afterwards (aborted). Idempotent.
   virtual void close(StreamId stream) = 0;
 
   /// The peer for people, as seen over one rail: "rank 3 (host b, 10.77.0.4:41234 over gw0)".

@@ -10,7 +10,22 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array<Algorithm, 33> kCatalogue{{
+bool has_shared_hosts(const Topology& topology) {
+  return topology.hosts() > 1 && topology.ranks() > topology.hosts();
+}
+
+bool is_unequal(const Topology& topology) {
+  const double rate = topology.host(0).port().bytes_per_second;
+  for (int host = 0; host < topology.hosts(); ++host) {
+    if (topology.host(host).port().bytes_per_second != rate) return true;
+    for (int other = 0; other < topology.hosts(); ++other) {
+      if (topology.measured(host, other)) return true;
+    }
+  }
+  return false;
+}
+
+constexpr std::array<Algorithm, 35> kCatalogue{{
     {Collective::all_reduce, "ring", "twice round a ring of neighbours, in P chunks",
      [](const Topology& t, const CollectiveSpec&) { return ring_all_reduce(t); }},
     {Collective::all_reduce, "direct", "two hops, each rank reduces its 1/P",
@@ -28,25 +43,34 @@ constexpr std::array<Algorithm, 33> kCatalogue{{
     {Collective::all_reduce, "star", "rank 0 reduces all: a parameter server",
      [](const Topology& t, const CollectiveSpec&) { return star_all_reduce(t); }},
     {Collective::all_reduce, "hierarchical", "inside the hosts, then across, then inside",
-     [](const Topology& t, const CollectiveSpec&) { return hierarchical_all_reduce(t); }},
+     [](const Topology& t, const CollectiveSpec&) { return hierarchical_all_reduce(t); },
+     has_shared_hosts},
     {Collective::all_reduce, "leaders", "through one rank a host, which exchange all",
-     [](const Topology& t, const CollectiveSpec&) { return leaders_all_reduce(t); }},
+     [](const Topology& t, const CollectiveSpec&) { return leaders_all_reduce(t); },
+     has_shared_hosts},
     {Collective::all_reduce, "uneven", "direct, faster ports reduce more",
-     [](const Topology& t, const CollectiveSpec&) { return uneven_all_reduce(t); }},
+     [](const Topology& t, const CollectiveSpec&) { return uneven_all_reduce(t); }, is_unequal},
     {Collective::all_reduce, "spanning_trees", "trees packed over unequal links",
-     [](const Topology& t, const CollectiveSpec&) { return spanning_trees_all_reduce(t); }},
+     [](const Topology& t, const CollectiveSpec&) { return spanning_trees_all_reduce(t); },
+     is_unequal},
     {Collective::reduce, "tree", "up a binary tree",
      [](const Topology& t, const CollectiveSpec& s) { return tree_reduce(t, s.root); }},
     {Collective::reduce, "ring", "along a chain",
      [](const Topology& t, const CollectiveSpec& s) { return ring_reduce(t, s.root); }},
     {Collective::reduce, "direct", "one hop, all to the root",
      [](const Topology& t, const CollectiveSpec& s) { return direct_reduce(t, s.root); }},
+    {Collective::reduce, "host_tree", "up a tree of hosts",
+     [](const Topology& t, const CollectiveSpec& s) { return host_tree_reduce(t, s.root); },
+     has_shared_hosts},
     {Collective::broadcast, "tree", "down a binary tree",
      [](const Topology& t, const CollectiveSpec& s) { return tree_broadcast(t, s.root); }},
     {Collective::broadcast, "ring", "along a chain",
      [](const Topology& t, const CollectiveSpec& s) { return ring_broadcast(t, s.root); }},
     {Collective::broadcast, "binomial", "everybody who has it passes it on",
      [](const Topology& t, const CollectiveSpec& s) { return binomial_broadcast(t, s.root); }},
+    {Collective::broadcast, "host_tree", "down a tree of hosts",
+     [](const Topology& t, const CollectiveSpec& s) { return host_tree_broadcast(t, s.root); },
+     has_shared_hosts},
     {Collective::all_gather, "ring", "once round a ring",
      [](const Topology& t, const CollectiveSpec&) { return ring_all_gather(t); }},
     {Collective::all_gather, "direct", "one hop, everybody to everybody",

@@ -18,6 +18,9 @@ struct Algorithm {
   std::string_view name;
   std::string_view summary;  ///< One line for people.
   Schedule (*make)(const Topology& topology, const CollectiveSpec& spec) = nullptr;
+  /// Whether it is for such topologies; null: for all. Right it is everywhere, but where this says
+  /// no, it does what a simpler one does, so that nobody who looks for the fastest need try it.
+  bool (*suits)(const Topology& topology) = nullptr;
 };
 
 /// All algorithms, those of a collective together. A new algorithm is a line here.

@@ -1,5 +1,7 @@
 #include "gradwire/schedule/drawing.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "gradwire/base/units.h"
@@ -50,18 +52,16 @@ std::string label_of(const Schedule& schedule, const Program& program, Rank rank
   return "";
 }
 
-Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate) {
-  const ProgramSet& programs = cost.programs();
+Drawing drawing_of(const ProgramSet& programs, const OpIntervals& ops, std::string_view how) {
   const Schedule& schedule = programs.schedule();
-  Drawing drawing{fmt::format("{}: {}", describe(schedule), format_duration(estimate.total)),
-                  schedule.ranks,
-                  schedule.chunks,
-                  {}};
+  Drawing drawing{describe(schedule), schedule.ranks, schedule.chunks, {}};
+  Duration total = Duration::zero();
   for (NodeId node = 0; node < programs.size(); ++node) {
     const OpRef ref = programs.ref(node);
     const Program& program = programs.program(ref.rank);
     const Op& op = programs.op(node);
-    const Interval when = estimate.ops[static_cast<std::size_t>(ref.rank)][ref.op];
+    const Interval when = ops[static_cast<std::size_t>(ref.rank)][ref.op];
+    total = std::max(total, when.end);
     drawing.events.push_back({.rank = ref.rank,
                               .op = ref.op,
                               .kind = op.kind,
@@ -71,6 +71,14 @@ Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate) {
                               .end = when.end,
                               .label = label_of(schedule, program, ref.rank, op)});
   }
+  if (!how.empty()) drawing.title += fmt::format(", {}", how);
+  drawing.title += fmt::format(": {}", format_duration(total));
+  return drawing;
+}
+
+Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate) {
+  const ProgramSet& programs = cost.programs();
+  Drawing drawing = drawing_of(programs, estimate.ops, "");
   for (OpRef ref : estimate.critical_path) drawing.events[programs.node(ref)].critical = true;
   return drawing;
 }

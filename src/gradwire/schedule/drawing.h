@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/base/types.h"
@@ -33,8 +34,15 @@ struct Drawing {
   std::vector<TimedEvent> events;
 };
 
+/// When the ops of all ranks took place, by rank and op.
+using OpIntervals = std::vector<std::vector<Interval>>;
+
 /// What to draw of a schedule that takes place as estimated.
 Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate);
+
+/// The same of one that took place, in a simulation or for real. `how` goes into the title:
+/// "simulated".
+Drawing drawing_of(const ProgramSet& programs, const OpIntervals& ops, std::string_view how);
 
 /// An op in a few characters: "c2>3" sends chunk 2 to rank 3, "c2<1" receives it from rank 1,
 /// "c2<+1" adds what comes, "c2+" reduces, "c2=" copies; "c0-4" are several chunks.

@@ -110,7 +110,8 @@ bool is_black_hole(const Cluster& cluster, const MeasuredPath& path) {
     const MeasuredHost& end = cluster.hosts[static_cast<std::size_t>(host)];
     return end.rails[static_cast<std::size_t>(path.rail)].mtu;
   };
-  return path.largest_packet > 0 && path.largest_packet < std::min(mtu(path.from), mtu(path.to));
+  const int most = std::min({mtu(path.from), mtu(path.to), kLargestPacket});
+  return path.largest_packet > 0 && path.largest_packet < most;
 }
 
 void set_rails_from_paths(Cluster& cluster) {

@@ -61,6 +61,9 @@ struct Cluster {
   bool operator==(const Cluster&) const = default;
 };
 
+/// The largest packet of IP, in bytes: an MTU may be larger (that of the loopback interface is).
+inline constexpr int kLargestPacket = 65535;
+
 /// Whether packets that both ends' interfaces may send get lost on the way, though smaller ones
 /// arrive. TCP then stops after the first few kilobytes.
 bool is_black_hole(const Cluster& cluster, const MeasuredPath& path);

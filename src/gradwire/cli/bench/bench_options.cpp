@@ -25,8 +25,9 @@ void declare_measurement(CLI::App& app, BenchOptions& options) {
   app.add_option("--type", options.type, "element type")->capture_default_str();
   app.add_option("--op", options.op, "reduction: sum, mean, min, max, product")
       ->capture_default_str();
-  app.add_option("--algorithm", options.algorithm,
-                 "ring, direct, ...; default: the tuner's choice");
+  app.add_option("--algorithm", options.algorithms,
+                 "ring, direct, ..., a comma list of them, or all; default: the tuner's choice")
+      ->delimiter(',');
   app.add_option("--iterations", options.iterations,
                  "counted operations per size; default: those of --seconds, 5 to 2000")
       ->check(CLI::Range(1, 1000000));
@@ -89,10 +90,17 @@ std::size_t usable_bytes(std::size_t bytes, const BenchCase& what, int ranks) {
   return bytes == 0 ? 0 : std::max(bytes - bytes % unit, unit);
 }
 
-void check_algorithm(const BenchCase& what, int ranks) {
-  if (what.algorithm.empty()) return;
-  value_or_throw(
-      make_schedule({.collective = what.collective}, what.algorithm, Tuner::assumed(ranks)));
+/// One, none ("": the tuner's choice), or several.
+std::vector<std::string> algorithms_of(const BenchOptions& options, Collective collective,
+                                       int ranks) {
+  if (options.algorithms.empty()) return {""};
+  if (options.algorithms == std::vector<std::string>{"all"}) {
+    const auto names = algorithm_names(collective);
+    return {names.begin(), names.end()};
+  }
+  for (const std::string& name : options.algorithms)
+    value_or_throw(make_schedule({.collective = collective}, name, Tuner::assumed(ranks)));
+  return options.algorithms;
 }
 
 }  // namespace
@@ -109,17 +117,19 @@ std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks) {
   common.collective = benchable(options.collective);
   common.type = named<DataType>("type", options.type, all_data_types(), data_type_named);
   common.op = named<ReduceOp>("reduction", options.op, all_reduce_ops(), reduce_op_named);
-  common.algorithm = options.algorithm;
   common.iterations = options.iterations;
   common.seconds = options.seconds;
   common.warmup = options.warmup;
-  check_algorithm(common, ranks);
+  const auto algorithms = algorithms_of(options, common.collective, ranks);
+  const std::size_t sizes = common.collective == Collective::barrier ? 1 : options.sizes.size();
   std::vector<BenchCase> cases;
-  for (const std::string& size : options.sizes) {
-    cases.push_back(common);
-    cases.back().bytes = usable_bytes(value_or_throw(parse_bytes(size)), common, ranks);
+  for (std::size_t i = 0; i < sizes; ++i) {
+    common.bytes = usable_bytes(value_or_throw(parse_bytes(options.sizes[i])), common, ranks);
+    for (const std::string& algorithm : algorithms) {
+      cases.push_back(common);
+      cases.back().algorithm = algorithm;
+    }
   }
-  if (common.collective == Collective::barrier) cases.resize(1);
   return cases;
 }
 

@@ -17,7 +17,7 @@ struct BenchOptions {
   std::vector<std::string> sizes{"4", "256", "4K", "64K", "1M", "16M", "64M"};
   std::string type = "float32";
   std::string op = "sum";
-  std::string algorithm;
+  std::vector<std::string> algorithms;
   int iterations = 0;
   double seconds = 1;
   int warmup = 2;
@@ -40,8 +40,9 @@ struct BenchOptions {
 /// GRADWIRE_PYTHON is the default of --python.
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
 
-/// The cases in the order of their sizes, which are rounded so that every rank's part is whole and
-/// not empty. Throws Exception(invalid_argument) for what does not exist, and lists what does.
+/// The cases in the order of their sizes, for each size those of the algorithms. Sizes
+/// are rounded so that every rank's part is whole and not empty. Throws Exception(invalid_argument)
+/// for what does not exist, and lists what does.
 std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks);
 
 /// How many ranks are to be started. Throws Exception(invalid_argument).

@@ -18,7 +18,7 @@ double median_of(std::span<const BenchRow> rounds, Figure BenchRow::*figure) {
 }
 
 std::string algorithm_of(const BenchRow& row) {
-  return row.measured.algorithm.empty() ? "-" : row.measured.algorithm;
+  return row.algorithm.empty() ? "-" : row.algorithm;
 }
 
 std::string share(double busbw_gbps, double limit_gbps) {
@@ -103,7 +103,7 @@ std::string to_json(std::span<const SystemRow> rows) {
                                     {"bytes", row.measured.bytes},
                                     {"type", name_of(row.measured.type)},
                                     {"ranks", row.ranks},
-                                    {"algorithm", row.measured.algorithm},
+                                    {"algorithm", row.algorithm},
                                     {"iterations", row.iterations},
                                     {"median_us", row.median_us},
                                     {"p99_us", row.p99_us},
@@ -135,7 +135,7 @@ Result<std::vector<BenchRow>> parse_rows(const std::string& output,
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const auto& entry = json["rows"][i];
     BenchRow row{.measured = cases[i]};
-    row.measured.algorithm = entry.value("algorithm", "");
+    row.algorithm = entry.value("algorithm", "");
     row.ranks = entry.value("ranks", 1);
     row.iterations = entry.value("iterations", 0);
     row.median_us = entry.value("median_us", 0.0);

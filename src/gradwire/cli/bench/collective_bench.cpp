@@ -65,6 +65,13 @@ void time_iterations(Communicator& communicator, BenchOperation& operation, cons
   row.p99_us = quantile(times, 0.99) * 1e6;
 }
 
+std::string algorithm_of(Communicator& communicator, const BenchCase& what) {
+  // Messages between two ranks have but one way.
+  if (what.collective == Collective::point_to_point || !what.algorithm.empty())
+    return what.algorithm;
+  return communicator.algorithm_for(what.collective, what.bytes);
+}
+
 }  // namespace
 
 double bus_factor(Collective collective, int ranks) {
@@ -108,6 +115,7 @@ BenchRow measure(Communicator& communicator, const BenchCase& what) {
   const SteadyClock clock;
   BenchOperation operation(communicator, what);
   BenchRow row{.measured = what, .ranks = communicator.size()};
+  row.algorithm = algorithm_of(communicator, what);
   row.wrong = operation.count_wrong();
   operation.clear();
   double once = 1;

@@ -26,6 +26,7 @@ struct BenchCase {
 struct BenchRow {
   BenchCase measured;
   int ranks = 1;
+  std::string algorithm;  ///< That was used; empty where there is no choice.
   int iterations = 0;
   double median_us = 0;
   double p99_us = 0;

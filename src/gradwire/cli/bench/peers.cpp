@@ -9,10 +9,14 @@
 #include <unistd.h>
 
 #include "gradwire/base/cores.h"
+#include "gradwire/cli/bench/bench_report.h"
+#include "gradwire/cli/bench/captured.h"
 #include "gradwire/cli/launch/placement.h"
 
 namespace gradwire {
 namespace {
+
+constexpr Duration kLimit = std::chrono::minutes(30);
 
 void add(Words& words, const char* option, const std::string& value) {
   if (value.empty()) return;
@@ -39,7 +43,7 @@ void add_launch(Words& words, const LaunchArguments& launch) {
 }
 
 /// What the peers' programs take: COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
-void add_measurement(Words& words, std::span<const BenchCase> cases) {
+void add_measurement(Words& words, const Cases& cases) {
   const BenchCase& first = cases.front();
   words.insert(words.end(),
                {std::string(name_of(first.collective)), fmt::to_string(first.iterations),
@@ -121,13 +125,24 @@ void add_mpi_places(Words& words, const BenchOptions& options) {
 
 }  // namespace
 
-Words gradwire_command(const BenchOptions& options, std::span<const BenchCase> cases,
+Result<Rows> run_peer(const Words& command, const Cases& cases) {
+  const auto ended = run_captured(command, kLimit);
+  if (!ended) return tl::unexpected(ended.error());
+  if (ended->status != 0) {
+    return failure(ErrorKind::system,
+                   fmt::format("{} ended with exit status {}:\n{}{}", command.front(),
+                               ended->status, ended->out, ended->err));
+  }
+  return parse_rows(ended->out, cases);
+}
+
+Words gradwire_command(const BenchOptions& options, const Cases& cases,
                        const std::string& program) {
   Words sizes;
   for (const BenchCase& what : cases) sizes.push_back(fmt::to_string(what.bytes));
   Words words{program, "bench", options.collective, "--json", "-"};
   add(words, "--sizes", fmt::format("{}", fmt::join(sizes, ",")));
-  add(words, "--algorithm", options.algorithm);
+  add(words, "--algorithm", fmt::format("{}", fmt::join(options.algorithms, ",")));
   add(words, "--iterations", options.iterations);
   add(words, "--seconds", fmt::to_string(options.seconds));
   add(words, "--warmup", fmt::to_string(options.warmup));
@@ -135,8 +150,8 @@ Words gradwire_command(const BenchOptions& options, std::span<const BenchCase> c
   return words;
 }
 
-Words gloo_command(const BenchOptions& options, std::span<const BenchCase> cases,
-                   const std::string& program, const std::string& script) {
+Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
+                   const std::string& script) {
   Words words{program, "run", "--no-prefix"};
   add_launch(words, options.launch);
   // Gloo takes whole names only. Without one it takes the address of the host's name, which need
@@ -149,9 +164,8 @@ Words gloo_command(const BenchOptions& options, std::span<const BenchCase> cases
   return words;
 }
 
-Words mpi_command(const BenchOptions& options, std::span<const BenchCase> cases,
-                  const std::string& program, const std::string& benchmark,
-                  const std::string& algorithm) {
+Words mpi_command(const BenchOptions& options, const Cases& cases, const std::string& program,
+                  const std::string& benchmark, const std::string& algorithm) {
   Words words{program, "run", "--ranks", "1", "--no-prefix", "--"};
   const Words mpirun = words_in(options.mpirun);
   words.insert(words.end(), mpirun.begin(), mpirun.end());

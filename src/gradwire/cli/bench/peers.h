@@ -1,9 +1,9 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
+#include "gradwire/base/error.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/collective_bench.h"
 
@@ -14,19 +14,23 @@ namespace gradwire {
 /// A program and its arguments.
 using Words = std::vector<std::string>;
 
+using Cases = std::vector<BenchCase>;
+using Rows = std::vector<BenchRow>;  ///< In the order of the cases.
+
+/// Runs one of the commands below. Errors: system, with what it wrote, if it fails; timeout.
+Result<Rows> run_peer(const Words& command, const Cases& cases);
+
 /// `gradwire bench` itself. `program`: its path, the same on every host.
-Words gradwire_command(const BenchOptions& options, std::span<const BenchCase> cases,
-                       const std::string& program);
+Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);
 
 /// Gloo, as PyTorch has it; its ranks are started by `gradwire run`, which is `program`.
-Words gloo_command(const BenchOptions& options, std::span<const BenchCase> cases,
-                   const std::string& program, const std::string& script);
+Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
+                   const std::string& script);
 
 /// Open MPI with one algorithm, one of mpi_algorithms(); `benchmark`: the compiled mpi_bench.c. Its
 /// mpirun is started by `gradwire run`, which leaves no rank behind when it is killed.
-Words mpi_command(const BenchOptions& options, std::span<const BenchCase> cases,
-                  const std::string& program, const std::string& benchmark,
-                  const std::string& algorithm);
+Words mpi_command(const BenchOptions& options, const Cases& cases, const std::string& program,
+                  const std::string& benchmark, const std::string& algorithm);
 
 /// The algorithms that Open MPI's "tuned" component has for a collective, after "default", which is
 /// its own choice. Not all work with every number of ranks.

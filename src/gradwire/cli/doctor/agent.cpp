@@ -18,9 +18,14 @@ namespace gradwire {
 namespace {
 
 constexpr Duration kForFacts = std::chrono::seconds(30);
-constexpr Duration kForCalls = std::chrono::seconds(2);
-constexpr Duration kForReach = std::chrono::seconds(60);
+constexpr Duration kForCalls = std::chrono::seconds(3);
+constexpr Duration kForReach = std::chrono::minutes(3);
+constexpr Duration kGlance = std::chrono::milliseconds(1);
 constexpr Duration kForMesh = std::chrono::seconds(15);
+
+/// Losses are known by then.
+constexpr ProbeOptions kBriefly{
+    .bandwidth_time = std::chrono::milliseconds(200), .loss_time = {}, .round_trips = 100};
 
 std::string key(const char* topic, int host) {
   return fmt::format("{}/{}", topic, host);
@@ -46,6 +51,7 @@ Result<bool> all_well(const Job& job, Store& store,
       facts, [](const auto& one) { return one && one->problems.empty() && !one->rails.empty(); });
   bool well = all_there && job.world_size > 1;
   for (int host = 0; host < job.world_size; ++host) {
+    if (!facts[static_cast<std::size_t>(host)]) continue;  // It will not say this either.
     const auto text = store.get(key("reach", host), kForReach);
     if (!text && text.error().kind != ErrorKind::timeout) {
       return tl::unexpected<Error>(text.error());
@@ -56,7 +62,7 @@ Result<bool> all_well(const Job& job, Store& store,
                const auto& rails = facts[static_cast<std::size_t>(end)]->rails;
                return rails[static_cast<std::size_t>(one.rail)].mtu;
              };
-             const int least = std::min(mtu(host), mtu(one.to));
+             const int least = std::min({mtu(host), mtu(one.to), kLargestPacket});
              const bool hole = one.largest_packet > 0 && one.largest_packet < least;
              return one.outcome == ReachFacts::Outcome::reached && !hole;
            });
@@ -67,7 +73,7 @@ Result<bool> all_well(const Job& job, Store& store,
 Result<std::string> connect_and_measure(const Job& job, Store& store) {
   auto mesh = connect_mesh(job, {.timeout = kForMesh, .scope = "doctor"}, &store);
   if (!mesh) return tl::unexpected<Error>(mesh.error());
-  const auto cluster = measure_cluster(*mesh->transport, prober_of(job, *mesh));
+  const auto cluster = measure_cluster(*mesh->transport, prober_of(job, *mesh), kBriefly);
   if (!cluster) return tl::unexpected<Error>(cluster.error());
   return to_json(*cluster);
 }
@@ -77,6 +83,7 @@ Result<std::string> connect_and_measure(const Job& job, Store& store) {
 Status examine_from_here(const Job& job, const std::vector<std::string>& names, Store& store) {
   HostFacts mine = look_at_host(names);
   const std::vector<RailPlace> rails = find_rails(job, mine.problems);
+  mine.faster = faster_interfaces(rails);
   auto endpoint = std::make_unique<Endpoint>(job, rails, job.port, mine);
   if (Status set = store.set(key("facts", job.rank), to_json(mine)); !set) return set;
   const auto others = facts_of_all(job, store);
@@ -102,9 +109,8 @@ Examination collect(Store& store, std::vector<Patient> patients, Duration patien
   for (std::size_t i = 0; i < found.patients.size(); ++i) {
     Patient& patient = found.patients[i];
     const int host = static_cast<int>(i);
-    const auto facts = store.get(key("facts", host), patience);
-    const auto reach = store.get(key("reach", host), patience);
-    const auto mesh = store.get(key("mesh", host), patience);
+    // This host has waited for them before.
+    const auto facts = store.get(key("facts", host), kGlance);
     if (!facts) {
       if (patient.failure.empty()) patient.failure = facts.error().message;
       continue;
@@ -116,12 +122,13 @@ Examination collect(Store& store, std::vector<Patient> patients, Duration patien
       continue;
     }
     patient.facts = std::move(*parsed);
+    const auto reach = store.get(key("reach", host), patience);
+    const auto mesh = store.get(key("mesh", host), patience);
     if (const auto paths = reach ? parse_reach_facts(*reach) : failure(ErrorKind::timeout, "")) {
       patient.reach = *paths;
     }
     patient.mesh_error = mesh ? *mesh : "it stopped before the end: " + mesh.error().message;
   }
-  constexpr Duration kGlance = std::chrono::milliseconds(1);
   if (const auto text = store.get(key("cluster", 0), kGlance)) {
     if (auto cluster = parse_cluster(*text)) found.cluster = std::move(*cluster);
   }

@@ -15,8 +15,8 @@ namespace gradwire {
 /// Error: when the store is gone.
 Status examine_from_here(const Job& job, const std::vector<std::string>& names, Store& store);
 
-/// What the hosts have left in the store: waits for each note until `patience` has passed since the
-/// last one. `patients` have their names.
+/// What the hosts have left in the store: waits at most `patience` for each further note of a host
+/// that has said anything. `patients` have their names.
 Examination collect(Store& store, std::vector<Patient> patients, Duration patience);
 
 }  // namespace gradwire

@@ -104,10 +104,8 @@ void Agents::start(const LaunchOptions& options, const RankPlan& rank) {
     for (const auto& [name, value] : rank.variables) variables[name] = value;
   }
   agent.command = fmt::format("{}", fmt::join(arguments, " "));
-  auto process = spawn({.arguments = arguments,
-                        .environment = entries_of(variables),
-                        .pipe_stdin = true,
-                        .die_with_parent = !rank.remote});
+  auto process =
+      spawn({.arguments = arguments, .environment = entries_of(variables), .pipe_stdin = true});
   if (process) {
     agent.process = std::move(*process);
   } else {

@@ -136,7 +136,7 @@ std::map<int, Affected> affected_by_rail(const std::vector<Path>& paths, IsWrong
 }
 
 int least_mtu(const Path& path) {
-  return std::min(path.here.mtu, path.there.mtu);
+  return std::min({path.here.mtu, path.there.mtu, kLargestPacket});
 }
 
 void add_black_holes(const Examination& examination, const std::vector<Path>& paths,
@@ -177,6 +177,25 @@ void add_losses(const Examination& examination, const std::vector<Path>& paths,
          fmt::format("look at cable, plug and switch port: ethtool {0}; ethtool -S {0} | grep -iE "
                      "'err|drop|crc'; tc -s qdisc show dev {0}",
                      worst.here.interface)});
+  }
+}
+
+void add_detours(const std::vector<Path>& paths, const Examination& examination,
+                 std::vector<Finding>& findings) {
+  std::map<int, const Path*> first_of_host;
+  for (const Path& path : paths) {
+    if (path.reach.detour) first_of_host.emplace(path.from, &path);
+  }
+  for (const auto& [host, path] : first_of_host) {
+    findings.push_back(
+        {true,
+         fmt::format("packets from {} ({}) of {} to {} leave by another interface, as two are in "
+                     "one subnet",
+                     path->here.interface, path->here.address,
+                     examination.patients[static_cast<std::size_t>(host)].name,
+                     path->there.address),
+         "put the interfaces into different subnets, or set on every host: sysctl -w "
+         "net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"});
   }
 }
 
@@ -228,6 +247,47 @@ Speeds speeds_of(const Cluster& cluster, int rail) {
   return speeds;
 }
 
+/// Paths that are slow beside what their own network cards promise.
+void add_broken_promises(const Examination& examination, int rail, std::vector<Finding>& findings) {
+  for (const MeasuredPath& path : examination.cluster->paths) {
+    const RailFacts* here = rail_of(examination, path.from, path.rail);
+    const RailFacts* there = rail_of(examination, path.to, path.rail);
+    if (path.rail != rail || here == nullptr || there == nullptr) continue;
+    const int megabits = std::min(here->megabits, there->megabits);
+    const double promised = megabits * 1e6 / 8;
+    if (path.bytes_per_second <= 0 || path.bytes_per_second >= kSlow * promised) continue;
+    const auto names = names_of(examination);
+    findings.push_back(
+        {true,
+         fmt::format("{} {}, over {}, on links of {}", format_rate(path.bytes_per_second),
+                     name_paths({{path.from, path.to}}, {}, names), here->interface,
+                     format_rate(promised)),
+         fmt::format("look at cable and switch port (ethtool -S {0}), at limits (tc qdisc show dev "
+                     "{0}), at what else uses the link, and whether the processors keep up (top)",
+                     here->interface)});
+  }
+}
+
+/// Hosts whose network card has negotiated less than most others.
+void add_slow_cards(const Examination& examination, int rail, std::vector<Finding>& findings) {
+  int most = 0;
+  for (int host = 0; host < static_cast<int>(examination.patients.size()); ++host) {
+    const RailFacts* facts = rail_of(examination, host, rail);
+    if (facts != nullptr) most = std::max(most, facts->megabits);
+  }
+  for (int host = 0; host < static_cast<int>(examination.patients.size()); ++host) {
+    const RailFacts* facts = rail_of(examination, host, rail);
+    if (facts == nullptr || facts->megabits == 0 || facts->megabits == most) continue;
+    findings.push_back(
+        {true,
+         fmt::format("{} of {} has negotiated {}, others {}", facts->interface,
+                     examination.patients[static_cast<std::size_t>(host)].name,
+                     format_rate(facts->megabits * 1e6 / 8), format_rate(most * 1e6 / 8)),
+         fmt::format("look at cable and switch port, then: ethtool -s {} autoneg on",
+                     facts->interface)});
+  }
+}
+
 void add_slow_paths(const Examination& examination, const std::string& interface,
                     const Speeds& speeds, std::vector<Finding>& findings) {
   const auto names = names_of(examination);
@@ -277,6 +337,7 @@ std::vector<Finding> diagnose_reach(const Examination& examination) {
   std::vector<Finding> findings;
   const std::vector<Path> paths = paths_of(examination);
   add_unreached(examination, paths, findings);
+  add_detours(paths, examination, findings);
   add_black_holes(examination, paths, findings);
   add_losses(examination, paths, findings);
   add_silent_datagrams(examination, paths, findings);
@@ -285,14 +346,21 @@ std::vector<Finding> diagnose_reach(const Examination& examination) {
 
 std::vector<Finding> diagnose_speed(const Examination& examination) {
   std::vector<Finding> findings;
+  const std::size_t rails = most_rails(examination);
+  for (int rail = 0; rail < static_cast<int>(rails); ++rail) {
+    add_slow_cards(examination, rail, findings);
+  }
   // Only with a process on each host do both number the hosts alike.
   if (!examination.cluster || examination.cluster->hosts.size() != examination.patients.size()) {
     return findings;
   }
-  for (int rail = 0;; ++rail) {
+  for (int rail = 0; rail < static_cast<int>(rails); ++rail) {
     const RailFacts* first = rail_of(examination, 0, rail);
     if (first == nullptr) break;
-    add_slow_paths(examination, first->interface, speeds_of(*examination.cluster, rail), findings);
+    const Speeds speeds = speeds_of(*examination.cluster, rail);
+    add_slow_paths(examination, first->interface, speeds, findings);
+    // One finding a cause: where the links differ, the comparison has said it.
+    if (speeds.slow.empty()) add_broken_promises(examination, rail, findings);
   }
   add_clocks(examination, findings);
   return findings;

@@ -82,12 +82,13 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
                       name, setting, enough)};
 }
 
-std::size_t most_rails(const Examination& examination) {
-  std::size_t most = 0;
+/// Of a job's ranks several may be on one.
+std::size_t count_hosts(const Examination& examination) {
+  std::set<std::string> hosts;
   for (const Patient& patient : examination.patients) {
-    if (patient.facts) most = std::max(most, patient.facts->rails.size());
+    if (patient.facts) hosts.insert(patient.facts->host);
   }
-  return most;
+  return hosts.size();
 }
 
 void add_rail_findings(const Patient& patient, std::size_t hosts, std::vector<Finding>& findings) {
@@ -112,13 +113,23 @@ void add_rail_findings(const Patient& patient, std::size_t hosts, std::vector<Fi
   }
 }
 
+void add_faster_interfaces(const Patient& patient, std::vector<Finding>& findings) {
+  for (const std::string& faster : patient.facts->faster) {
+    findings.push_back({false,
+                        fmt::format("{} would use {}, though {} is there", patient.name,
+                                    patient.facts->rails.front().interface, faster),
+                        "name it on all hosts with --interface, or several to use them at once"});
+  }
+}
+
 void add_shared_addresses(const Examination& examination, std::vector<Finding>& findings) {
   std::map<std::string, Names> holders;
   std::map<std::string, std::string> interfaces;
+  std::set<std::pair<std::string, std::string>> seen;
   for (const Patient& patient : examination.patients) {
     if (!patient.facts) continue;
     for (const RailFacts& rail : patient.facts->rails) {
-      if (rail.loopback) continue;
+      if (rail.loopback || !seen.insert({rail.address, patient.facts->host}).second) continue;
       holders[rail.address].push_back(patient.name);
       interfaces[rail.address] = rail.interface;
     }
@@ -244,7 +255,9 @@ std::vector<Finding> diagnose_limits(const Examination& examination) {
 std::vector<Finding> diagnose_interfaces(const Examination& examination) {
   std::vector<Finding> findings;
   for (const Patient& patient : examination.patients) {
-    if (patient.facts) add_rail_findings(patient, examination.patients.size(), findings);
+    if (!patient.facts) continue;
+    add_rail_findings(patient, count_hosts(examination), findings);
+    if (!patient.facts->rails.empty()) add_faster_interfaces(patient, findings);
   }
   add_shared_addresses(examination, findings);
   for (std::size_t rail = 0; rail < most_rails(examination); ++rail) {

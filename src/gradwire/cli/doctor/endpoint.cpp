@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/random_hex.h"
+#include "gradwire/cli/doctor/look.h"
 #include "gradwire/net/datagram.h"
 
 namespace gradwire {
@@ -38,6 +39,7 @@ void Endpoint::open(const RailPlace& rail, std::uint16_t port, HostFacts& facts)
   RailFacts found{.interface = rail.interface,
                   .address = rail.address.host(),
                   .mtu = interface_mtu(rail.interface).value_or(0),
+                  .megabits = negotiated_megabits(rail.interface),
                   .loopback = rail.address.is_loopback()};
   auto listener = listen_on(rail.address.with_port(port));
   if (listener) {

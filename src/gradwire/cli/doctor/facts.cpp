@@ -1,5 +1,6 @@
 #include "gradwire/cli/doctor/facts.h"
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -21,7 +22,8 @@ std::string text_of(const Json& json) {
 
 Json json_of(const RailFacts& rail) {
   return {{"interface", rail.interface}, {"address", rail.address}, {"endpoint", rail.endpoint},
-          {"echo", rail.echo},           {"mtu", rail.mtu},         {"loopback", rail.loopback}};
+          {"echo", rail.echo},           {"mtu", rail.mtu},         {"megabits", rail.megabits},
+          {"loopback", rail.loopback}};
 }
 
 Json json_of(const NameFacts& name) {
@@ -42,6 +44,7 @@ RailFacts rail_from(JsonFields fields) {
   rail.endpoint = fields.text("endpoint");
   rail.echo = fields.text("echo");
   rail.mtu = fields.integer("mtu", 0, INT_MAX);
+  rail.megabits = fields.integer("megabits", 0, INT_MAX);
   rail.loopback = fields.flag("loopback");
   fields.refuse_others();
   return rail;
@@ -58,6 +61,7 @@ NameFacts name_from(JsonFields fields) {
 
 HostFacts host_from(JsonFields fields) {
   HostFacts facts;
+  facts.host = fields.text("host");
   facts.version = fields.text("version");
   facts.build = fields.text("build");
   facts.system = fields.text("system");
@@ -68,6 +72,7 @@ HostFacts host_from(JsonFields fields) {
   for (JsonFields& name : fields.objects("names", 0)) facts.names.push_back(name_from(name));
   for (JsonFields& rail : fields.objects("rails", 0)) facts.rails.push_back(rail_from(rail));
   facts.problems = fields.texts("problems");
+  facts.faster = fields.texts("faster");
   facts.token = fields.text("token");
   fields.refuse_others();
   return facts;
@@ -81,6 +86,7 @@ ReachFacts reach_from(JsonFields fields) {
   reach.error = fields.text("error");
   reach.largest_packet = fields.integer("largest_packet", 0, INT_MAX);
   reach.loss = fields.number("loss", 0, 1);
+  reach.detour = fields.flag("detour");
   fields.refuse_others();
   return reach;
 }
@@ -88,7 +94,8 @@ ReachFacts reach_from(JsonFields fields) {
 }  // namespace
 
 std::string to_json(const HostFacts& facts) {
-  return text_of({{"version", facts.version},
+  return text_of({{"host", facts.host},
+                  {"version", facts.version},
                   {"build", facts.build},
                   {"system", facts.system},
                   {"most_files", facts.most_files},
@@ -98,6 +105,7 @@ std::string to_json(const HostFacts& facts) {
                   {"names", list_of(facts.names)},
                   {"rails", list_of(facts.rails)},
                   {"problems", facts.problems},
+                  {"faster", facts.faster},
                   {"token", facts.token}});
 }
 
@@ -109,7 +117,8 @@ std::string to_json(const std::vector<ReachFacts>& facts) {
                     {"outcome", static_cast<int>(one.outcome)},
                     {"error", one.error},
                     {"largest_packet", one.largest_packet},
-                    {"loss", one.loss}});
+                    {"loss", one.loss},
+                    {"detour", one.detour}});
   }
   return text_of({{"reach", std::move(list)}});
 }
@@ -124,6 +133,14 @@ Result<std::vector<ReachFacts>> parse_reach_facts(const std::string& text) {
     for (JsonFields& one : fields.objects("reach", 0)) all.push_back(reach_from(one));
     return all;
   });
+}
+
+std::size_t most_rails(const Examination& examination) {
+  std::size_t most = 0;
+  for (const Patient& patient : examination.patients) {
+    if (patient.facts) most = std::max(most, patient.facts->rails.size());
+  }
+  return most;
 }
 
 }  // namespace gradwire

@@ -18,6 +18,7 @@ struct RailFacts {
   std::string endpoint;  ///< For TCP: "10.77.0.1:41234"; empty: nothing could listen.
   std::string echo;      ///< For datagrams; may be empty too.
   int mtu = 0;
+  int megabits = 0;  ///< Per second, as the interface has negotiated them; 0: not known.
   bool loopback = false;
 };
 
@@ -30,6 +31,7 @@ struct NameFacts {
 
 /// What one host says about itself.
 struct HostFacts {
+  std::string host;     ///< Its own name for itself.
   std::string version;  ///< Of gradwire: "0.1.0".
   std::string build;    ///< Differs if the executable does.
   std::string system;   ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
@@ -41,7 +43,9 @@ struct HostFacts {
   std::vector<NameFacts> names;
   std::vector<RailFacts> rails;
   std::vector<std::string> problems;  ///< Errors in finding these out, as sentences.
-  std::string token;                  ///< For the echoes.
+  /// Interfaces that are faster than those to be used: "eth1 (10.1.0.1), 10 Gb/s".
+  std::vector<std::string> faster;
+  std::string token;  ///< For the echoes.
 };
 
 /// How far TCP and datagrams from one host get at another, over one rail.
@@ -59,6 +63,7 @@ struct ReachFacts {
   std::string error;       ///< What the system said, unless reached.
   int largest_packet = 0;  ///< As MeasuredPath.
   double loss = 0;
+  bool detour = false;  ///< Packets leave by another interface than that of the rail.
 };
 
 std::string to_json(const HostFacts& facts);
@@ -84,5 +89,8 @@ struct Examination {
   std::optional<Cluster> cluster;  ///< Measured, if the hosts could be connected.
   int ranks = 1;                   ///< Of the job that it is about.
 };
+
+/// Of the host that has the most.
+std::size_t most_rails(const Examination& examination);
 
 }  // namespace gradwire

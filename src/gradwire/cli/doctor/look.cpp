@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 #include <sys/utsname.h>
 
 #include "gradwire/base/crc32c.h"
+#include "gradwire/base/units.h"
+#include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/comm/local_rails.h"
 #include "gradwire/net/address.h"
@@ -77,7 +80,8 @@ std::vector<RailPlace> any_rails() {
 }  // namespace
 
 HostFacts look_at_host(const std::vector<std::string>& names) {
-  HostFacts facts{.version = GRADWIRE_VERSION,
+  HostFacts facts{.host = this_host_name(),
+                  .version = GRADWIRE_VERSION,
                   .build = build_of_this(),
                   .system = system_of_this(),
                   .most_files = most_files(),
@@ -103,6 +107,32 @@ std::vector<RailPlace> find_rails(const Job& job, std::vector<std::string>& prob
   if (chosen) return std::move(*chosen);
   problems.push_back(chosen.error().message);
   return any_rails();
+}
+
+int negotiated_megabits(const std::string& interface) {
+  const std::filesystem::path card = "/sys/class/net/" + interface;
+  std::error_code error;
+  if (!std::filesystem::exists(card / "device", error)) return 0;
+  int megabits = 0;
+  std::ifstream(card / "speed") >> megabits;
+  return std::max(megabits, 0);
+}
+
+std::vector<std::string> faster_interfaces(const std::vector<RailPlace>& rails) {
+  int fastest = 0;
+  for (const RailPlace& rail : rails) {
+    fastest = std::max(fastest, negotiated_megabits(rail.interface));
+  }
+  std::vector<std::string> faster;
+  if (fastest == 0) return faster;
+  const auto all = list_interfaces();
+  for (const Interface& one : all.value_or(std::vector<Interface>{})) {
+    const int megabits = one.up && !one.addresses.empty() ? negotiated_megabits(one.name) : 0;
+    if (megabits < 2 * fastest) continue;
+    faster.push_back(fmt::format("{} ({}), {}", one.name, one.addresses.front(),
+                                 format_rate(megabits * 1e6 / 8)));
+  }
+  return faster;
 }
 
 }  // namespace gradwire

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "gradwire/cli/doctor/endpoint.h"
+#include "gradwire/cli/probe/binding.h"
 #include "gradwire/cli/probe/echo.h"
-#include "gradwire/comm/local_rails.h"
 #include "gradwire/net/handshake.h"
 #include "gradwire/net/poll_set.h"
 
@@ -43,9 +43,10 @@ void conclude(Call& call, const Error& error) {
 
 Call begin(const Job& job, const RailPlace& from, const SocketAddress& to, ReachFacts result) {
   Call call{.result = std::move(result), .handshake = nullptr};
+  call.result.detour = is_detour(from, to);
   const bool same_family = from.address.family() == to.family();
   auto socket = start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
-                              interface_to_bind(from, to));
+                              binding_of(from, to));
   if (!socket) {
     conclude(call, socket.error());
     return call;
@@ -112,7 +113,7 @@ Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& 
   const auto to = SocketAddress::parse(other.rails[static_cast<std::size_t>(result.rail)].echo);
   if (!to) return {};
   auto client =
-      EchoClient::create(from.address, interface_to_bind(from, *to), *to, echo_token(other.token));
+      EchoClient::create(from.address, binding_of(from, *to), *to, echo_token(other.token));
   if (!client) return tl::unexpected<Error>(client.error());
   const auto mtu = interface_mtu(from.interface);
   if (!mtu) return tl::unexpected<Error>(mtu.error());

@@ -14,7 +14,7 @@ namespace gradwire {
 namespace {
 
 constexpr Duration kForAllToJoin = std::chrono::seconds(30);
-constexpr Duration kForAnotherNote = std::chrono::seconds(30);
+constexpr Duration kForAnotherNote = std::chrono::minutes(3);
 constexpr Duration kFarewell = std::chrono::seconds(5);
 
 Result<std::unique_ptr<RendezvousServer>> serve(const Job& job) {
@@ -77,6 +77,9 @@ Result<std::optional<Examination>> examine_in_job(const Job& job) {
   if (job.rank == 0) {
     found = collect(**store, patients_of(job), kForAnotherNote);
     found->ranks = job.world_size;
+    for (Patient& patient : found->patients) {
+      if (patient.facts) patient.name += fmt::format(" ({})", patient.facts->host);
+    }
   }
   if (Status finished = (*store)->finish(); !finished) {
     return tl::unexpected<Error>(finished.error());

@@ -21,7 +21,9 @@ struct Prober {
 };
 
 struct ProbeOptions {
-  Duration bandwidth_time = std::chrono::milliseconds(300);  ///< For each direction and rail.
+  /// For each direction and rail, twice, and a few times more where it seems slow: the best counts,
+  /// as one lost packet can stop TCP for most of such a time.
+  Duration bandwidth_time = std::chrono::milliseconds(300);
   Duration loss_time = std::chrono::milliseconds(200);
   int round_trips = 200;
 };

@@ -17,9 +17,10 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kLargestRing = 1024 * 1024;
+constexpr std::size_t kLargestRing = 2 * 1024 * 1024;
 constexpr std::size_t kSmallestRing = 16 * 1024;
-constexpr std::size_t kAllRings = 32 * 1024 * 1024;
+/// The incoming rings of one rank together.
+constexpr std::size_t kRingsOfARank = 4 * 1024 * 1024;
 
 constexpr std::string_view kBell = "bell";
 
@@ -238,8 +239,8 @@ bool Introduction::accept(Acquaintance& a, Socket memory, std::size_t ring_bytes
 }  // namespace
 
 std::size_t ring_bytes_for(std::size_t ranks) {
-  const std::size_t rings = std::max<std::size_t>(1, ranks * (ranks - 1));
-  return std::clamp(std::bit_floor(kAllRings / rings), kSmallestRing, kLargestRing);
+  const std::size_t peers = std::max<std::size_t>(2, ranks) - 1;
+  return std::clamp(std::bit_floor(kRingsOfARank / peers), kSmallestRing, kLargestRing);
 }
 
 Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Candidate>& candidates,

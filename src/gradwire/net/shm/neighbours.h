@@ -33,8 +33,11 @@ struct Candidate {
 Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Candidate>& candidates,
                                                const Socket& bell, Deadline deadline);
 
-/// Bytes of each of the two rings between two of `ranks` on one machine: enough to work while the
-/// other sleeps, little enough that the rings of all stay in the cache, or at least in bounds.
+/// Bytes of each of the two rings between two of `ranks` on one machine. Ranks that share a core
+/// take turns, and each turn moves no more than a ring holds: with four ranks on two cores, and
+/// with two that happened to be on one, 256 KiB took up to twice as long as 1 MiB. 4 MiB took
+/// longer again, because the rings of all no longer stay in the cache. Up to 256 ranks the incoming
+/// rings of a rank have 4 MiB together.
 std::size_t ring_bytes_for(std::size_t ranks);
 
 }  // namespace gradwire

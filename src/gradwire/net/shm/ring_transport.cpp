@@ -30,6 +30,11 @@ struct RingTransport::Link {
         out(memory.outgoing()),
         in(memory.incoming()) {}
 
+  /// Cheap: asked again and again by whoever waits for bytes.
+  bool may_have_ended() const {
+    return gone.load(std::memory_order_acquire) || in.ended() || in.garbled();
+  }
+
   Rank peer;
   std::string name;
   SharedPair memory;

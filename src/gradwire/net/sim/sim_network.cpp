@@ -200,10 +200,9 @@ Result<std::size_t> SimNetwork::read(Path path, std::span<const Bytes> pieces) {
   const std::size_t taken = part_of(std::min(wanted, in.readable.size()));
   std::size_t left = taken;
   for (const Bytes& piece : pieces) {
-    const auto size = static_cast<std::ptrdiff_t>(std::min(piece.size(), left));
-    std::copy_n(in.readable.begin(), size, piece.begin());
-    in.readable.erase(in.readable.begin(), in.readable.begin() + size);
-    left -= static_cast<std::size_t>(size);
+    const std::size_t size = std::min(piece.size(), left);
+    in.readable.pop(piece.first(size));
+    left -= size;
   }
   const bool more = !in.readable.empty() || in.at_end || in.broken;
   if (taken < wanted && more) schedule(now_ + kTryAgain, EventKind::readable, path);
@@ -296,7 +295,7 @@ bool SimNetwork::deliver(Event event) {
     make_room(event.path, event.bytes.size());
     return false;
   }
-  s.readable.insert(s.readable.end(), event.bytes.begin(), event.bytes.end());
+  s.readable.push(event.bytes);
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/base/types.h"
+#include "gradwire/net/sim/byte_queue.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
@@ -98,7 +99,7 @@ class SimNetwork {
     std::size_t bytes = 0;
   };
   struct Stream {
-    std::deque<std::byte> readable;
+    ByteQueue readable;
     std::size_t in_window = 0;
     Time last_arrival{};
     std::deque<Acknowledgement> acknowledgements;  ///< On their way back.

@@ -78,6 +78,11 @@ Schedule tree_reduce(const Topology& topology, Rank root);
 /// Down a binary tree from the root: log P (L + T').
 Schedule tree_broadcast(const Topology& topology, Rank root);
 
+/// The same over hosts, each of which hands on to its other ranks: log H levels across and one
+/// inside.
+Schedule host_tree_reduce(const Topology& topology, Rank root);
+Schedule host_tree_broadcast(const Topology& topology, Rank root);
+
 // --- double_tree.cpp ---
 
 /// Up and down two binary trees, half of the data each: 2 log P (L + T'/2), floor(log P) levels.
@@ -127,7 +132,8 @@ Schedule bruck_all_gather(const Topology& topology);
 // --- hierarchical.cpp, leaders.cpp: for hosts with several ranks ---
 
 /// Adds up inside the hosts, then directly across, H hosts: two hops inside, and across
-/// 2(L + (H-1)/H T') with B the host's. All of a host's ranks share in the work.
+/// 2(L + (H-1)/H T') with B the host's; with unequal ports as `uneven`. All of a host's ranks share
+/// in the work.
 Schedule hierarchical_all_reduce(const Topology& topology);
 
 /// The same for little data: one rank a host collects, and these exchange all they have: two hops

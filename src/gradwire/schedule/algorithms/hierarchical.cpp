@@ -5,16 +5,19 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
+#include "gradwire/schedule/algorithms/owners.h"
 #include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
+#include "gradwire/schedule/algorithms/uneven.h"
 
 /// Hosts with several ranks: what a host's ranks have is added up inside it, then the hosts'
 /// sums across, so that a chunk crosses each host's port as few times as if it had one rank.
 ///
-/// The data is cut in stripes, one for each rank of the largest host, and each stripe in as many
-/// chunks as there are hosts. A stripe has a leader on every host; the leaders of a stripe do a
-/// direct all-reduce among themselves, in which host h owns the stripe's chunk h. So all ranks of a
-/// host share the work, and all its chunks are on their way at the same time:
+/// The data is cut in stripes, one for each rank of the largest host, and each stripe in parts,
+/// one for each host, larger where ports are faster (uneven.h). A stripe has a leader on every
+/// host; the leaders of a stripe do a direct all-reduce among themselves, in which each host owns
+/// its part. So all ranks of a host share the work, and all parts are on their way at the same
+/// time:
 ///
 ///     inside: everyone to the stripe's leader, who adds up
 ///     across: to the owner's leader, who adds up, and back to all leaders
@@ -26,14 +29,22 @@ namespace {
 class Stripes {
  public:
   explicit Stripes(Topology topology) : topology_(std::move(topology)) {
+    std::vector<double> bandwidths;
     for (int host = 0; host < hosts(); ++host) {
       stripes_ = std::max(stripes_, static_cast<int>(ranks_on(host).size()));
+      bandwidths.push_back(topology_.host(host).port().bytes_per_second);
     }
+    owners_ = Owners::of_counts(uneven_counts(bandwidths));
   }
 
   int stripes() const { return stripes_; }
   int hosts() const { return topology_.hosts(); }
-  int chunk(int stripe, int owner) const { return stripe * hosts() + owner; }
+  int chunks() const { return stripes_ * static_cast<int>(owners_.chunks()); }
+  /// The chunks of a stripe that host `owner` owns: as a slice of the input, perhaps empty.
+  Slice part(int stripe, int owner) const {
+    return input(stripe * static_cast<int>(owners_.chunks()) + owners_.begin(owner),
+                 owners_.count(owner));
+  }
   int host_of(Rank rank) const { return topology_.host_of(rank); }
   std::span<const Rank> ranks_on(int host) const { return topology_.ranks_on(host); }
   Rank leader(int host, int stripe) const {
@@ -44,6 +55,7 @@ class Stripes {
  private:
   Topology topology_;
   int stripes_ = 1;  ///< As many as the largest host has ranks.
+  Owners owners_;    ///< By host, of each stripe.
 };
 
 class ProgramOfRank {
@@ -52,7 +64,7 @@ class ProgramOfRank {
       : stripes_(stripes),
         rank_(rank),
         host_(stripes.host_of(rank)),
-        sums_(static_cast<std::size_t>(stripes.stripes() * stripes.hosts())) {}
+        sums_(static_cast<std::size_t>(stripes.chunks())) {}
 
   Program build() {
     // Messages to a rank are received in the order they are sent in: sums first, then results.
@@ -67,69 +79,71 @@ class ProgramOfRank {
   void for_all_chunks(Visit visit) {
     for (int distance = 1; distance <= stripes_.hosts(); ++distance) {
       for (int stripe = 0; stripe < stripes_.stripes(); ++stripe) {
-        visit(stripe, (host_ + distance) % stripes_.hosts());
+        const int owner = (host_ + distance) % stripes_.hosts();
+        if (stripes_.part(stripe, owner).count > 0) visit(stripe, owner);
       }
     }
   }
 
+  static Slice result(const Slice& part) { return {Buffer::output, part.first, part.count}; }
   Rank leader_here(int stripe) const { return stripes_.leader(host_, stripe); }
-  OpIndex& sum_of(int chunk) { return sums_[static_cast<std::size_t>(chunk)]; }
+  OpIndex& sum_of(const Slice& part) { return sums_[part.first]; }
 
   void add_up(int stripe, int owner) {
-    const int chunk = stripes_.chunk(stripe, owner);
+    const Slice part = stripes_.part(stripe, owner);
     if (leader_here(stripe) != rank_) {
-      builder_.send(leader_here(stripe), input(chunk));
+      builder_.send(leader_here(stripe), part);
       return;
     }
-    const OpIndex sum = add_up_host(chunk);
+    const OpIndex sum = add_up_host(part);
     if (owner == host_) {
-      sum_of(chunk) = add_up_hosts(stripe, chunk, sum);
-      builder_.finish(sum_of(chunk));
+      sum_of(part) = add_up_hosts(stripe, part, sum);
+      builder_.finish(sum_of(part));
     } else {
-      builder_.send(stripes_.leader(owner, stripe), output(chunk), {sum});
+      builder_.send(stripes_.leader(owner, stripe), result(part), {sum});
     }
   }
 
   void hand_out(int stripe, int owner) {
-    const int chunk = stripes_.chunk(stripe, owner);
+    const Slice part = stripes_.part(stripe, owner);
     if (leader_here(stripe) != rank_) {
-      builder_.recv(leader_here(stripe), output(chunk));
+      builder_.recv(leader_here(stripe), result(part));
       return;
     }
     if (owner == host_) {
       for (int other : others_from(host_, stripes_.hosts())) {
-        builder_.send(stripes_.leader(other, stripe), output(chunk), {sum_of(chunk)});
+        builder_.send(stripes_.leader(other, stripe), result(part), {sum_of(part)});
       }
     } else {
-      sum_of(chunk) = builder_.recv(stripes_.leader(owner, stripe), output(chunk));
+      sum_of(part) = builder_.recv(stripes_.leader(owner, stripe), result(part));
     }
     for (Rank local : stripes_.ranks_on(host_)) {
-      if (local != rank_) builder_.send(local, output(chunk), {sum_of(chunk)});
+      if (local != rank_) builder_.send(local, result(part), {sum_of(part)});
     }
   }
 
-  /// output[chunk] = this host's sum.
-  OpIndex add_up_host(int chunk) {
+  /// result = this host's sum.
+  OpIndex add_up_host(const Slice& part) {
     const auto here = stripes_.ranks_on(host_);
     std::vector<Rank> locals(here.begin(), here.end());
     std::erase(locals, rank_);
-    return reduce_or_copy(builder_, locals, input(chunk), output(chunk));
+    return reduce_or_copy(builder_, locals, part, result(part));
   }
 
-  /// output[chunk] += the other hosts' sums.
-  OpIndex add_up_hosts(int stripe, int chunk, OpIndex own) {
+  /// result += the other hosts' sums.
+  OpIndex add_up_hosts(int stripe, const Slice& part, OpIndex own) {
     Contributions hosts;
     for (int other : others_from(host_, stripes_.hosts())) {
       const Rank leader = stripes_.leader(other, stripe);
-      hosts.upper.push_back(receive_aside(builder_, leader, input(chunk)));
+      hosts.upper.push_back(receive_aside(builder_, leader, part));
     }
-    return add_in_order(builder_, output(chunk), own, hosts);
+    return add_in_order(builder_, result(part), own, hosts);
   }
 
   const Stripes& stripes_;
   Rank rank_;
   int host_;
-  std::vector<OpIndex> sums_;  ///< By chunk: what completes it here, if this rank leads its stripe.
+  std::vector<OpIndex> sums_;  ///< By a part's first chunk: what completes it here, at a leader.
   ProgramBuilder builder_;
 };
 
@@ -139,7 +153,7 @@ Schedule hierarchical_all_reduce(const Topology& topology) {
   const auto stripes = std::make_shared<const Stripes>(topology);
   return {.spec = {Collective::all_reduce},
           .ranks = topology.ranks(),
-          .chunks = static_cast<std::uint32_t>(stripes->stripes() * stripes->hosts()),
+          .chunks = static_cast<std::uint32_t>(stripes->chunks()),
           .program = [stripes](Rank rank) { return ProgramOfRank(*stripes, rank).build(); },
           .name = "hierarchical"};
 }

@@ -1,3 +1,4 @@
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -23,14 +24,27 @@ TreePlace place_of(Rank rank, int ranks, Rank root) {
   return found;
 }
 
-Program all_reduce_program(int ranks, Rank rank) {
-  const TreePlace place = place_of(rank, ranks, 0);
-  return all_reduce_over_trees({&place, 1});
+/// The same with hosts for places: the first rank of each host (the root, on its own) stands in the
+/// tree, the host's other ranks below it.
+TreePlace place_among_hosts(const Topology& topology, Rank rank, Rank root) {
+  const auto leader_of = [&](int host) {
+    return host == topology.host_of(root) ? root : topology.ranks_on(host).front();
+  };
+  const int host = topology.host_of(rank);
+  if (rank != leader_of(host)) return {.parent = leader_of(host), .children = {}};
+  const TreePlace of_host = place_of(host, topology.hosts(), topology.host_of(root));
+  TreePlace found;
+  if (of_host.parent) found.parent = leader_of(*of_host.parent);
+  // What has far to go leaves first.
+  for (int below : of_host.children) found.children.push_back(leader_of(below));
+  for (Rank local : topology.ranks_on(host)) {
+    if (local != rank) found.children.push_back(local);
+  }
+  return found;
 }
 
-Program reduce_program(int ranks, Rank rank, Rank root) {
+Program reduce_program(const TreePlace& place) {
   ProgramBuilder builder;
-  const TreePlace place = place_of(rank, ranks, root);
   if (place.parent && place.children.empty()) {
     builder.send(*place.parent, input(0));
   } else if (place.parent) {
@@ -43,39 +57,56 @@ Program reduce_program(int ranks, Rank rank, Rank root) {
   return std::move(builder).build();
 }
 
-Program broadcast_program(int ranks, Rank rank, Rank root) {
+Program broadcast_program(const TreePlace& place) {
   ProgramBuilder builder;
-  pass_down(builder, place_of(rank, ranks, root), output(0), std::nullopt);
+  pass_down(builder, place, output(0), std::nullopt);
   return std::move(builder).build();
+}
+
+Schedule over_ranks(const CollectiveSpec& spec, const Topology& topology,
+                    Program (*program)(const TreePlace&)) {
+  const int ranks = topology.ranks();
+  return {.spec = spec,
+          .ranks = ranks,
+          .chunks = 1,
+          .program = [ranks, root = spec.root,
+                      program](Rank rank) { return program(place_of(rank, ranks, root)); },
+          .name = "tree"};
+}
+
+Schedule over_hosts(const CollectiveSpec& spec, const Topology& topology,
+                    Program (*program)(const TreePlace&)) {
+  const auto shared = std::make_shared<const Topology>(topology);
+  return {.spec = spec,
+          .ranks = topology.ranks(),
+          .chunks = 1,
+          .program = [shared, root = spec.root, program](
+                         Rank rank) { return program(place_among_hosts(*shared, rank, root)); },
+          .name = "host_tree"};
 }
 
 }  // namespace
 
 Schedule tree_all_reduce(const Topology& topology) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::all_reduce},
-          .ranks = ranks,
-          .chunks = 1,
-          .program = [ranks](Rank rank) { return all_reduce_program(ranks, rank); },
-          .name = "tree"};
+  return over_ranks({Collective::all_reduce}, topology, [](const TreePlace& place) {
+    return all_reduce_over_trees({&place, 1});
+  });
 }
 
 Schedule tree_reduce(const Topology& topology, Rank root) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::reduce, root},
-          .ranks = ranks,
-          .chunks = 1,
-          .program = [ranks, root](Rank rank) { return reduce_program(ranks, rank, root); },
-          .name = "tree"};
+  return over_ranks({Collective::reduce, root}, topology, reduce_program);
 }
 
 Schedule tree_broadcast(const Topology& topology, Rank root) {
-  const int ranks = topology.ranks();
-  return {.spec = {Collective::broadcast, root},
-          .ranks = ranks,
-          .chunks = 1,
-          .program = [ranks, root](Rank rank) { return broadcast_program(ranks, rank, root); },
-          .name = "tree"};
+  return over_ranks({Collective::broadcast, root}, topology, broadcast_program);
+}
+
+Schedule host_tree_reduce(const Topology& topology, Rank root) {
+  return over_hosts({Collective::reduce, root}, topology, reduce_program);
+}
+
+Schedule host_tree_broadcast(const Topology& topology, Rank root) {
+  return over_hosts({Collective::broadcast, root}, topology, broadcast_program);
 }
 
 }  // namespace gradwire

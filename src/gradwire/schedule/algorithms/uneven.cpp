@@ -89,23 +89,6 @@ double cost_of(const std::vector<std::uint32_t>& counts, const std::vector<doubl
   return std::ranges::max(times) + excess;
 }
 
-/// As few chunks as come close to the best shares.
-std::vector<std::uint32_t> chunk_counts(const std::vector<double>& bandwidths) {
-  const std::vector<double> shares = uneven_shares(bandwidths);
-  const std::vector<double> best_times = times_of(shares, bandwidths);
-  const auto ranks = static_cast<std::uint32_t>(bandwidths.size());
-  std::vector<std::uint32_t> best = rounded(shares, 1);
-  double best_cost = cost_of(best, bandwidths, best_times);
-  for (std::uint32_t chunks = 2; chunks <= std::max(kMostChunks, ranks); ++chunks) {
-    std::vector<std::uint32_t> counts = rounded(shares, chunks);
-    const double cost = cost_of(counts, bandwidths, best_times);
-    if (cost >= (1 - kWorthIt) * best_cost) continue;
-    best = std::move(counts);
-    best_cost = cost;
-  }
-  return best;
-}
-
 }  // namespace
 
 std::vector<double> uneven_shares(const std::vector<double>& bandwidths) {
@@ -129,6 +112,22 @@ std::vector<double> uneven_shares(const std::vector<double>& bandwidths) {
   return shares;
 }
 
+std::vector<std::uint32_t> uneven_counts(const std::vector<double>& bandwidths) {
+  const std::vector<double> shares = uneven_shares(bandwidths);
+  const std::vector<double> best_times = times_of(shares, bandwidths);
+  const auto ranks = static_cast<std::uint32_t>(bandwidths.size());
+  std::vector<std::uint32_t> best = rounded(shares, 1);
+  double best_cost = cost_of(best, bandwidths, best_times);
+  for (std::uint32_t chunks = 2; chunks <= std::max(kMostChunks, ranks); ++chunks) {
+    std::vector<std::uint32_t> counts = rounded(shares, chunks);
+    const double cost = cost_of(counts, bandwidths, best_times);
+    if (cost >= (1 - kWorthIt) * best_cost) continue;
+    best = std::move(counts);
+    best_cost = cost;
+  }
+  return best;
+}
+
 double all_reduce_bound(const std::vector<double>& bandwidths) {
   const double sum = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
   const auto hops = 2 * static_cast<double>(bandwidths.size() - 1);
@@ -136,7 +135,7 @@ double all_reduce_bound(const std::vector<double>& bandwidths) {
 }
 
 Schedule uneven_all_reduce(const Topology& topology) {
-  return all_reduce_at(Owners::of_counts(chunk_counts(bandwidths_of(topology))), "uneven");
+  return all_reduce_at(Owners::of_counts(uneven_counts(bandwidths_of(topology))), "uneven");
 }
 
 }  // namespace gradwire

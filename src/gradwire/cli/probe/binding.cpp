@@ -1,0 +1,15 @@
+#include "gradwire/cli/probe/binding.h"
+
+#include "gradwire/comm/local_rails.h"
+
+namespace gradwire {
+
+std::string binding_of(const RailPlace& own, const SocketAddress& other) {
+  return leaves_elsewhere(own, other) && answers_for_itself_alone(own) ? own.interface : "";
+}
+
+bool is_detour(const RailPlace& own, const SocketAddress& other) {
+  return leaves_elsewhere(own, other) && !answers_for_itself_alone(own);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/comm/executor_peer.h"
+
+/// What happens when one of several rails to a peer is lost.
+///
+/// Nothing may be lost with it, and nothing come twice. Whoever notices stops using it and says so
+/// over another rail; who hears that stops too. Each then knows that the other writes nothing more
+/// and counts no more bytes as delivered: so when it now reads what is there to its end, it has got
+/// at least what the other has ceased to keep. It says how many frames that were, and the other
+/// sends those behind them again.
+namespace gradwire {
+namespace {
+
+constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
+
+/// After this long without movement the peer is asked, over the other rails, whether it is there.
+constexpr Duration kAskAfter = std::chrono::milliseconds(100);
+
+/// After this long a rail is given up, if the peer has been heard on another since it was asked.
+constexpr Duration kGiveUpAfter = std::chrono::milliseconds(250);
+
+/// Losses of a rail so soon after one another have one cause.
+constexpr Duration kSameCause = std::chrono::seconds(2);
+
+}  // namespace
+
+void Executor::give_up(Rail& rail, const Error& why) {
+  if (rail.lost) return;
+  rail.lost = true;
+  rail.why = why;
+  Peer& from = peer(rail.stream.peer);
+  const bool others = from.outbox.stop(rail.stream.rail);
+  if (!others) {
+    lose_peer(from.rank, why);
+    return;
+  }
+  // If the peer leaves, it wants nothing more of us, and what we wanted of it has come.
+  if (rail.goodbye || error_) {
+    rail.closed = true;
+    if (said_goodbye_) say_goodbye_on(rail);
+    return;
+  }
+  if (!rail.peer_knows) tell_rail_lost(rail);
+}
+
+void Executor::tell_rail_lost(const Rail& rail) {
+  Outbox& outbox = peer(rail.stream.peer).outbox;
+  outbox.queue_control({.type = FrameType::rail_lost,
+                        .channel = rail.settled ? 1u : 0u,
+                        .message = static_cast<std::uint32_t>(rail.stream.rail),
+                        .offset = rail.settled ? rail.inbox.frames() : 0});
+  mark_dirty(rail.stream.peer);
+}
+
+Status Executor::hear_rail_lost(Rail& over, const FrameHeader& header) {
+  Peer& from = peer(over.stream.peer);
+  if (error_) return {};
+  if (header.message >= from.rails.size() ||
+      header.message == static_cast<std::uint32_t>(over.stream.rail)) {
+    return failure(ErrorKind::corrupted, "the loss of a rail that cannot be lost");
+  }
+  Rail& rail = *from.rails[header.message];
+  if (!std::exchange(rail.peer_knows, true)) {
+    give_up(rail, {ErrorKind::disconnected, "the other side has given it up"});
+    settling_.push_back(rail.stream);  // Not here: what is being read uses the same buffer.
+  }
+  if (header.channel == 0 || std::exchange(rail.resent, true)) return {};
+  notice_lost(rail);
+  if (Status again = from.outbox.send_again(rail.stream.rail, header.offset); !again) {
+    fail(again.error().kind,
+         fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
+                     again.error().message),
+         rank_);
+    return {};
+  }
+  if (said_goodbye_) say_goodbye_on(rail);
+  mark_dirty(from.rank);
+  return {};
+}
+
+void Executor::settle() {
+  while (!settling_.empty()) {
+    const StreamId stream = settling_.back();
+    settling_.pop_back();
+    if (!error_) settle(rail(stream));
+  }
+}
+
+/// The peer writes nothing more there: reads what it has written, and says how much that was.
+void Executor::settle(Rail& rail) {
+  if (still_reads(rail)) read(rail);
+  if (error_) return;
+  rail.closed = true;
+  rail.settled = true;
+  early_.abandon(rail.stream);
+  transport_.close(rail.stream);
+  tell_rail_lost(rail);
+}
+
+/// One cable has rails to many peers: it is reported for the first that notices.
+void Executor::notice_lost(const Rail& rail) {
+  const auto [reported, first] = notices_.try_emplace(rail.stream.rail, now_);
+  const Time before = std::exchange(reported->second, now_);
+  if (!options_.notice || (!first && now_ - before < kSameCause)) return;
+  const StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
+  options_.notice(fmt::format("rail {} is gone ({}); going on with {}", rail.stream.rail,
+                              rail.why.message, transport_.describe(left)));
+}
+
+void Executor::hear_ping(Rail& rail, const FrameHeader& header) {
+  if (header.message == 0 || rail.lost || error_) return;
+  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = FrameType::ping});
+  mark_dirty(rail.stream.peer);
+}
+
+/// Something may be under way that a rail does not deliver.
+void Executor::watch_rails(const Peer& peer) {
+  if (check_rails_at_ != Time::max() || error_) return;
+  const bool under_way = std::ranges::any_of(peer.rails, [&](const auto& rail) {
+    return !rail->lost && peer.outbox.undelivered(rail->stream.rail);
+  });
+  if (under_way) check_rails_at_ = now_ + kCheckEvery;
+}
+
+void Executor::check_rails(Time now) {
+  check_rails_at_ = Time::max();
+  for (const auto& peer : peers_) {
+    if (error_) return;
+    if (!peer || peer->closed || !peer->has_rails()) continue;
+    peer->outbox.confirm();
+    for (const auto& rail : peer->rails) {
+      if (!rail->lost) check_rail(*peer, *rail, now);
+    }
+    watch_rails(*peer);
+  }
+}
+
+void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
+  const Outbox& outbox = peer.outbox;
+  const int index = rail.stream.rail;
+  const std::size_t delivered = outbox.delivered(index);
+  if (std::exchange(rail.delivered, delivered) != delivered || !outbox.undelivered(index) ||
+      now - rail.checked > 2 * kCheckEvery) {
+    rail.moved = now;
+  }
+  rail.checked = now;
+  if (now - rail.moved < kAskAfter || outbox.live_rails() == 1) return;
+  const Time asked = rail.moved + kAskAfter;
+  bool heard = false;
+  for (const auto& other : peer.rails) {
+    if (other->lost || other.get() == &rail) continue;
+    heard = heard || other->heard > asked;
+    peer.outbox.queue_control_on(other->stream.rail, {.type = FrameType::ping, .message = 1});
+    mark_dirty(peer.rank);
+  }
+  if (!heard || now - rail.moved < kGiveUpAfter) return;
+  give_up(rail, {ErrorKind::disconnected,
+                 fmt::format("the link to {} delivers nothing", transport_.describe(rail.stream))});
+}
+
+}  // namespace gradwire

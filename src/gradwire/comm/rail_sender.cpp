@@ -1,0 +1,101 @@
+#include "gradwire/comm/rail_sender.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/crc32c.h"
+
+namespace gradwire {
+namespace {
+
+/// Whether a local op may change the memory of `op` once its frames have been written. (What a
+/// receive puts there comes because the other side has got these.)
+bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
+  for (const CompiledProgram::Edge& edge : program.behind(op)) {
+    const OpKind kind = program.program.ops[edge.op].kind;
+    if (kind == OpKind::copy || kind == OpKind::reduce) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent) const {
+  header.length = static_cast<std::uint32_t>(payload.size());
+  header.payload_crc = checksums_ ? crc32c(payload) : 0;
+  OutgoingFrame frame;
+  frame.fill(header, payload, lent);
+  return frame;
+}
+
+Result<std::size_t> RailSender::write(Transport& transport) {
+  std::array<ConstBytes, 64> pieces;
+  std::size_t count = 0;
+  const std::size_t offered = queue_.gather(pieces, count);
+  Result<std::size_t> taken = transport.write(stream_, std::span(pieces).first(count));
+  if (!taken) return taken;
+  if (*taken < offered) writable_ = false;
+  queue_.wrote(*taken);
+  return taken;
+}
+
+const OutgoingFrame* RailSender::next_written() {
+  if (!queue_.front_is_written()) return nullptr;
+  OutgoingFrame frame = queue_.pop_written();
+  completed_ += frame.size();
+  if (!keeps_) {
+    written_ = std::move(frame);
+    return &written_;
+  }
+  if (frame.flight != nullptr &&
+      is_overwritten_locally(frame.flight->operation.program(), frame.op)) {
+    frame.keep_payload();
+  }
+  kept_.push_back({std::move(frame), completed_});
+  return &kept_.back().frame;
+}
+
+void RailSender::confirm(Transport& transport) {
+  if (!live_ || kept_.empty()) return;
+  delivered_ = transport.delivered(stream_);
+  while (!kept_.empty() && kept_.front().end <= delivered_) {
+    kept_.pop_front();
+    ++confirmed_;
+  }
+}
+
+void RailSender::keep_copies(const Flight& flight) {
+  for (Kept& kept : kept_) kept.frame.outlive(flight);
+}
+
+Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received) {
+  GRADWIRE_CHECK(!live_);
+  if (received < confirmed_ || received > confirmed_ + kept_.size()) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("to have got {} frames, while {} to {} can be", received, confirmed_,
+                               confirmed_ + kept_.size()));
+  }
+  std::vector<OutgoingFrame> back;
+  for (std::size_t i = received - confirmed_; i < kept_.size(); ++i) {
+    OutgoingFrame& frame = back.emplace_back(std::move(kept_[i].frame));
+    if (checksums_ && !frame.is_intact()) {
+      return failure(ErrorKind::disconnected, "what was lost with it has been overwritten since");
+    }
+    frame.keep_payload();
+    frame.flight = nullptr;
+  }
+  for (OutgoingFrame& frame : queue_.frames()) back.push_back(std::move(frame));
+  kept_.clear();
+  queue_ = {};
+  return back;
+}
+
+void RailSender::drop_messages() {
+  queue_.drop_messages();
+  kept_.clear();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/comm/frame_queue.h"
+#include "gradwire/net/transport.h"
+
+namespace gradwire {
+
+/// The outgoing side of one stream: the frames that are to be written to it, and, where another
+/// stream could take over, those written that may not have reached the other end.
+class RailSender {
+ public:
+  /// `keeps`: there are other streams to the peer.
+  RailSender(StreamId stream, const Transport& transport, bool keeps)
+      : stream_(stream), checksums_(transport.needs_checksums(stream)), keeps_(keeps) {}
+
+  /// Makes a frame of it, with the payload's length and checksum filled in. `lent`: the payload
+  /// outlives the frame.
+  OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent) const;
+
+  void push(OutgoingFrame frame) { queue_.push(std::move(frame)); }
+  std::size_t queued_bytes() const { return queue_.bytes(); }
+  bool idle() const { return queue_.empty(); }
+
+  bool live() const { return live_; }
+  bool can_write() const { return live_ && writable_; }
+  void writable() { writable_ = true; }
+  /// The stream is gone: nothing more is written, and nothing more counts as delivered.
+  void stop() { live_ = false; }
+
+  /// Writes once. Returns how many bytes the stream took; those that are now complete come out of
+  /// next_written().
+  Result<std::size_t> write(Transport& transport);
+  /// The next frame that has been written completely; null: none. Valid until the next call.
+  const OutgoingFrame* next_written();
+
+  /// Forgets what has reached the other end.
+  void confirm(Transport& transport);
+  bool undelivered() const { return !kept_.empty() || !queue_.empty(); }
+  std::size_t delivered() const { return delivered_; }
+
+  /// An operation is over: copies what is kept of its memory.
+  void keep_copies(const Flight& flight);
+
+  /// Of a stopped stream whose other end has got `received` frames: hands over the others, in
+  /// order. Those that had been written are of no operation any more, which counts them as sent.
+  /// Errors: corrupted, if that cannot be; disconnected, if what they carry has been overwritten.
+  Result<std::vector<OutgoingFrame>> take_back(std::uint64_t received);
+
+  /// Drops what carries messages, but for a frame that is half written.
+  void drop_messages();
+
+ private:
+  struct Kept {
+    OutgoingFrame frame;
+    std::size_t end = 0;  ///< Bytes of the stream up to its end.
+  };
+
+  StreamId stream_;
+  bool checksums_;
+  bool keeps_;
+  bool live_ = true;
+  bool writable_ = true;
+  FrameQueue queue_;
+  OutgoingFrame written_;      ///< The last that next_written() returned, unless it is kept.
+  std::size_t completed_ = 0;  ///< Bytes of the stream up to the end of the last written frame.
+  std::deque<Kept> kept_;
+  std::uint64_t confirmed_ = 0;  ///< Frames before the first that is kept.
+  std::size_t delivered_ = 0;
+};
+
+}  // namespace gradwire

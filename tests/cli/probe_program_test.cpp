@@ -1,0 +1,96 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "gradwire/topology/topology_file.h"
+#include "tests/cli/launched.h"
+
+/// `gradwire probe` and `gradwire doctor`, as the real program, on this machine alone.
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("gradwire-probe-" + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+
+  /// A program that stands in for ssh.
+  std::string script(const std::string& text) const {
+    const auto file = path / "rsh";
+    std::ofstream(file) << "#!/bin/sh\n" << text << "\n";
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    return file.string();
+  }
+};
+
+TEST(ProbeProgramTest, MeasuresTheInsideOfThisHost) {
+  const Folder folder;
+  const std::string file = (folder.path / "topology.json").string();
+  Launched probe({gradwire_program(), "probe", "-n", "3", "--seconds", "0.05", "--output", file});
+  ASSERT_EQ(probe.wait(), 0) << probe.err();
+  const auto cluster = read_cluster(file);
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  ASSERT_EQ(cluster->hosts.size(), 1u);
+  EXPECT_EQ(cluster->hosts[0].ranks, 3);
+  ASSERT_TRUE(cluster->hosts[0].inside);
+  EXPECT_GT(cluster->hosts[0].inside->bytes_per_second, 1e6);
+  EXPECT_EQ(topology_of(*cluster).ranks(), 3);
+  EXPECT_THAT(probe.out(), HasSubstr(cluster->hosts[0].name));
+}
+
+TEST(ProbeProgramTest, WhatCannotBeWrittenIsAnError) {
+  Launched probe({gradwire_program(), "probe", "-n", "2", "--seconds", "0.02", "--output",
+                  "/nowhere/topology.json"});
+  EXPECT_EQ(probe.wait(), 1);
+  EXPECT_THAT(probe.err(), HasSubstr("cannot write /nowhere/topology.json: No such file"));
+}
+
+TEST(DoctorProgramTest, ARemoteShellThatFailsIsAFinding) {
+  const Folder folder;
+  const std::string rsh = folder.script("echo \"nobody answers at $1\" >&2; exit 9");
+  Launched failing({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
+  EXPECT_EQ(failing.wait(), 1);
+  EXPECT_THAT(failing.out(), AllOf(HasSubstr("failed with status 9: nobody answers at elsewhere"),
+                                   HasSubstr("to mend it: the remote shell must work")));
+  Launched missing(
+      {gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", "/no/such/shell"});
+  EXPECT_EQ(missing.wait(), 1);
+  EXPECT_THAT(missing.out(),
+              AllOf(HasSubstr("WRONG: elsewhere.invalid: cannot start /no/such/shell"),
+                    HasSubstr("to mend it: name a remote shell"), HasSubstr("1 thing is wrong.")));
+}
+
+TEST(DoctorProgramTest, RanksOfOneHostHaveNothingWrongBetweenThem) {
+  Launched doctor(
+      {gradwire_program(), "run", "-n", "2", "--no-prefix", "--", gradwire_program(), "doctor"});
+  doctor.wait();
+  EXPECT_THAT(doctor.out(), AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 (")));
+  for (const char* never : {"cannot reach", "get lost", "loopback", "different gradwires"}) {
+    EXPECT_THAT(doctor.out(), Not(HasSubstr(never)));
+  }
+}
+
+TEST(DoctorProgramTest, ADoctorThatIsEndedLeavesNothingBehind) {
+  const Folder folder;
+  const std::string started = (folder.path / "started").string();
+  const std::string rsh = folder.script("echo >" + started + "; exec sleep 1000");
+  Launched doctor({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
+  while (!std::filesystem::exists(started)) std::this_thread::yield();
+  doctor.send_signal(SIGTERM);
+  EXPECT_EQ(doctor.wait(), 128 + SIGTERM);
+  EXPECT_TRUE(doctor.all_gone(10'000));
+}
+
+}  // namespace
+}  // namespace gradwire::testing

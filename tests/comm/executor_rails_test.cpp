@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/comm/rail_sender.h"
+#include "tests/comm/sim_collective.h"
+#include "tests/comm/wrapped_transport.h"
+
+namespace gradwire::test {
+namespace {
+
+constexpr std::size_t kRanks = 4;
+constexpr double kFast = 1.25e8;  ///< 1 Gb/s
+constexpr double kSlow = 0.5e8;   ///< 400 Mb/s
+
+/// Four hosts with a fast and a slow rail, which all reduce the same data together.
+class TwoRails {
+ public:
+  explicit TwoRails(const Case& c)
+      : case_(c),
+        job_(std::vector<SimHost>(
+                 kRanks, {.rails = {{.bytes_per_second = kFast}, {.bytes_per_second = kSlow}}}),
+             {0, 1, 2, 3}, {.window_bytes = 64 * 1024}, options()) {
+    for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) {
+      inputs_.push_back(make_input(case_, r, 3));
+      outcomes_.push_back(std::make_shared<Outcome>());
+    }
+    for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      job_.executor(r).post(make_request(case_, r, inputs_[i], outputs_[i], outcomes_[i]),
+                            job_.now());
+    }
+  }
+
+  bool run_until(Time until) {
+    return job_.run(until, [&] {
+      return std::ranges::all_of(outcomes_, [](const auto& o) { return o->done(); });
+    });
+  }
+  /// Every rank's result is right.
+  void expect_success() {
+    for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      ASSERT_EQ(outcomes_[i]->successes, 1) << outcomes_[i]->last.message;
+      expect_right(case_, r, inputs_, outputs_[i]);
+    }
+  }
+
+  SimulatedJob& job() { return job_; }
+  const std::vector<std::string>& notices() const { return notices_; }
+
+ private:
+  ExecutorOptions options() {
+    ExecutorOptions options;
+    options.notice = [this](const std::string& text) { notices_.push_back(text); };
+    return options;
+  }
+
+  Case case_;
+  std::vector<std::string> notices_;
+  SimulatedJob job_;
+  std::vector<Memory> inputs_;
+  std::vector<Memory> outputs_ = std::vector<Memory>(kRanks);
+  std::vector<std::shared_ptr<Outcome>> outcomes_;
+};
+
+Case large(const char* algorithm) {
+  return {.algorithm = algorithm, .ranks = static_cast<int>(kRanks), .count = 1'000'000};
+}
+
+constexpr double kBytes = 4e6;
+/// What all-reduce takes at least: each rank sends and receives 2 (P-1)/P of the data.
+constexpr double kBound = 1.5 * kBytes / (kFast + kSlow);
+
+TEST(Rails, UnequalRailsAreBothFull) {
+  for (const char* algorithm : {"direct", "ring"}) {
+    TwoRails rails(large(algorithm));
+    ASSERT_TRUE(rails.run_until(Time(std::chrono::seconds(2))));
+    rails.expect_success();
+    const double seconds =
+        std::chrono::duration<double>(rails.job().now().time_since_epoch()).count();
+    EXPECT_LT(seconds, kBound / 0.9) << algorithm;
+  }
+}
+
+TEST(Rails, ARailThatSlowsDownIsRelieved) {
+  TwoRails rails(large("direct"));
+  rails.run_until(Time(std::chrono::milliseconds(10)));
+  for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) rails.job().network().set_speed(r, 0, 2e6);
+  // All at the rate of the other rail takes 120 ms; what the slow one holds for three peers, 98 ms,
+  // once when chunks are reduced and once when they are spread.
+  ASSERT_TRUE(rails.run_until(Time(std::chrono::milliseconds(350))));
+  rails.expect_success();
+  EXPECT_TRUE(rails.notices().empty());
+}
+
+class LostRail : public testing::TestWithParam<std::tuple<const char*, int, bool>> {};
+
+TEST_P(LostRail, CostsNothingButItsBandwidthAndIsReportedOnce) {
+  const auto [algorithm, rail, reset] = GetParam();
+  TwoRails rails(large(algorithm));
+  rails.run_until(Time(std::chrono::milliseconds(8)));
+  if (reset) {
+    for (Rank r = 1; r < static_cast<Rank>(kRanks); ++r) rails.job().network().reset(0, r, rail);
+  } else {
+    rails.job().network().cut(0, rail);
+  }
+  ASSERT_TRUE(rails.run_until(Time(std::chrono::seconds(3))));
+  rails.expect_success();
+  rails.job().run(rails.job().now() + std::chrono::seconds(1), [] { return false; });
+  // By each rank once. In a ring nothing travels between two opposite ones; that a cable is out is
+  // noticed where something does.
+  const bool unnoticed = !reset && rail == 1 && std::string(algorithm) == "ring";
+  EXPECT_EQ(rails.notices().size(), unnoticed ? 3u : 4u);
+  for (const std::string& notice : rails.notices()) {
+    EXPECT_NE(notice.find("rail " + std::to_string(rail) + " is gone"), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rails, LostRail,
+                         testing::Combine(testing::Values("direct", "ring"), testing::Range(0, 2),
+                                          testing::Bool()));
+
+TEST(Rails, WhatIsOverwrittenBeforeItIsSentAgainIsAnErrorAndNotSent) {
+  SimNetwork network(std::vector<SimPort>(2), {});
+  Transport& transport = network.endpoint(0);
+  RailSender sender({1, 0}, transport, true);
+  std::vector<std::byte> payload(1000, std::byte{1});
+  OutgoingFrame frame = sender.make({.type = FrameType::data}, payload, true);
+  const Case c{.ranks = 2, .count = 500};
+  const Memory input = make_input(c, 0, 1);
+  Memory output;
+  Flight flight({}, -1, make_request(c, 0, input, output, nullptr));
+  frame.flight = &flight;
+  sender.push(std::move(frame));
+  ASSERT_TRUE(sender.write(transport));
+  ASSERT_NE(sender.next_written(), nullptr);
+  sender.stop();
+  payload[500] = std::byte{2};
+  const auto back = sender.take_back(0);
+  ASSERT_FALSE(back);
+  EXPECT_EQ(back.error().kind, ErrorKind::disconnected);
+}
+
+TEST(Rails, CountsThatCannotBeAreRefused) {
+  SimNetwork network(std::vector<SimPort>(2), {});
+  RailSender sender({1, 0}, network.endpoint(0), true);
+  sender.push(sender.make({.type = FrameType::ping}, {}, false));
+  sender.stop();
+  EXPECT_FALSE(sender.take_back(1)) << "it was never written";
+  const auto back = sender.take_back(0);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->size(), 1u);
+}
+
+}  // namespace
+}  // namespace gradwire::test
