@@ -118,8 +118,8 @@ def case_line(results, case):
         kept = holds(case, rows["gradwire"], rows["gloo"])
         verdict = {True: "yes", False: "**no**", None: "not measured"}[kept]
     cells = [cell(case, rows[name], rows["gloo"]) for name in SYSTEMS]
-    load = results["links"].get(case.links, {}).get("load")
-    return [title, *cells, target_text(case), verdict, "-" if load is None else f"{load:.1f}"]
+    busy = results["links"].get(case.links, {}).get("busy")
+    return [title, *cells, target_text(case), verdict, "-" if busy is None else f"{busy:.1f}"]
 
 
 def markdown(head, lines):
@@ -194,8 +194,8 @@ Made by `make results`; the figures are in [results.json](results.json). One kin
 - Machine: {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}; PyTorch {pytorch} (Gloo),
   Open MPI {openmpi}. Hosts are network namespaces on it, joined by veth links that `tc tbf` shapes,
   MTU 1500 (`tests/hosts/hosts.sh`): all hosts of a case share these cores. Plain TCP carries 95.6 %
-  of such a link's rate. The last column is the machine's load when a case began: much above zero,
-  something else ran.
+  of such a link's rate. The last column is how many cores were busy with something else before a
+  case began.
 - Each case runs gradwire, Gloo and Open MPI in turn, {rounds} rounds. A figure is the median over
   rounds of the round's median; lowest and highest round in brackets. An operation's time is that of
   the slowest rank. Percentages are busbw of the configured rate, all of a host's links together.
@@ -209,7 +209,7 @@ Made by `make results`; the figures are in [results.json](results.json). One kin
 def page(results, folder):
     rounds = max((links.get("rounds", 1) for links in results["links"].values()), default=1)
     text = HEAD.format(**results["machine"], rounds=rounds) if "machine" in results else ""
-    head = ["all-reduce, float32", *SYSTEMS.values(), "target", "holds", "load"]
+    head = ["all-reduce, float32", *SYSTEMS.values(), "target", "holds", "busy"]
     text += markdown(head, [case_line(results, case) for case in CASES])
     text += "\n## Slow operations\n\nMedian and 99th percentile of gradwire's rounds.\n\n"
     text += markdown(["case", "median", "p99", "ratio"], tail_lines(results))

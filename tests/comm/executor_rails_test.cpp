@@ -22,7 +22,7 @@ class TwoRails {
       : case_(c),
         job_(std::vector<SimHost>(
                  kRanks, {.rails = {{.bytes_per_second = kFast}, {.bytes_per_second = kSlow}}}),
-             {0, 1, 2, 3}, {.window_bytes = 64 * 1024}, options()) {
+             {0, 1, 2, 3}, {.window_bytes = 64 * 1024, .unit_bytes = 16 * 1024}, options()) {
     for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) {
       inputs_.push_back(make_input(case_, r, 3));
       outcomes_.push_back(std::make_shared<Outcome>());

@@ -62,7 +62,7 @@ def row(system, size, median_us, **more):
 class Page(unittest.TestCase):
     def lines(self, rows):
         """{(links, size, measure): its cells} of the cases with figures."""
-        results = {"links": {"1g": {"load": 0.2, "rounds": 3, "rows": rows}}}
+        results = {"links": {"1g": {"busy": 0.2, "rounds": 3, "rows": rows}}}
         return {(case.links, case.size, case.measure): results_page.case_line(results, case)
                 for case in result_cases.CASES if case.links == "1g"}
 

@@ -174,7 +174,7 @@ exec {RSH} "$@"
         return self.examine(hosts, rsh=rsh)
 
     def test_another_build_on_one_host(self):
-        with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
+        with Hosts(2, "200mbit") as hosts, tempfile.TemporaryDirectory() as folder:
             other = pathlib.Path(folder) / "gradwire"
             other.write_bytes(GRADWIRE.read_bytes() + b"one byte more makes another checksum")
             other.chmod(0o755)
@@ -191,7 +191,7 @@ exec {RSH} "$@"
                               "install gradwire at the same path")
 
     def test_small_buffers_and_few_descriptors(self):
-        with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
+        with Hosts(2, "200mbit") as hosts, tempfile.TemporaryDirectory() as folder:
             few = pathlib.Path(folder) / "rsh"
             few.write_text(f'#!/bin/sh\nulimit -n 300\nexec {RSH} "$@"\n')
             few.chmod(0o755)

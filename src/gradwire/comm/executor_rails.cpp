@@ -135,6 +135,7 @@ void Executor::check_rails(Time now) {
     for (const auto& rail : peer->rails) {
       if (!rail->lost) check_rail(*peer, *rail, now);
     }
+    mark_dirty(peer->rank);  // A rail that is slower than it was leaves more to the others.
     watch_rails(*peer);
   }
 }

@@ -146,7 +146,7 @@ void Executor::flush_dirty() {
     const std::size_t before = to.outbox.total_bytes();
     for (const auto& rail : to.rails) {
       if (!to.outbox.is_live(rail->stream.rail)) continue;
-      const Status status = to.outbox.flush(rail->stream.rail, *this);
+      const Status status = to.outbox.flush(rail->stream.rail, now_, *this);
       if (!status) lose(rail->stream, status.error());
     }
     if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);

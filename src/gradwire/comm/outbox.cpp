@@ -121,8 +121,9 @@ void Outbox::announced(OperationKey key) {
   });
 }
 
-Status Outbox::flush(int rail, Listener& listener) {
+Status Outbox::flush(int rail, Time now, Listener& listener) {
   RailSender& to = sender(rail);
+  if (senders_.size() > 1) to.measure(transport_, now);
   while (to.can_write()) {
     while (to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
@@ -153,11 +154,27 @@ bool Outbox::commit_next(int rail) {
     const std::size_t bytes = std::min(allowed.bytes - at->framed, at->segment);
     const bool ends = allowed.last && at->framed + bytes == allowed.bytes;
     if ((bytes < at->segment && !ends) || !may_go(*at, rail)) continue;
+    if (!is_worth_it(rail, bytes)) return false;
     commit(*at, bytes, rail);
     if (ends) messages_.erase(at);
     return true;
   }
   return false;
+}
+
+/// Whether a segment on this rail arrives before another rail, taking all that is left, has
+/// delivered that. Always true of the rail that would deliver it first.
+bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
+  if (senders_.size() == 1) return true;
+  const std::optional<double> here = senders_[static_cast<std::size_t>(rail)].seconds_until(bytes);
+  if (!here) return true;
+  std::size_t left = 0;
+  for (const Message& m : messages_) left += m.flight->operation.size(m.op) - m.framed;
+  return std::ranges::all_of(senders_, [&](const RailSender& other) {
+    if (!other.live()) return true;
+    const std::optional<double> there = other.seconds_until(left);
+    return !there || *here <= *there;
+  });
 }
 
 void Outbox::commit(Message& message, std::size_t bytes, int rail) {

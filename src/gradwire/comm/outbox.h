@@ -24,9 +24,10 @@ struct OutboxLimits {
 ///
 /// With several streams (rails) to the peer, control frames and small messages take the first that
 /// lives; the segments of larger ones go to whichever takes them, so that each is as busy as it can
-/// be, whatever its speed. An announcement goes ahead of an operation's first data on every rail,
-/// so that no order among them is needed. When a rail is gone, what the peer has not got of it is
-/// sent again, in its order, over the first rail.
+/// be, whatever its speed; but for the last ones, which a slow rail leaves to those that will
+/// deliver them sooner. An announcement goes ahead of an operation's first data on every rail, so
+/// that no order among them is needed. When a rail is gone, what the peer has not got of it is sent
+/// again, in its order, over the first rail.
 ///
 /// Announcements wait for company, because a system call costs more than a small message: they go
 /// ahead of the next data, or when say_unsaid() is called.
@@ -67,7 +68,7 @@ class Outbox {
   void forget(const Flight& flight);
 
   /// Hands over to one rail what it can. Errors: those of the transport.
-  Status flush(int rail, Listener& listener);
+  Status flush(int rail, Time now, Listener& listener);
 
   /// The rail can take more again.
   void writable(int rail) { sender(rail).writable(); }
@@ -126,6 +127,7 @@ class Outbox {
 
   RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
   bool commit_next(int rail);
+  bool is_worth_it(int rail, std::size_t bytes) const;
   bool may_go(const Message& message, int rail) const;
   void commit(Message& message, std::size_t bytes, int rail);
   void tell_over(int rail, Flight& flight, std::size_t side);

@@ -1,6 +1,8 @@
 #include "gradwire/comm/rail_sender.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +12,14 @@
 
 namespace gradwire {
 namespace {
+
+/// The rate is worked out anew after so long; if nothing moves, after longer: bytes may come in
+/// lots.
+constexpr Duration kMeasureFor = std::chrono::milliseconds(10);
+constexpr Duration kStandstill = std::chrono::milliseconds(40);
+
+/// Never nought, which means that the rate is not known.
+constexpr double kLeastRate = 1;
 
 /// Whether a local op may change the memory of `op` once its frames have been written. (What a
 /// receive puts there comes because the other side has got these.)
@@ -39,6 +49,7 @@ Result<std::size_t> RailSender::write(Transport& transport) {
   if (!taken) return taken;
   if (*taken < offered) writable_ = false;
   queue_.wrote(*taken);
+  written_bytes_ += *taken;
   return taken;
 }
 
@@ -58,8 +69,37 @@ const OutgoingFrame* RailSender::next_written() {
   return &kept_.back().frame;
 }
 
+void RailSender::measure(Transport& transport, Time now) {
+  confirm(transport);
+  const Duration passed = now - std::exchange(measured_at_, now);
+  const std::size_t moved = delivered_ - std::exchange(measured_delivered_, delivered_);
+  const std::size_t written = std::exchange(measured_written_, written_bytes_);
+  const double seconds = std::chrono::duration<double>(passed).count();
+  if (written == delivered_) {
+    // It has been idle for a part of the time: it is at least so fast.
+    if (rate_ > 0 && seconds > 0) rate_ = std::max(rate_, static_cast<double>(moved) / seconds);
+    busy_ = {};
+    moved_ = 0;
+    return;
+  }
+  busy_ += passed;
+  moved_ += moved;
+  if (busy_ < (moved_ > 0 ? kMeasureFor : kStandstill)) return;
+  const double rate =
+      static_cast<double>(moved_) / std::chrono::duration<double>(busy_).count() + kLeastRate;
+  rate_ = rate_ > 0 ? (rate_ + rate) / 2 : rate;
+  busy_ = {};
+  moved_ = 0;
+}
+
+std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
+  if (rate_ == 0) return std::nullopt;
+  const std::size_t under_way = written_bytes_ - delivered_ + queue_.bytes();
+  return static_cast<double>(under_way + bytes) / rate_;
+}
+
 void RailSender::confirm(Transport& transport) {
-  if (!live_ || kept_.empty()) return;
+  if (!live_ || !keeps_ || delivered_ == written_bytes_) return;
   delivered_ = transport.delivered(stream_);
   while (!kept_.empty() && kept_.front().end <= delivered_) {
     kept_.pop_front();

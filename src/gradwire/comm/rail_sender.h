@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "gradwire/base/error.h"
@@ -38,6 +39,13 @@ class RailSender {
   /// The next frame that has been written completely; null: none. Valid until the next call.
   const OutgoingFrame* next_written();
 
+  /// Looks at how much has reached the other end: forgets that, and learns how fast it goes.
+  void measure(Transport& transport, Time now);
+
+  /// How many seconds from now `bytes` more would have been delivered, going by what has been
+  /// measured. Nothing: not known yet.
+  std::optional<double> seconds_until(std::size_t bytes) const;
+
   /// Forgets what has reached the other end.
   void confirm(Transport& transport);
   bool undelivered() const { return !kept_.empty() || !queue_.empty(); }
@@ -71,6 +79,15 @@ class RailSender {
   std::deque<Kept> kept_;
   std::uint64_t confirmed_ = 0;  ///< Frames before the first that is kept.
   std::size_t delivered_ = 0;
+  std::size_t written_bytes_ = 0;
+
+  // Since the rate was last worked out, while there was always something under way:
+  Duration busy_{};
+  std::size_t moved_ = 0;
+  Time measured_at_{};
+  std::size_t measured_delivered_ = 0;
+  std::size_t measured_written_ = 0;
+  double rate_ = 0;  ///< Bytes a second; 0: not known.
 };
 
 }  // namespace gradwire

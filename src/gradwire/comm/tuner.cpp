@@ -13,6 +13,13 @@ namespace {
 /// What a message costs the processor at each end, measured on the executor over TCP.
 constexpr Duration kPerSegment = std::chrono::microseconds(8);
 
+/// The same through shared memory.
+constexpr Duration kPerSegmentInside = std::chrono::nanoseconds(500);
+
+/// How the executor cuts messages (Outbox): 16 segments each, none below 16 KiB.
+constexpr std::uint32_t kSegmentsPerMessage = 16;
+constexpr std::size_t kSmallestSegment = 16 * 1024;
+
 /// Reading, checking and adding received bytes, measured likewise.
 constexpr double kReduceBytesPerSecond = 3e9;
 
@@ -66,9 +73,10 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
 }
 
 Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
-  const CostOptions options{.segment_bytes = segment_bytes_,
-                            .max_segments = 32,
+  const CostOptions options{.segment_bytes = std::min(segment_bytes_, kSmallestSegment),
+                            .max_segments = kSegmentsPerMessage,
                             .per_segment = kPerSegment,
+                            .per_segment_inside = kPerSegmentInside,
                             .reduce_bytes_per_second = kReduceBytesPerSecond};
   const ChunkLayout layout(candidate.chunks, bytes, 1);
   const Duration time = candidate.cost->estimate(topology_, layout, options).total;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kQuickBytes = 4 << 20;
 constexpr double kTrialSeconds = 0.1;
 constexpr int kTrialIterations = 2;
+constexpr Duration kTrialLimit = std::chrono::minutes(5);
 
 }  // namespace
 
@@ -22,18 +23,17 @@ Rows OpenMpi::measure(const Cases& cases) {
   for (const auto& [algorithm, indices] : by_algorithm) {
     Cases some;
     for (std::size_t i : indices) some.push_back(cases[i]);
-    const Rows measured = value_or_throw(run_with(some, algorithm));
-    for (std::size_t k = 0; k < indices.size(); ++k) rows[indices[k]] = measured[k];
+    const Rows measured = value_or_throw(run_peer(command(some, algorithm), some));
+    for (std::size_t k = 0; k < indices.size(); ++k) {
+      rows[indices[k]] = measured[k];
+      rows[indices[k]].algorithm = algorithm;
+    }
   }
   return rows;
 }
 
-Result<Rows> OpenMpi::run_with(const Cases& cases, const std::string& algorithm) const {
-  auto rows =
-      run_peer(mpi_command(options_, cases, own_executable(), benchmark_, algorithm), cases);
-  if (!rows) return rows;
-  for (BenchRow& row : *rows) row.algorithm = algorithm;
-  return rows;
+Words OpenMpi::command(const Cases& cases, const std::string& algorithm) const {
+  return mpi_command(options_, cases, own_executable(), benchmark_, algorithm);
 }
 
 void OpenMpi::find_best(const Cases& cases) {
@@ -57,7 +57,7 @@ void OpenMpi::try_out(const Cases& cases, bool quick, const std::string& algorit
     indices.push_back(i);
   }
   if (some.empty()) return;
-  const auto rows = run_with(some, algorithm);
+  const auto rows = run_peer(command(some, algorithm), some, kTrialLimit);
   if (!rows && algorithm == "default") throw Exception(rows.error());
   for (std::size_t k = 0; rows && k < rows->size(); ++k) {
     const double time = (*rows)[k].median_us;

@@ -21,7 +21,7 @@ class OpenMpi {
   Rows measure(const Cases& cases);
 
  private:
-  Result<Rows> run_with(const Cases& cases, const std::string& algorithm) const;
+  Words command(const Cases& cases, const std::string& algorithm) const;
   void find_best(const Cases& cases);
   void try_out(const Cases& cases, bool quick, const std::string& algorithm,
                std::vector<double>& fastest);

@@ -16,8 +16,6 @@
 namespace gradwire {
 namespace {
 
-constexpr Duration kLimit = std::chrono::minutes(30);
-
 void add(Words& words, const char* option, const std::string& value) {
   if (value.empty()) return;
   words.emplace_back(option);
@@ -125,8 +123,8 @@ void add_mpi_places(Words& words, const BenchOptions& options) {
 
 }  // namespace
 
-Result<Rows> run_peer(const Words& command, const Cases& cases) {
-  const auto ended = run_captured(command, kLimit);
+Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) {
+  const auto ended = run_captured(command, limit);
   if (!ended) return tl::unexpected(ended.error());
   if (ended->status != 0) {
     return failure(ErrorKind::system,

@@ -18,7 +18,8 @@ using Cases = std::vector<BenchCase>;
 using Rows = std::vector<BenchRow>;  ///< In the order of the cases.
 
 /// Runs one of the commands below. Errors: system, with what it wrote, if it fails; timeout.
-Result<Rows> run_peer(const Words& command, const Cases& cases);
+Result<Rows> run_peer(const Words& command, const Cases& cases,
+                      Duration limit = std::chrono::hours(1));
 
 /// `gradwire bench` itself. `program`: its path, the same on every host.
 Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);

@@ -33,7 +33,7 @@ struct NameFacts {
 struct HostFacts {
   std::string host;     ///< Its own name for itself.
   std::string version;  ///< Of gradwire: "0.1.0".
-  std::string build;    ///< Differs if the executable does.
+  std::string build;    ///< Differs if the executables do.
   std::string system;   ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
   int most_files = 0;   ///< Descriptors that a process may get: the hard limit.
   int most_received =

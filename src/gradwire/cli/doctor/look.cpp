@@ -22,9 +22,10 @@
 namespace gradwire {
 namespace {
 
-/// A checksum of the running executable.
-std::string build_of_this() {
-  std::ifstream file(own_executable(), std::ios::binary);
+/// A checksum of a file; empty if there is none.
+std::string checksum_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return "";
   std::vector<std::byte> piece(1 << 20);
   std::uint32_t sum = 0;
   for (;;) {
@@ -32,6 +33,13 @@ std::string build_of_this() {
     if (file.gcount() <= 0) return fmt::format("{:08x}", sum);
     sum = crc32c(ConstBytes(piece).first(static_cast<std::size_t>(file.gcount())), sum);
   }
+}
+
+/// Of the running program, and of the one beside it that needs libtorch, if that is installed.
+std::string build_of_this() {
+  const std::filesystem::path own = own_executable();
+  const std::string torch = checksum_of(own.parent_path() / "gradwire-torch");
+  return checksum_of(own) + (torch.empty() ? "" : "+" + torch);
 }
 
 std::string system_of_this() {
