@@ -90,8 +90,10 @@ class Rails(unittest.TestCase):
             hosts.cut(1, 1)
             self.assertEqual(job.wait(60), 0, job.output())
             self.assertEqual([row["wrong"] for row in json.loads(report.read_text())["rows"]], [0])
-            # Each of the others says so, once, and the one whose cable it was of both of them.
-            self.assertEqual(len(re.findall(r"rail 1 .*gone", job.output())), 4, job.output())
+            # Each says so, at most once for each of the others.
+            said = re.findall(r"^\[(\d)\].*rail 1 is gone", job.output(), re.MULTILINE)
+            self.assertEqual(set(said), {"0", "1", "2"}, job.output())
+            self.assertLessEqual(len(said), 4, job.output())
 
     def test_env_names_the_rails_of_a_host(self):
         with Hosts(1, "none", 2) as hosts:

@@ -130,7 +130,7 @@ class Communicator {
                           const OperationOptions& options = {}) = 0;
 
   /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[c] come
-  /// from rank c, which must say the same (a mismatch is an error on every rank).
+  /// from rank c, which must say the same (a mismatch ends the communicator on every rank).
   virtual Work all_to_all(LentConstSpan input, LentSpan output,
                           std::span<const std::size_t> input_counts,
                           std::span<const std::size_t> output_counts,

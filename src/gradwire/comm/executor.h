@@ -148,6 +148,7 @@ class Executor final : private Outbox::Listener {
   void settle(Rail& rail);
   void check_rails(Time now);
   void check_rail(Peer& peer, Rail& rail, Time now);
+  void ask_to_give_up(Peer& peer, const Rail& rail);
   void watch_rails(const Peer& peer);
   void notice_lost(const Rail& rail);
 
@@ -165,6 +166,7 @@ class Executor final : private Outbox::Listener {
   Time now_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
   std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
+  bool flushing_ = false;
   bool said_goodbye_ = false;
   int departed_ = 0;  ///< Peers that have said goodbye.
   FlightTable flights_;

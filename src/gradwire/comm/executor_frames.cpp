@@ -17,7 +17,8 @@ Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
     const Peer& source = peer(from);
     Result<Landing> landing = landing_of(*flight, from, header, !source.has_rails());
     // A reduction cannot be taken back if the rest of the frame is lost with its rail.
-    if (landing) landing->whole = landing->operand != nullptr && source.outbox.live_rails() > 1;
+    const bool may_come_again = source.outbox.live_rails() > 1 || rail.lost;
+    if (landing) landing->whole = landing->operand != nullptr && may_come_again;
     return landing;
   }
   if (flights_.was_posted(key, from)) {

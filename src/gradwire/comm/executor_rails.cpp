@@ -44,7 +44,10 @@ void Executor::give_up(Rail& rail, const Error& why) {
     if (said_goodbye_) say_goodbye_on(rail);
     return;
   }
-  if (!rail.peer_knows) tell_rail_lost(rail);
+  // With this one may be lost what was said of others, on which its own settlement may wait.
+  for (const auto& each : from.rails) {
+    if (each->lost && !each->goodbye) tell_rail_lost(*each);
+  }
 }
 
 void Executor::tell_rail_lost(const Rail& rail) {
@@ -59,11 +62,22 @@ void Executor::tell_rail_lost(const Rail& rail) {
 Status Executor::hear_rail_lost(Rail& over, const FrameHeader& header) {
   Peer& from = peer(over.stream.peer);
   if (error_) return {};
-  if (header.message >= from.rails.size() ||
-      header.message == static_cast<std::uint32_t>(over.stream.rail)) {
+  // A request that was lost with another rail may come over the very one that it is about.
+  const bool same = header.message == static_cast<std::uint32_t>(over.stream.rail);
+  if (header.channel == 2 && same) return {};
+  if (header.message >= from.rails.size() || same) {
     return failure(ErrorKind::corrupted, "the loss of a rail that cannot be lost");
   }
   Rail& rail = *from.rails[header.message];
+  if (header.channel == 2) {
+    const Error why{ErrorKind::disconnected, fmt::format("the link from {} delivers nothing",
+                                                         transport_.describe(rail.stream))};
+    // It may have come late, and be about what is over.
+    const bool silent = now_ - rail.heard >= kAskAfter;
+    if (rail.lost) tell_rail_lost(rail);
+    if (silent && from.outbox.live_rails() > 1) give_up(rail, why);
+    return {};
+  }
   if (!std::exchange(rail.peer_knows, true)) {
     give_up(rail, {ErrorKind::disconnected, "the other side has given it up"});
     settling_.push_back(rail.stream);  // Not here: what is being read uses the same buffer.
@@ -159,8 +173,25 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
     mark_dirty(peer.rank);
   }
   if (!heard || now - rail.moved < kGiveUpAfter) return;
-  give_up(rail, {ErrorKind::disconnected,
-                 fmt::format("the link to {} delivers nothing", transport_.describe(rail.stream))});
+  if (rank_ < peer.rank) {
+    give_up(rail, {ErrorKind::disconnected, fmt::format("the link to {} delivers nothing",
+                                                        transport_.describe(rail.stream))});
+  } else {
+    ask_to_give_up(peer, rail);
+  }
+}
+
+/// If both sides gave up rails that only stand still, each might choose another one, and none would
+/// be left: the lower rank does it for both.
+void Executor::ask_to_give_up(Peer& peer, const Rail& rail) {
+  const auto other =
+      std::ranges::find_if(peer.rails, [&](const auto& r) { return !r->lost && r.get() != &rail; });
+  if (other == peer.rails.end()) return;
+  peer.outbox.queue_control_on((*other)->stream.rail,
+                               {.type = FrameType::rail_lost,
+                                .channel = 2,
+                                .message = static_cast<std::uint32_t>(rail.stream.rail)});
+  mark_dirty(peer.rank);
 }
 
 }  // namespace gradwire

@@ -138,6 +138,7 @@ void Executor::mark_dirty(Rank rank) {
 }
 
 void Executor::flush_dirty() {
+  if (std::exchange(flushing_, true)) return;  // Further up is the loop that sees what was added.
   // In the order in which there came to be something to send; more may be added meanwhile.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {
     Peer& to = peer(dirty_[i]);
@@ -153,6 +154,7 @@ void Executor::flush_dirty() {
     if (to.has_rails()) watch_rails(to);
   }
   dirty_.clear();
+  flushing_ = false;
 }
 
 /// A stream to a peer has ended.

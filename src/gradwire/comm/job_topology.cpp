@@ -8,6 +8,7 @@
 
 #include "gradwire/comm/tuner.h"
 #include "gradwire/topology/cluster.h"
+#include "gradwire/topology/machine.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire {
@@ -39,9 +40,18 @@ Reading share(Communicator& communicator, Reading reading) {
   return reading;
 }
 
+/// By rank, the name that its host has in the file.
 std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
+  const std::vector<int> machines = machine_numbers(places);
+  std::vector<std::string> by_machine;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (machines[rank] == static_cast<int>(by_machine.size())) {
+      by_machine.push_back(places[rank].host);
+    }
+  }
+  by_machine = distinct_names(by_machine);
   std::vector<std::string> names;
-  for (const RankPlace& place : places) names.push_back(place.host);
+  for (int machine : machines) names.push_back(by_machine[static_cast<std::size_t>(machine)]);
   return names;
 }
 

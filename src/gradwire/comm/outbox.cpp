@@ -139,11 +139,15 @@ Status Outbox::flush(int rail, Time now, Listener& listener) {
   return {};
 }
 
+bool Outbox::is_striped(const Message& message) const {
+  return senders_.size() > 1 && message.flight->operation.size(message.op) > limits_.eager_bytes;
+}
+
 /// Small messages stay on one rail: what comes of an operation that the peer has not posted comes
 /// in order, and what takes no time gains nothing by being spread.
 bool Outbox::may_go(const Message& message, int rail) const {
   const std::size_t size = message.flight->operation.size(message.op);
-  if (rail != first_ && size <= limits_.eager_bytes) return false;
+  if (rail != first_ && !is_striped(message)) return false;
   if (message.flight->sides[message.side].announced) return true;
   return size <= limits_.eager_bytes && eager_debt_ + size <= limits_.eager_budget;
 }
@@ -154,7 +158,7 @@ bool Outbox::commit_next(int rail) {
     const std::size_t bytes = std::min(allowed.bytes - at->framed, at->segment);
     const bool ends = allowed.last && at->framed + bytes == allowed.bytes;
     if ((bytes < at->segment && !ends) || !may_go(*at, rail)) continue;
-    if (!is_worth_it(rail, bytes)) return false;
+    if (is_striped(*at) && !is_worth_it(rail, bytes)) continue;
     commit(*at, bytes, rail);
     if (ends) messages_.erase(at);
     return true;
@@ -165,7 +169,6 @@ bool Outbox::commit_next(int rail) {
 /// Whether a segment on this rail arrives before another rail, taking all that is left, has
 /// delivered that. Always true of the rail that would deliver it first.
 bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
-  if (senders_.size() == 1) return true;
   const std::optional<double> here = senders_[static_cast<std::size_t>(rail)].seconds_until(bytes);
   if (!here) return true;
   std::size_t left = 0;

@@ -127,6 +127,7 @@ class Outbox {
 
   RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
   bool commit_next(int rail);
+  bool is_striped(const Message& message) const;
   bool is_worth_it(int rail, std::size_t bytes) const;
   bool may_go(const Message& message, int rail) const;
   void commit(Message& message, std::size_t bytes, int rail);

@@ -23,6 +23,13 @@ constexpr int kTriesBeforeYield = 30;
 /// How often it looks at the clock meanwhile.
 constexpr int kTriesPerLook = 16;
 
+/// A processor given away for longer than this went to somebody who computes, not to one who waits
+/// too and gives it back: then sleeping is quicker, as a thread that is woken goes first...
+constexpr Duration kLongYield = std::chrono::microseconds(300);
+
+/// ... and probably will be for some time.
+constexpr Duration kSleepInstead = std::chrono::milliseconds(20);
+
 /// Every so many tries in vain it asks the kernel about everything, also about ends of streams and
 /// room for what could not be written.
 constexpr int kTriesPerPoll = 64;
@@ -215,19 +222,22 @@ Time Progress::drive(const WorkState& state, Time begin, Time until) {
   int tries = 0;
   int in_vain = 0;  ///< Tries since something came.
   while (!state.done() && now < until) {
-    if (now >= begin + kSpin) {
+    if (now >= begin + kSpin || now < sleep_until_) {
       poll_once(until, events);
       now = clock_.now();
       continue;
     }
     const bool yields = !cores_to_spare_ || in_vain >= kTriesBeforeYield;
     // Looking at the clock takes as long as looking at shared memory.
-    if (yields || ++tries % kTriesPerLook == 0) now = clock_.now();
+    if (++tries % kTriesPerLook == 0) now = clock_.now();
     ++in_vain;
     if (in_vain % kTriesPerPoll == 0 ? poll_once(now, events) : ask_once(now)) {
       in_vain = 0;
     } else if (yields) {
       sched_yield();
+      const Time back = clock_.now();
+      if (back - now > kLongYield) sleep_until_ = back + kSleepInstead;
+      now = back;
     } else {
       pause_processor();
     }

@@ -59,6 +59,7 @@ class Progress final : public Engine {
   int waiting_ = 0;                  ///< Threads in wait().
   bool driven_ = false;              ///< One of them drives.
   bool thread_polls_ = false;        ///< The progress thread drives.
+  Time sleep_until_{};               ///< Asking again and again is no good until then.
   Time last_wait_{};                 ///< When a thread last left wait().
   std::atomic<bool> stopping_ = false;
   std::atomic<Time> poll_until_{Time{}};  ///< How long the poll under way may sleep.

@@ -17,6 +17,7 @@ enum class FrameType : std::uint8_t {
   goodbye = 5,   ///< The rank leaves as planned: nothing more comes on stream `message`.
   /// Stream number `message` between the two is gone, do not use it: with `channel` 0; with
   /// `channel` 1 once nothing more of it will be read, when `offset` frames had come completely.
+  /// With `channel` 2: please give it up, it delivers nothing.
   rail_lost = 6,
 };
 

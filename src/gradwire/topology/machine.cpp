@@ -20,4 +20,13 @@ int machine_cores() {
   return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
+std::vector<std::string> distinct_names(const std::vector<std::string>& hosts) {
+  std::vector<std::string> names;
+  for (auto host = hosts.begin(); host != hosts.end(); ++host) {
+    const bool is_first = std::find(hosts.begin(), host, *host) == host;
+    names.push_back(is_first ? *host : *host + "#" + std::to_string(host - hosts.begin()));
+  }
+  return names;
+}
+
 }  // namespace gradwire

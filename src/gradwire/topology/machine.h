@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace gradwire {
 
@@ -12,5 +13,9 @@ std::string machine_identity();
 
 /// How many processors this machine has in use; at least 1.
 int machine_cores();
+
+/// Names that tell hosts apart, though several may be called the same: the first keeps its name, a
+/// later one gets its place in the list behind it ("vm", "vm#1").
+std::vector<std::string> distinct_names(const std::vector<std::string>& hosts);
 
 }  // namespace gradwire

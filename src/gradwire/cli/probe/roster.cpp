@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/topology/json_fields.h"
+#include "gradwire/topology/machine.h"
 
 namespace gradwire {
 namespace {
@@ -77,12 +78,13 @@ std::vector<int> Roster::kernels() const {
 }
 
 std::vector<MeasuredHost> Roster::hosts() const {
+  std::vector<std::string> names;
+  for (int host = 0; host < count(); ++host) names.push_back(entry(leader(host)).host);
+  names = distinct_names(names);
   std::vector<MeasuredHost> hosts;
   for (int host = 0; host < count(); ++host) {
     const RosterEntry& first = entry(leader(host));
-    const auto same_name = std::ranges::count(hosts, first.host, &MeasuredHost::name);
-    const std::string suffix = same_name > 0 ? fmt::format("#{}", host) : "";
-    hosts.push_back({.name = first.host + suffix,
+    hosts.push_back({.name = names[static_cast<std::size_t>(host)],
                      .ranks = static_cast<int>(ranks_on(host).size()),
                      .cores = first.cores,
                      .rails = first.rails});
