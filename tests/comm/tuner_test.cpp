@@ -26,6 +26,17 @@ TEST(Tuner, ChoosesForEveryCollectiveAndSize) {
   }
 }
 
+TEST(Tuner, HostsThatShareTheirProcessorsSendFewMessages) {
+  const Link link{.latency = std::chrono::microseconds(20)};
+  std::vector<Host> hosts(4, Host{.rails = {link}, .cores = 2});
+  const std::vector<int> host_of{0, 1, 2, 3};
+  EXPECT_EQ(Tuner(Topology(hosts, host_of)).choose({.collective = Collective::all_reduce}, 4),
+            "exchange");
+  for (Host& host : hosts) host.kernel = 0;
+  EXPECT_EQ(Tuner(Topology(hosts, host_of)).choose({.collective = Collective::all_reduce}, 4),
+            "recursive_doubling");
+}
+
 TEST(Tuner, AWorldOfOneHasAChoiceToo) {
   Tuner tuner(Tuner::assumed(1));
   EXPECT_FALSE(tuner.choose({.collective = Collective::all_reduce}, 1000).empty());

@@ -179,7 +179,7 @@ exec {RSH} "$@"
             other.write_bytes(GRADWIRE.read_bytes() + b"one byte more makes another checksum")
             other.chmod(0o755)
             self.assert_found(self.examine_with(hosts, folder, other), "different gradwires",
-                              rf"\(build \w+\) on {hosts.names[1]}", "install the same build")
+                              rf"\(build [\w+]+\) on {hosts.names[1]}", "install the same build")
 
     def test_a_host_without_the_program(self):
         with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:

@@ -21,6 +21,7 @@ Cluster example() {
         {.name = name,
          .ranks = 2,
          .cores = 8,
+         .kernel = 1,
          .rails = {{"eth0", 1500, 1.2e8, microseconds(25)}, {"eth1", 9000, 5e7, microseconds(30)}},
          .inside = Link{microseconds(1), 4e9},
          .together_bytes_per_second = 1.7e8,

@@ -1,5 +1,6 @@
 #include "gradwire/comm/job_topology.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -55,18 +56,29 @@ std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
   return names;
 }
 
+/// Tells which hosts share their processors.
+void number_kernels(std::vector<Host>& hosts, const std::vector<std::string>& kernels) {
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (kernels[i].empty() || std::ranges::count(kernels, kernels[i]) < 2) continue;
+    hosts[i].kernel = static_cast<int>(std::ranges::find(kernels, kernels[i]) - kernels.begin());
+  }
+}
+
 }  // namespace
 
 Topology assumed_topology(const std::vector<RankPlace>& places) {
   const std::vector<int> host_of = machine_numbers(places);
   std::vector<Host> hosts;
+  std::vector<std::string> kernels;  // By host.
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     if (host_of[rank] < static_cast<int>(hosts.size())) continue;
     const RankPlace& place = places[rank];
+    kernels.push_back(kernel_of(place.machine));
     hosts.push_back({.name = place.host,
                      .rails = std::vector<Link>(place.rails.size(), Tuner::assumed_link()),
                      .cores = place.cores});
   }
+  number_kernels(hosts, kernels);
   return Topology(std::move(hosts), host_of);
 }
 

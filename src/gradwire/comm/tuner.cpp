@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -39,6 +40,21 @@ bool crowds(const ProgramSet& programs) {
     if (senders.size() > rounds) return true;
   }
   return false;
+}
+
+/// What messages cost the processors of each machine that simulates several hosts: as long as that
+/// it takes at least. (A host by itself is the cost model's business.)
+Duration processor_bound(const Topology& topology, const Counts& counts) {
+  std::map<int, double> load;  ///< By kernel, of each of its processors.
+  for (Rank rank = 0; rank < topology.ranks(); ++rank) {
+    const Host& host = topology.host(topology.host_of(rank));
+    if (host.kernel < 0 || host.cores == 0) continue;
+    const auto messages = static_cast<double>(counts.messages_sent[static_cast<std::size_t>(rank)]);
+    load[host.kernel] += 2 * messages / host.cores;  // Each is sent and received there.
+  }
+  double most = 0;
+  for (const auto& [kernel, messages] : load) most = std::max(most, messages);
+  return Duration(static_cast<std::int64_t>(most * static_cast<double>(kPerSegment.count())));
 }
 
 }  // namespace
@@ -100,8 +116,8 @@ std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::s
   std::vector<AlgorithmEstimate> ranked;
   for (const Candidate& candidate : candidates(spec)) {
     const Counts counts = candidate.cost->count(ChunkLayout(candidate.chunks, bytes, 1));
-    ranked.push_back({candidate.name, estimate(candidate, bytes), counts.steps,
-                      std::ranges::max(counts.bytes_sent)});
+    const Duration time = std::max(estimate(candidate, bytes), processor_bound(topology_, counts));
+    ranked.push_back({candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent)});
   }
   std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);
   return ranked;

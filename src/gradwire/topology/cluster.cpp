@@ -37,7 +37,7 @@ void level(std::vector<double*> rates) {
 }
 
 Host host_of(const MeasuredHost& measured) {
-  Host host{.name = measured.name, .rails = {}, .cores = measured.cores};
+  Host host{.name = measured.name, .rails = {}, .cores = measured.cores, .kernel = measured.kernel};
   for (const MeasuredRail& rail : measured.rails) {
     host.rails.push_back({std::max(rail.latency, kLeastLatency), rail.bytes_per_second});
   }

@@ -24,6 +24,8 @@ struct MeasuredHost {
   std::string name;
   int ranks = 1;  ///< How many ran there then.
   int cores = 0;  ///< Processors that they could use; 0: not known.
+  /// Hosts with the same number share their processors (containers, namespaces); -1: its own.
+  int kernel = -1;
   std::vector<MeasuredRail> rails;
   std::optional<Link> inside;  ///< Between two of its ranks, if there were two.
   /// What every host gets into its rails when each sends to the next one at the same time.

@@ -16,6 +16,10 @@ std::string machine_identity() {
   return boot.empty() || error ? "" : boot + " " + network.string();
 }
 
+std::string kernel_of(const std::string& machine_identity) {
+  return machine_identity.substr(0, machine_identity.find(' '));
+}
+
 int machine_cores() {
   return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }

@@ -11,6 +11,10 @@ namespace gradwire {
 /// through their network interfaces. Empty if the system does not tell.
 std::string machine_identity();
 
+/// The part of a machine_identity() that stands for the kernel: machines for which it is equal
+/// share their processors.
+std::string kernel_of(const std::string& machine_identity);
+
 /// How many processors this machine has in use; at least 1.
 int machine_cores();
 

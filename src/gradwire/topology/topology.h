@@ -25,6 +25,8 @@ struct Host {
   /// From one of its ranks to another. Each rank can send, and receive, at this rate.
   Link inside{.latency = std::chrono::microseconds(1), .bytes_per_second = 4e9};
   int cores = 0;  ///< Processors that its ranks share; 0: one for each of them.
+  /// Hosts with the same number (containers, namespaces) share these processors; -1: its own.
+  int kernel = -1;
 
   /// All rails as one: messages are striped over them, so the rates add up. The latency is the
   /// first rail's, which small messages take.

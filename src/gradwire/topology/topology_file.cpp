@@ -40,6 +40,7 @@ Json json_of(const MeasuredHost& host) {
                      {"latency_us", microseconds(rail.latency)}});
   }
   Json json{{"name", host.name}, {"ranks", host.ranks}, {"cores", host.cores}, {"rails", rails}};
+  if (host.kernel >= 0) json["kernel"] = host.kernel;
   if (host.inside) {
     json["inside"] = {{"bytes_per_second", host.inside->bytes_per_second},
                       {"latency_us", microseconds(host.inside->latency)}};
@@ -92,6 +93,7 @@ MeasuredHost host_from(JsonFields fields) {
   host.name = fields.text("name");
   host.ranks = fields.integer("ranks", 1, kMaxRanks);
   host.cores = fields.integer("cores", 0, 1 << 20);
+  if (fields.has("kernel")) host.kernel = fields.integer("kernel", 0, kMaxRanks);
   for (JsonFields& rail : fields.objects("rails", 1)) host.rails.push_back(rail_from(rail));
   if (fields.has("inside")) host.inside = link_from(fields.object("inside"));
   host.together_bytes_per_second = rate_of(fields, "together_bytes_per_second");

@@ -81,12 +81,16 @@ std::vector<MeasuredHost> Roster::hosts() const {
   std::vector<std::string> names;
   for (int host = 0; host < count(); ++host) names.push_back(entry(leader(host)).host);
   names = distinct_names(names);
+  const std::vector<int> numbers = kernels();
   std::vector<MeasuredHost> hosts;
   for (int host = 0; host < count(); ++host) {
     const RosterEntry& first = entry(leader(host));
+    const int kernel = numbers[static_cast<std::size_t>(host)];
+    const bool shared = std::ranges::count(numbers, kernel) > 1;
     hosts.push_back({.name = names[static_cast<std::size_t>(host)],
                      .ranks = static_cast<int>(ranks_on(host).size()),
                      .cores = first.cores,
+                     .kernel = shared ? kernel : -1,
                      .rails = first.rails});
   }
   return hosts;
