@@ -64,6 +64,16 @@ void number_kernels(std::vector<Host>& hosts, const std::vector<std::string>& ke
   }
 }
 
+/// Where there are more ranks than processors, a message waits until its receiver has one: about
+/// this long, measured with four ranks on two.
+void slow_down_crowds(std::vector<Host>& hosts, const std::vector<int>& host_of) {
+  constexpr Duration kTurn = std::chrono::microseconds(20);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const auto ranks = std::ranges::count(host_of, static_cast<int>(i));
+    if (hosts[i].cores > 0 && ranks > hosts[i].cores) hosts[i].inside.latency = kTurn;
+  }
+}
+
 }  // namespace
 
 Topology assumed_topology(const std::vector<RankPlace>& places) {
@@ -79,6 +89,7 @@ Topology assumed_topology(const std::vector<RankPlace>& places) {
                      .cores = place.cores});
   }
   number_kernels(hosts, kernels);
+  slow_down_crowds(hosts, host_of);
   return Topology(std::move(hosts), host_of);
 }
 

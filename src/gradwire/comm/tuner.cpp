@@ -28,6 +28,9 @@ constexpr double kReduceBytesPerSecond = 3e9;
 /// % of a link of which one carried 94 %. The link model does not know that.
 constexpr double kCrowding = 1.06;
 
+/// The same through shared memory, where it is only the caches that know more of them.
+constexpr double kCrowdingInside = 1.02;
+
 /// Whether some rank hears from more others than a butterfly would make it.
 bool crowds(const ProgramSet& programs) {
   const auto rounds =
@@ -97,7 +100,8 @@ Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
   const ChunkLayout layout(candidate.chunks, bytes, 1);
   const Duration time = candidate.cost->estimate(topology_, layout, options).total;
   if (!candidate.crowds) return time;
-  return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * kCrowding));
+  const double factor = topology_.hosts() > 1 ? kCrowding : kCrowdingInside;
+  return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * factor));
 }
 
 std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {
