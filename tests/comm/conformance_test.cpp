@@ -135,7 +135,7 @@ TEST_P(Conformance, AlgorithmsAndSizes) {
   const int ranks = GetParam();
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     if (algorithm.collective == Collective::point_to_point) continue;
-    const bool parts = Case{.collective = algorithm.collective}.in_parts();
+    const bool parts = has_parts(algorithm.collective);
     for (std::size_t count :
          {std::size_t{0}, std::size_t{1}, std::size_t{1021}, std::size_t{1} << 18}) {
       if (algorithm.collective == Collective::barrier && count > 0) continue;

@@ -68,19 +68,6 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
 
 }  // namespace
 
-bool Case::in_parts() const {
-  switch (collective) {
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::size_t Case::input_count() const {
   const bool one = collective == Collective::all_gather || collective == Collective::gather;
   return one ? count : total();

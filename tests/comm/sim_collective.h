@@ -50,13 +50,13 @@ struct Case {
   std::optional<Topology> topology = {};  ///< Nothing: every rank on a host of its own.
   bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
 
-  /// Whether each rank has a part of its own.
-  bool in_parts() const;
   /// Whether only the root has an output.
   bool ends_at_root() const {
     return collective == Collective::reduce || collective == Collective::gather;
   }
-  std::size_t total() const { return in_parts() ? count * static_cast<std::size_t>(ranks) : count; }
+  std::size_t total() const {
+    return has_parts(collective) ? count * static_cast<std::size_t>(ranks) : count;
+  }
   std::size_t input_count() const;
   Schedule schedule() const;
   std::size_t output_count() const;

@@ -8,6 +8,7 @@
 
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/cost.h"
+#include "tests/schedule/textbook_links.h"
 
 /// Steps, bytes and times of the algorithms against the textbook's formulas, which the cost does
 /// not know. (Ring, direct, tree and recursive doubling: cost_test.cpp.)
@@ -16,16 +17,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr double kLatency = 50e3;  // Nanoseconds.
-constexpr double kRate = 1.25e9;   // Bytes a second.
-
-Topology links(int ranks) {
-  return Topology::uniform(ranks, {.latency = microseconds(50), .bytes_per_second = kRate});
-}
-
-double wire(double bytes) {
-  return 1e9 * bytes / kRate;
-}
+using test::kLatency;
+using test::kRate;
+using test::links;
+using test::wire;
 
 unsigned floor_log2(int n) {
   return static_cast<unsigned>(std::bit_width(static_cast<unsigned>(n)) - 1);

@@ -10,6 +10,7 @@
 
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/catalogue.h"
+#include "tests/schedule/textbook_links.h"
 
 /// Checks the cost of schedules against the textbook's formulas, which the cost does not know.
 namespace gradwire {
@@ -17,17 +18,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr double kLatency = 50e3;  // Nanoseconds.
-constexpr double kRate = 1.25e9;   // Bytes a second.
-
-Topology links(int ranks) {
-  return Topology::uniform(ranks, {.latency = microseconds(50), .bytes_per_second = kRate});
-}
-
-/// T': nanoseconds that `bytes` bytes take on a link.
-double wire(double bytes) {
-  return 1e9 * bytes / kRate;
-}
+using test::kLatency;
+using test::kRate;
+using test::links;
+using test::wire;
 
 /// Without cutting messages into segments, as the textbook has it.
 constexpr CostOptions kWhole{.segment_bytes = std::numeric_limits<std::size_t>::max() / 2,

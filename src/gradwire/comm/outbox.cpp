@@ -16,10 +16,6 @@ constexpr std::size_t kCommitSegments = 2;
 /// With several rails, less, so that the next segments are free to go where there is room.
 constexpr std::size_t kCommitPerRail = 64 * 1024;
 
-/// A message is passed on in about this many segments, so that the next rank can begin soon, unless
-/// they would be so small that each costs more than it saves.
-constexpr std::size_t kSegmentsPerMessage = 16;
-constexpr std::size_t kSmallestSegment = 16 * 1024;
 constexpr std::size_t kSegmentAlignment = 64;
 
 constexpr std::uint32_t bit(int rail) {

@@ -12,6 +12,11 @@
 
 namespace gradwire {
 
+/// A message is passed on in about this many segments, so that the next rank can begin soon, unless
+/// they would be so small that each costs more than it saves.
+inline constexpr std::uint32_t kSegmentsPerMessage = 16;
+inline constexpr std::size_t kSmallestSegment = 16 * 1024;
+
 /// What an outbox may do, the same for all peers of an executor.
 struct OutboxLimits {
   std::size_t segment_bytes = 128 * 1024;  ///< Most payload of one data frame; a multiple of 8.

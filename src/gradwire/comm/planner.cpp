@@ -17,8 +17,8 @@ Planner::Planner(Rank rank, Topology topology, ForcedAlgorithms forced, std::siz
 const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
                           const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  Key key{spec.collective, spec.root, spec.target, static_cast<int>(std::bit_width(bytes)),
-          algorithm};
+  std::pair key{Task{spec.collective, spec.root, spec.target, algorithm},
+                static_cast<Magnitude>(std::bit_width(bytes))};
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
   Plan made;
@@ -38,7 +38,7 @@ std::string Planner::choose(const CollectiveSpec& spec, std::size_t bytes,
 
 std::shared_ptr<const CompiledProgram> Planner::compile(const CollectiveSpec& spec,
                                                         const std::string& algorithm) {
-  auto& entry = programs_[{spec.collective, spec.root, spec.target, 0, algorithm}];
+  auto& entry = programs_[{spec.collective, spec.root, spec.target, algorithm}];
   if (!entry) {
     entry =
         CompiledProgram::compile(value_or_throw(make_schedule(spec, algorithm, topology_)), rank_);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "gradwire/comm/compiled_program.h"
 #include "gradwire/comm/forced_algorithms.h"
@@ -36,14 +37,15 @@ class Planner {
   Tuner& tuner() { return tuner_; }
 
  private:
-  struct Key {
+  /// What is to be done, and by which algorithm; empty: whichever is chosen.
+  struct Task {
     Collective collective;
     Rank root;
     Rank target;
-    int magnitude;  ///< Sizes within a power of two have the same plan.
     std::string algorithm;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Task&) const = default;
   };
+  using Magnitude = int;  ///< Sizes within a power of two have the same plan.
 
   std::string choose(const CollectiveSpec& spec, std::size_t bytes, const std::string& asked);
   std::shared_ptr<const CompiledProgram> compile(const CollectiveSpec& spec,
@@ -54,8 +56,8 @@ class Planner {
   ForcedAlgorithms forced_;
   Tuner tuner_;
   std::mutex mutex_;
-  std::map<Key, Plan> plans_;
-  std::map<Key, std::shared_ptr<const CompiledProgram>> programs_;  ///< Of magnitude 0.
+  std::map<std::pair<Task, Magnitude>, Plan> plans_;
+  std::map<Task, std::shared_ptr<const CompiledProgram>> programs_;
 };
 
 }  // namespace gradwire

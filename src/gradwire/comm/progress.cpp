@@ -98,17 +98,8 @@ void Progress::drain(Time until) {
   }
 }
 
-void Progress::post(OperationRequest request) {
-  Time timer;
-  {
-    const std::lock_guard lock(engine_mutex_);
-    executor_.post(std::move(request), clock_.now());
-    timer = executor_.next_timer();
-  }
-  if (timer < poll_until_.load()) transport_->wake();
-}
-
-void Progress::post(std::vector<OperationRequest> requests) {
+template <class Requests>
+void Progress::hand_over(Requests requests) {
   Time timer;
   {
     const std::lock_guard lock(engine_mutex_);
@@ -116,6 +107,14 @@ void Progress::post(std::vector<OperationRequest> requests) {
     timer = executor_.next_timer();
   }
   if (timer < poll_until_.load()) transport_->wake();
+}
+
+void Progress::post(OperationRequest request) {
+  hand_over(std::move(request));
+}
+
+void Progress::post(std::vector<OperationRequest> requests) {
+  hand_over(std::move(requests));
 }
 
 void Progress::abort(Error error) {

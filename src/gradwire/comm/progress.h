@@ -38,6 +38,8 @@ class Progress final : public Engine {
   Executor::Traffic traffic() override;
 
  private:
+  template <class Requests>
+  void hand_over(Requests requests);
   void run();
   Time drive(const WorkState& state, Time begin, Time until);
   bool ask_once(Time now);

@@ -24,20 +24,6 @@ void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& d
   });
 }
 
-/// Whether the caller's data is never written before the operation has succeeded.
-bool reads_input_only(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 /// Operations that are to start together.
@@ -243,7 +229,8 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
   request.fingerprint.set_algorithm(plan.algorithm);
   request.urgency = options.urgency;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
-  request.input_survives = options.preserve_input || reads_input_only(spec.collective);
+  // Where each rank has a part, input and output are memory of their own.
+  request.input_survives = options.preserve_input || has_parts(spec.collective);
   return request;
 }
 

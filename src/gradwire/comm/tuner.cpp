@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "gradwire/comm/outbox.h"
 #include "gradwire/schedule/catalogue.h"
 
 namespace gradwire {
@@ -16,10 +17,6 @@ constexpr Duration kPerSegment = std::chrono::microseconds(8);
 
 /// The same through shared memory.
 constexpr Duration kPerSegmentInside = std::chrono::nanoseconds(500);
-
-/// How the executor cuts messages (Outbox): 16 segments each, none below 16 KiB.
-constexpr std::uint32_t kSegmentsPerMessage = 16;
-constexpr std::size_t kSmallestSegment = 16 * 1024;
 
 /// Reading, checking and adding received bytes, measured likewise.
 constexpr double kReduceBytesPerSecond = 3e9;
