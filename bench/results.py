@@ -4,9 +4,9 @@
 usage: results.py --gradwire PATH [--output DIR] [--rounds K] [--only NAME,...] [--list]
 
 Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), hence needs root. For each kind
-of link `gradwire probe` measures first what the tuner then reads, and `gradwire bench --compare`
-does the rest. Writes DIR/results.json after each of them, so that --only can measure some of them
-anew, and DIR/RESULTS.md.
+of link `gradwire probe` and `gradwire tune` measure first what the tuner then goes by, and
+`gradwire bench --compare` does the rest. Writes DIR/results.json after each of them, so that --only
+can measure some of them anew, and DIR/RESULTS.md.
 """
 
 import argparse
@@ -27,6 +27,11 @@ from results_page import machine, page
 # memory would be cheating, and Open MPI does not try it between hosts of different names.
 MPIRUN = "mpirun --mca btl tcp,self --mca mpi_yield_when_idle 1"
 MINUTES = 60
+
+# What `gradwire tune` is asked about: above these sizes the links decide, which the model knows.
+MOST_TUNED = 16 << 20
+CHOOSY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+          "all_to_all")
 
 
 def busy_cores():
@@ -78,12 +83,16 @@ class Place:
             raise SystemExit(f"{' '.join(command)} ended with {status}:\n{output}")
         return output
 
-    def probe(self, folder):
-        """The tuner is to know the links, as it would in a cluster."""
-        if self.hosts:
-            path = pathlib.Path(folder) / "topology.json"
-            self.run("probe", *self.where(), "--output", path, minutes=10)
-            self.topology = path
+    def learn(self, folder, collectives, sizes):
+        """The tuner is to know the links and what is fastest on them, as it would in a cluster."""
+        path = pathlib.Path(folder) / "topology.json"
+        self.run("probe", *self.where(), "--output", path, minutes=10)
+        tuned = [str(size) for size in sizes if size <= MOST_TUNED]
+        choosy = [name for name in collectives if name in CHOOSY]
+        if tuned and choosy:
+            print(self.run("tune", *self.where(), "--topology", path, "--collectives",
+                           ",".join(choosy), "--sizes", ",".join(tuned)), flush=True)
+        self.topology = path
 
     def bench(self, collective, sizes, peers=(), rounds=1, seconds=1, more=()):
         """The rows of `gradwire bench`'s JSON."""
@@ -103,8 +112,8 @@ class Place:
 def measure(links, arguments):
     busy = busy_cores()
     with Place(links, arguments.gradwire) as place, tempfile.TemporaryDirectory() as folder:
-        if not arguments.no_probe:
-            place.probe(folder)
+        if not arguments.no_probe and links.peers:
+            place.learn(folder, ["all_reduce"], links.sizes)
         return {"busy": busy, "rows": place.bench("all_reduce", links.sizes, links.peers,
                                                   arguments.rounds, arguments.seconds)}
 
@@ -115,7 +124,7 @@ def measure_collectives(arguments):
     with Place(links_named(COLLECTIVE_LINKS), arguments.gradwire) as place, \
             tempfile.TemporaryDirectory() as folder:
         if not arguments.no_probe:
-            place.probe(folder)
+            place.learn(folder, COLLECTIVES, COLLECTIVE_SIZES)
         for collective in COLLECTIVES:
             rows += place.bench(collective, COLLECTIVE_SIZES, ("gloo",), 1, arguments.seconds / 2)
     return {"busy": busy, "rows": rows}
@@ -128,7 +137,7 @@ def measure_tuner(arguments):
         with Place(links_named(name), arguments.gradwire) as place, \
                 tempfile.TemporaryDirectory() as folder:
             if not arguments.no_probe:
-                place.probe(folder)
+                place.learn(folder, ["all_reduce"], TUNER_SIZES)
             for _ in range(arguments.rounds):
                 for what in ("tuner", "all"):
                     more = ["--algorithm", "all"] if what == "all" else []
@@ -149,7 +158,8 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
     parser.add_argument("--seconds", type=float, default=1, help="for each size in each round")
     parser.add_argument("--only", default=",".join(names), help=f"of these: {', '.join(names)}")
-    parser.add_argument("--no-probe", action="store_true", help="let the tuner assume 1 Gb/s links")
+    parser.add_argument("--no-probe", action="store_true",
+                        help="let the tuner go by its model of 1 Gb/s links")
     parser.add_argument("--page", action="store_true", help="only write RESULTS.md anew")
     arguments = parser.parse_args()
     arguments.names = [] if arguments.page else arguments.only.split(",")

@@ -201,7 +201,7 @@ Made by `make results`; the figures are in [results.json](results.json). One kin
   the slowest rank. Percentages are busbw of the configured rate, all of a host's links together.
 - Open MPI: all algorithms of its `tuned` component are tried first, and the fastest for the size
   taken. Between hosts `mpi_yield_when_idle` is set, as four of them share two cores here.
-- gradwire: the tuner's own choice; between hosts after `gradwire probe` has measured the links.
+- gradwire: the tuner's own choice; after `gradwire probe` and, up to 16 MiB, `gradwire tune`.
 
 """
 

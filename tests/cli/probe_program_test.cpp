@@ -49,6 +49,31 @@ TEST(ProbeProgramTest, MeasuresTheInsideOfThisHost) {
   EXPECT_THAT(probe.out(), HasSubstr(cluster->hosts[0].name));
 }
 
+TEST(TuneProgramTest, AddsTheFastestToTheFileAndJobsGoByIt) {
+  const Folder folder;
+  const std::string file = (folder.path / "topology.json").string();
+  Launched untold({gradwire_program(), "tune", "-n", "2", "--topology", file});
+  EXPECT_EQ(untold.wait(), 1);
+  EXPECT_THAT(untold.err(), HasSubstr("cannot read " + file));
+  Launched probe({gradwire_program(), "probe", "-n", "2", "--seconds", "0.05", "--output", file});
+  ASSERT_EQ(probe.wait(), 0) << probe.err();
+  for (int again = 0; again < 2; ++again) {
+    Launched tune({gradwire_program(), "tune", "-n", "2", "--topology", file, "--seconds", "0.02",
+                   "--collectives", "all_reduce,broadcast", "--sizes", "1K,64K"});
+    ASSERT_EQ(tune.wait(), 0) << tune.err();
+    EXPECT_THAT(tune.out(), HasSubstr("written to " + file));
+  }
+  const auto cluster = read_cluster(file);
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  ASSERT_EQ(cluster->choices.size(), 4u);
+  EXPECT_EQ(cluster->choices[0].bytes, 1024u);
+  EXPECT_EQ(cluster->choices[0].ranks, 2);
+  Launched bench({gradwire_program(), "bench", "all_reduce", "-n", "2", "--sizes", "1K",
+                  "--iterations", "5", "--explain", "--env", "GRADWIRE_TOPOLOGY=" + file});
+  ASSERT_EQ(bench.wait(), 0) << bench.err();
+  EXPECT_THAT(bench.out(), HasSubstr("(measured by gradwire tune)"));
+}
+
 TEST(ProbeProgramTest, WhatCannotBeWrittenIsAnError) {
   Launched probe({gradwire_program(), "probe", "-n", "2", "--seconds", "0.02", "--output",
                   "/nowhere/topology.json"});

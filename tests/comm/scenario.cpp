@@ -125,6 +125,35 @@ std::vector<Time> draw_posts(Random& random, std::size_t operations) {
   return posts;
 }
 
+/// The first `operations` of them, those of a lane in their order, lanes mixed at random.
+std::vector<std::size_t> draw_order(Random& random, const std::vector<Case>& cases,
+                                    std::size_t operations) {
+  std::vector<std::size_t> order;
+  std::vector<bool> taken(operations);
+  while (order.size() < operations) {
+    const int lane = cases[random.below(operations)].lane;
+    for (std::size_t i = 0; i < operations; ++i) {
+      if (taken[i] || cases[i].lane != lane) continue;
+      taken[i] = true;
+      order.push_back(i);
+      break;
+    }
+  }
+  return order;
+}
+
+/// Some scenarios have their operations in several lanes, which ranks call in orders of their own;
+/// the last one, which faults strike, is the last of every rank.
+void draw_lanes(Random random, Scenario& s) {
+  if (!random.one_in(3)) return;
+  for (Case& c : s.cases) c.lane = static_cast<int>(random.below(3));
+  for (std::vector<Time>& posts : s.posted) {
+    const std::vector<Time> times = posts;
+    const auto order = draw_order(random, s.cases, s.cases.size() - 1);
+    for (std::size_t k = 0; k < order.size(); ++k) posts[order[k]] = times[k];
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Fault fault) {
@@ -162,6 +191,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   const bool one_rail =
       std::ranges::all_of(s.hosts, [](const auto& h) { return h.rails.size() == 1; });
   s.in_place = one_rail && random.one_in(4) && s.fault != Fault::flip;
+  draw_lanes(random, s);
   return s;
 }
 

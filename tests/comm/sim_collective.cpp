@@ -84,8 +84,8 @@ Schedule Case::schedule() const {
 }
 
 std::string Case::describe() const {
-  return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}{}", name_of(collective),
-                     algorithm, count, name_of(type), name_of(op), ranks, root,
+  return fmt::format("{} by {} of {} {} ({}) on {} ranks, root {}, lane {}{}", name_of(collective),
+                     algorithm, count, name_of(type), name_of(op), ranks, root, lane,
                      in_place ? "" : ", out of place");
 }
 
@@ -133,6 +133,7 @@ OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Mem
   request.input = aliased ? output.data() : input.data();
   request.output = output.data();
   request.timeout = std::chrono::seconds(60);
+  request.lane = c.lane;
   request.completion = std::move(completion);
   return request;
 }

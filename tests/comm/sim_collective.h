@@ -47,6 +47,7 @@ struct Case {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   bool in_place = true;                   ///< all_reduce, and the root of reduce.
+  int lane = 0;
   std::optional<Topology> topology = {};  ///< Nothing: every rank on a host of its own.
   bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
 

@@ -37,6 +37,27 @@ TEST(Tuner, HostsThatShareTheirProcessorsSendFewMessages) {
             "recursive_doubling");
 }
 
+TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
+  const CollectiveSpec spec{.collective = Collective::all_reduce};
+  const std::vector<MeasuredChoice> choices{
+      {"all_reduce", 4, 1024, "tree", std::chrono::microseconds(70)},
+      {"all_reduce", 4, 4096, "double_tree", std::chrono::microseconds(90)},
+      {"all_reduce", 4, 16, "of_another_version", std::chrono::microseconds(1)},
+      {"broadcast", 4, 1 << 20, "direct", std::chrono::microseconds(80)}};
+  Tuner model(Tuner::assumed(4));
+  Tuner tuner(Tuner::assumed(4), 128 * 1024, choices);
+  EXPECT_EQ(tuner.choose(spec, 1000), "tree");
+  EXPECT_EQ(tuner.choose(spec, 512), "tree");
+  EXPECT_EQ(tuner.choose(spec, 8192), "double_tree");
+  EXPECT_EQ(tuner.choose(spec, 64 * 1024), model.choose(spec, 64 * 1024));
+  EXPECT_EQ(tuner.choose(spec, 16), model.choose(spec, 16));
+  const auto ranked = tuner.explain(spec, 1024);
+  EXPECT_TRUE(ranked.front().measured);
+  EXPECT_EQ(ranked.front().time, std::chrono::microseconds(70));
+  EXPECT_EQ(ranked.size(), model.explain(spec, 1024).size());
+  EXPECT_FALSE(ranked[1].measured);
+}
+
 TEST(Tuner, AWorldOfOneHasAChoiceToo) {
   Tuner tuner(Tuner::assumed(1));
   EXPECT_FALSE(tuner.choose({.collective = Collective::all_reduce}, 1000).empty());

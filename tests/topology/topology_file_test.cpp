@@ -34,6 +34,7 @@ Cluster example() {
         {0, 1, rail, microseconds(25), microseconds(20), 1.2e8 / (rail + 1), 1500, 0.25});
     cluster.paths.push_back({1, 0, rail, microseconds(26), microseconds(20), 1.1e8, 0, 0});
   }
+  cluster.choices.push_back({"all_reduce", 4, 4096, "tree", microseconds(90)});
   return cluster;
 }
 
@@ -53,6 +54,14 @@ TEST(TopologyFileTest, ReadsWhatItWrites) {
   const auto read = parse_cluster(to_json(example()));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, example());
+}
+
+TEST(TopologyFileTest, ChoicesMayBeMissing) {
+  Cluster cluster = example();
+  cluster.choices.clear();
+  EXPECT_EQ(to_json(cluster).find("choices"), std::string::npos);
+  EXPECT_EQ(*parse_cluster(to_json(cluster)), cluster);
+  EXPECT_THAT(refusal("\"ranks\": 4", "\"ranks\": 0"), HasSubstr("choices[0].ranks is 0"));
 }
 
 TEST(TopologyFileTest, RefusesOtherVersionsAndUnknownKeys) {

@@ -9,6 +9,7 @@ int run_command(int argc, char** argv);       ///< run_command.cpp
 int bench_command(int argc, char** argv);     ///< bench_command.cpp
 int schedule_command(int argc, char** argv);  ///< schedule_command.cpp
 int probe_command(int argc, char** argv);     ///< probe_command.cpp
+int tune_command(int argc, char** argv);      ///< tune_command.cpp
 int doctor_command(int argc, char** argv);    ///< doctor_command.cpp
 int env_command(int argc, char** argv);       ///< env_command.cpp
 

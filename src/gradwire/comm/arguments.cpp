@@ -10,6 +10,7 @@ namespace gradwire {
 namespace {
 
 constexpr int kMaxTag = (1 << 30) - 1;
+constexpr int kMaxLane = (1 << 30) - 1;
 
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
@@ -31,6 +32,10 @@ void check_message(Rank peer, Rank self, int ranks, int tag) {
 
 void check_tag(int tag) {
   if (tag < 0 || tag > kMaxTag) refuse("tag {} is not within 0 to {}", tag, kMaxTag);
+}
+
+void check_lane(int lane) {
+  if (lane < 0 || lane > kMaxLane) refuse("lane {} is not within 0 to {}", lane, kMaxLane);
 }
 
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,

@@ -20,6 +20,9 @@ void check_message(Rank peer, Rank self, int ranks, int tag);
 /// 0 .. 2^30 - 1.
 void check_tag(int tag);
 
+/// 0 .. 2^30 - 1.
+void check_lane(int lane);
+
 /// `whole` is `ranks` times `part`, of the same type.
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,
                  std::size_t whole, DataType whole_type);

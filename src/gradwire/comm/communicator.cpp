@@ -69,16 +69,18 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   // A wrong name is an error before anybody waits for us.
   const ForcedAlgorithms forced =
       value_or_throw(parse_forced_algorithms(option_or(options.algorithm, "GRADWIRE_ALGORITHM")));
-  const auto planner = [&](const Topology& topology) {
-    return std::make_shared<Planner>(job.rank, topology, forced, options.segment_bytes);
+  const auto planner = [&](JobTopology by) {
+    return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };
   const Connected connected = connect_ranks(job, options, store.get());
   auto communicator = std::make_shared<ScheduledCommunicator>(
-      job.rank, options, planner(connected.topology), connected.engine);
+      job.rank, options, planner({.topology = connected.topology, .choices = {}}),
+      connected.engine);
   if (job.world_size == 1) return communicator;
-  const Topology agreed = agree_on_topology(*communicator, connected.places,
-                                            option_or(options.topology, "GRADWIRE_TOPOLOGY"));
-  if (agreed != connected.topology) communicator->go_by(planner(agreed));
+  JobTopology agreed = agree_on_topology(*communicator, connected.places,
+                                         option_or(options.topology, "GRADWIRE_TOPOLOGY"));
+  if (agreed.topology != connected.topology || !agreed.choices.empty())
+    communicator->go_by(planner(std::move(agreed)));
   return communicator;
 }
 

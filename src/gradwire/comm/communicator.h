@@ -45,6 +45,9 @@ struct LentConstSpan {
 struct OperationOptions {
   /// Operations of higher urgency overtake lower ones on the wire. 0 is usual.
   int urgency = 0;
+  /// Of a collective: those of one lane are called in the same order on every rank, and lanes are
+  /// independent of each other. 0 .. 2^30 - 1; 0 is usual.
+  int lane = 0;
   /// How long the operation may take before it fails on every rank; nothing: the communicator's.
   std::optional<Duration> timeout;
   /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
@@ -75,7 +78,7 @@ struct CommunicatorOptions {
 
 /// Ranks that do collective operations together. Every rank must call the same collectives in the
 /// same order; a rank that does not is an error on all of them. All operations are asynchronous:
-/// several may be in flight. After any error the communicator is unusable, and says so.
+/// several may be in flight. (Calls in different lanes may come in any order.) After any error the communicator is unusable, and says so.
 /// Thread-safe, except that the order of calls is then the caller's to keep.
 ///
 /// `all ranks end with the bitwise same result` holds for every operation below.

@@ -76,7 +76,7 @@ class EarlyArrivals {
     auto operator<=>(const Key&) const = default;
   };
   static Key key_of(OperationKey key, Rank peer) {
-    return {key.channel, key.sequence, key.channel == 0 ? -1 : peer};
+    return {key.channel, key.sequence, key.is_message() ? peer : -1};
   }
   struct Held {
     std::size_t bytes = 0;

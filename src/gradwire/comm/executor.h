@@ -71,6 +71,10 @@ class Executor final : private Outbox::Listener {
   /// written: events must be asked for now and then.
   bool read_awaited(Time now);
 
+  /// To be called before sleeping until an event: tells the transport how much is worth waking up
+  /// for.
+  void rest();
+
   /// To be called when next_timer() has come (being early or late does no harm).
   void on_timer(Time now);
   Time next_timer() const;
@@ -136,6 +140,7 @@ class Executor final : private Outbox::Listener {
   bool still_reads(const Rail& rail) const;
   void garble(Rail& rail, const Error& error);
   void collect_awaited(bool all);
+  std::size_t least_due(Rank from) const;
   void mark_dirty(Rank rank);
   void flush_dirty();
   void lose(StreamId stream, const Error& error);

@@ -81,7 +81,7 @@ Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
   }
   if (!flights_.was_posted(key, from)) {
     if (Status held = early_.announce(key, from, *theirs); !held) return held;
-    if (key.channel != 0) match_any();
+    if (key.is_message()) match_any();
     return {};
   }
   peer(from).outbox.announced(key);  // We were done before the peer began: it only takes.

@@ -15,6 +15,11 @@ constexpr std::size_t kInPlacePiece = 64 * 1024;
 /// missing.
 constexpr std::uint64_t kAskAllEvery = 8;
 
+/// Bytes that may come before we are woken: a small part of what an operation still has to get, as
+/// they are late by so much at each hop; and not so many that they leave the cache.
+constexpr std::size_t kPartsOfDue = 128;
+constexpr std::size_t kMostExpected = 256 * 1024;
+
 }  // namespace
 
 Executor::Rail& Executor::rail(StreamId stream) {
@@ -64,6 +69,30 @@ void Executor::collect_awaited(bool all) {
       if (missing) add(exchange.peer);
     }
   }
+}
+
+void Executor::rest() {
+  for (const auto& from : peers_) {
+    if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
+    const std::size_t worth = std::min(least_due(from->rank) / kPartsOfDue, kMostExpected);
+    for (const auto& source : from->rails) {
+      if (still_reads(*source)) transport_.expect(source->stream, worth / from->rails.size());
+    }
+  }
+}
+
+/// Of the operations that miss messages of a peer, the least that any of them misses. 0: none does.
+std::size_t Executor::least_due(Rank from) const {
+  std::size_t least = 0;
+  for (const auto& flight : flights_.all()) {
+    const Operation& operation = flight->operation;
+    const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
+    if (exchange == nullptr) continue;
+    std::size_t due = 0;
+    for (const OpIndex op : exchange->receives) due += operation.size(op) - operation.done(op);
+    if (due > 0) least = least == 0 ? due : std::min(least, due);
+  }
+  return least;
 }
 
 bool Executor::still_reads(const Rail& rail) const {

@@ -48,10 +48,13 @@ std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerpr
     return fmt::format("{} takes part in {}, which needs nothing of it", peer,
                        ours.operation.describe());
   }
+  const OperationKey key = ours.operation.key();
+  const std::string lane =
+      key.is_message() || key.channel == 0 ? "" : fmt::format(" of lane {}", key.channel);
   return fmt::format(
-      "ranks disagree about operation #{}: {} calls {}, rank {} calls {}; every rank must call the "
-      "same operations in the same order with the same sizes and types",
-      ours.operation.key().sequence, peer, theirs.describe(), self, mine.describe());
+      "ranks disagree about operation #{}{}: {} calls {}, rank {} calls {}; every rank must call "
+      "the same operations in the same order with the same sizes and types",
+      key.sequence, lane, peer, theirs.describe(), self, mine.describe());
 }
 
 std::string left_during(const std::string& peer, const Operation& operation) {

@@ -10,7 +10,7 @@ constexpr std::size_t kSpare = 4;
 
 /// The top bit keeps it apart from collectives, the lowest says which way it goes.
 std::uint32_t channel_of(int tag, Rank from, Rank to) {
-  return 0x80000000u | (static_cast<std::uint32_t>(tag) << 1) | (from > to ? 1u : 0u);
+  return OperationKey::kMessage | (static_cast<std::uint32_t>(tag) << 1) | (from > to ? 1u : 0u);
 }
 
 }  // namespace
@@ -28,11 +28,14 @@ Flight& FlightTable::add(OperationRequest request) {
 }
 
 OperationKey FlightTable::next_key(const OperationRequest& request, Rank& pair) {
-  if (request.tag < 0) return {0, next_collective_++};
+  if (request.tag < 0) {
+    const auto lane = static_cast<std::uint32_t>(request.lane);
+    return {lane, posted_[{-1, lane}]++};
+  }
   const CollectiveSpec& spec = request.program->schedule.spec;
   pair = spec.root == self_ ? spec.target : spec.root;
   const std::uint32_t channel = channel_of(request.tag, spec.root, spec.target);
-  return {channel, next_message_[{pair, channel}]++};
+  return {channel, posted_[{pair, channel}]++};
 }
 
 Flight* FlightTable::find(OperationKey key, Rank peer) const {
@@ -44,14 +47,13 @@ Flight* FlightTable::find(OperationKey key, Rank peer) const {
 
 OperationKey FlightTable::next_from(Rank peer, int tag) const {
   const std::uint32_t channel = channel_of(tag, peer, self_);
-  const auto at = next_message_.find({peer, channel});
-  return {channel, at == next_message_.end() ? 0 : at->second};
+  const auto at = posted_.find({peer, channel});
+  return {channel, at == posted_.end() ? 0 : at->second};
 }
 
 bool FlightTable::was_posted(OperationKey key, Rank peer) const {
-  if (key.channel == 0) return key.sequence < next_collective_;
-  const auto at = next_message_.find({peer, key.channel});
-  return at != next_message_.end() && key.sequence < at->second;
+  const auto at = posted_.find({key.is_message() ? peer : -1, key.channel});
+  return at != posted_.end() && key.sequence < at->second;
 }
 
 std::unique_ptr<Flight> FlightTable::remove(const Flight& flight) {

@@ -45,8 +45,8 @@ class FlightTable {
 
   Rank self_;
   std::vector<std::unique_ptr<Flight>> flights_;
-  std::uint64_t next_collective_ = 0;
-  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> next_message_;  ///< Per peer, channel.
+  /// Per peer (-1 for collectives) and channel: how many there have been.
+  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> posted_;
   std::vector<Scratch> spare_;
 };
 

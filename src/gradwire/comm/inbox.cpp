@@ -8,11 +8,20 @@
 
 namespace gradwire {
 
+namespace {
+
+/// Reading so many bytes costs more than the system call.
+constexpr std::size_t kWorthACall = 64 * 1024;
+
+}  // namespace
+
 Inbox::Reading Inbox::where_to_read(Bytes shared) const {
   Reading reading;
   if (lands_directly()) {
     reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
     reading.size += remaining();
+    // What comes behind the next header could not be read to its place, and would be copied.
+    if (remaining() >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
   }
   reading.pieces[reading.count++] = shared;
   reading.size += shared.size();

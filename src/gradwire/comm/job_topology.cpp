@@ -93,13 +93,17 @@ Topology assumed_topology(const std::vector<RankPlace>& places) {
   return Topology(std::move(hosts), host_of);
 }
 
-Topology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
-                           const std::string& path) {
+JobTopology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
+                              const std::string& path) {
   const Reading reading = share(communicator, communicator.rank() == 0 ? read(path) : Reading{});
   if (reading.failed) throw Exception(ErrorKind::invalid_argument, reading.text);
-  if (reading.text.empty()) return assumed_topology(places);
-  return value_or_throw(
-      topology_for(value_or_throw(parse_cluster(reading.text)), host_names(places)));
+  if (reading.text.empty()) return {.topology = assumed_topology(places), .choices = {}};
+  Cluster cluster = value_or_throw(parse_cluster(reading.text));
+  std::erase_if(cluster.choices, [&](const MeasuredChoice& choice) {
+    return choice.ranks != static_cast<int>(places.size());
+  });
+  return {.topology = value_or_throw(topology_for(cluster, host_names(places))),
+          .choices = std::move(cluster.choices)};
 }
 
 }  // namespace gradwire

@@ -6,6 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/comm/rendezvous.h"
+#include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
@@ -18,7 +19,7 @@ Topology assumed_topology(const std::vector<RankPlace>& places);
 /// others through `communicator`; without one (empty `path`), the assumed. A collective operation:
 /// every rank calls it, though only rank 0's `path` counts. Throws Exception: those of the
 /// operations; invalid_argument or system, on every rank, if the file cannot be used.
-Topology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
-                           const std::string& path);
+JobTopology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
+                              const std::string& path);
 
 }  // namespace gradwire

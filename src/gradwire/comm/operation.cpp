@@ -147,9 +147,10 @@ bool Operation::needs(Rank peer) const {
 
 std::string Operation::describe() const {
   const std::string what = fingerprint().describe();
-  if (key_.channel != 0) return what;
+  if (key_.is_message()) return what;
   const std::string_view name = name_of(fingerprint().collective);
-  return fmt::format("{} #{}{}", name, key_.sequence, what.substr(name.size()));
+  const std::string lane = key_.channel == 0 ? "" : fmt::format(" in lane {}", key_.channel);
+  return fmt::format("{} #{}{}{}", name, key_.sequence, lane, what.substr(name.size()));
 }
 
 }  // namespace gradwire

@@ -15,11 +15,17 @@
 
 namespace gradwire {
 
-/// Names an operation on the wire between two ranks. Collectives have channel 0 and count up
-/// together; messages between two ranks count up in a channel of their own per tag and direction.
+/// Names an operation on the wire between two ranks. The channel of a collective is its lane, and
+/// those of a lane count up together; messages between two ranks count up in a channel of their own
+/// per tag and direction.
 struct OperationKey {
+  /// Set in the channels of messages.
+  static constexpr std::uint32_t kMessage = 0x80000000u;
+
   std::uint32_t channel = 0;
   std::uint64_t sequence = 0;
+
+  bool is_message() const { return (channel & kMessage) != 0; }
 
   bool operator==(const OperationKey&) const = default;
 };
@@ -47,6 +53,7 @@ struct OperationRequest {
   bool input_survives = false;  ///< Whether the caller's data is intact if the operation fails.
   std::shared_ptr<Completion> completion;
   int tag = -1;                          ///< Of a point-to-point message; -1 for collectives.
+  int lane = 0;                          ///< Of a collective.
   std::shared_ptr<const Splits> splits;  ///< Of an all_to_all with unequal parts; else null.
   /// Of a receive from whichever rank, whose `program` is null until it is known from whom: makes
   /// it then.

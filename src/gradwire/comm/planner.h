@@ -12,6 +12,7 @@
 #include "gradwire/comm/forced_algorithms.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/schedule/schedule.h"
+#include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
@@ -26,7 +27,7 @@ struct Plan {
 /// the whole job, else the tuner's choice. Each is worked out once and then looked up. Thread-safe.
 class Planner {
  public:
-  Planner(Rank rank, Topology topology, ForcedAlgorithms forced, std::size_t segment_bytes);
+  Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
 
   /// `bytes` of all chunks together; `algorithm`: empty, or the name that the caller asked for.
   /// The reference lives as long as the planner.

@@ -134,6 +134,7 @@ bool Progress::poll_once(Time latest, std::vector<ReadyEvent>& events) {
   {
     const std::lock_guard lock(engine_mutex_);
     timer = executor_.next_timer();
+    if (std::min(timer, latest) > now) executor_.rest();
   }
   const Time until = std::min(timer, latest);
   if (until > now) poll_until_ = until;
@@ -190,6 +191,7 @@ void Progress::wait(const WorkState& state, Time until) {
   const Time begin = clock_.now();
   Time now = begin;
   ++waiting_;
+  ++waits_;
   if (thread_polls_) transport_->wake();
   while (!state.done() && now < until) {
     if (driven_) {
@@ -211,7 +213,7 @@ void Progress::wait(const WorkState& state, Time until) {
   --waiting_;
   last_wait_ = now;
   // Not after short waits, which it would make longer.
-  if (now - begin > kLongestStay) thread_.notify_all();
+  if (now - begin >= kLongestStay) thread_.notify_all();
 }
 
 /// Until `state` is done, or `until`. Returns the time, about.
@@ -244,13 +246,21 @@ Time Progress::drive(const WorkState& state, Time begin, Time until) {
   return now;
 }
 
+/// Lets others drive, for about `stay`; but as long as it takes if somebody waits for as long.
+void Progress::stay_away(std::unique_lock<std::mutex>& roles, Duration stay) {
+  const std::uint64_t before = waits_;
+  thread_.wait_for(roles, stay);
+  const bool still_the_same = waiting_ > 0 && waits_ == before;
+  if (stay == kLongestStay && still_the_same && !stopping_) thread_.wait(roles);
+}
+
 void Progress::run() {
   std::vector<ReadyEvent> events;
   Duration stay = kStayAway;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
     if (waiting_ > 0 || clock_.now() - last_wait_ < kStayAway) {
-      thread_.wait_for(lock, stay);
+      stay_away(lock, stay);
       stay = std::min(2 * stay, kLongestStay);
       continue;
     }

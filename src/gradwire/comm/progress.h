@@ -41,6 +41,7 @@ class Progress final : public Engine {
   template <class Requests>
   void hand_over(Requests requests);
   void run();
+  void stay_away(std::unique_lock<std::mutex>& roles, Duration stay);
   Time drive(const WorkState& state, Time begin, Time until);
   bool ask_once(Time now);
   bool poll_once(Time latest, std::vector<ReadyEvent>& events);
@@ -59,6 +60,7 @@ class Progress final : public Engine {
   std::condition_variable waiters_;  ///< Waiting threads that do not drive.
   std::condition_variable thread_;   ///< The progress thread while somebody else drives.
   int waiting_ = 0;                  ///< Threads in wait().
+  std::uint64_t waits_ = 0;          ///< How often a thread has begun to wait.
   bool driven_ = false;              ///< One of them drives.
   bool thread_polls_ = false;        ///< The progress thread drives.
   Time sleep_until_{};               ///< Asking again and again is no good until then.

@@ -221,6 +221,7 @@ void ScheduledCommunicator::abort(const std::string& reason) {
 OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::size_t count,
                                              DataType type, ReduceOp op,
                                              const OperationOptions& options) const {
+  check_lane(options.lane);
   const Plan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   OperationRequest request;
   request.program = plan.program;
@@ -228,6 +229,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
       .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
   request.fingerprint.set_algorithm(plan.algorithm);
   request.urgency = options.urgency;
+  request.lane = options.lane;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   // Where each rank has a part, input and output are memory of their own.
   request.input_survives = options.preserve_input || has_parts(spec.collective);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -27,6 +28,9 @@ constexpr double kCrowding = 1.06;
 
 /// The same through shared memory, where it is only the caches that know more of them.
 constexpr double kCrowdingInside = 1.02;
+
+/// What was measured at one size holds for sizes within so many octaves of it.
+constexpr double kNear = 1.5;
 
 /// Whether some rank hears from more others than a butterfly would make it.
 bool crowds(const ProgramSet& programs) {
@@ -59,8 +63,8 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
 
 }  // namespace
 
-Tuner::Tuner(Topology topology, std::size_t segment_bytes)
-    : topology_(std::move(topology)), segment_bytes_(segment_bytes) {}
+Tuner::Tuner(Topology topology, std::size_t segment_bytes, std::vector<MeasuredChoice> choices)
+    : topology_(std::move(topology)), segment_bytes_(segment_bytes), choices_(std::move(choices)) {}
 
 Tuner::~Tuner() = default;
 
@@ -118,10 +122,32 @@ std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::s
   for (const Candidate& candidate : candidates(spec)) {
     const Counts counts = candidate.cost->count(ChunkLayout(candidate.chunks, bytes, 1));
     const Duration time = std::max(estimate(candidate, bytes), processor_bound(topology_, counts));
-    ranked.push_back({candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent)});
+    ranked.push_back(
+        {candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent), false});
   }
   std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);
+  prefer_measured(spec.collective, bytes, ranked);
   return ranked;
+}
+
+/// Puts the algorithm first that was the fastest for the nearest size, if that is near.
+void Tuner::prefer_measured(Collective collective, std::size_t bytes,
+                            std::vector<AlgorithmEstimate>& ranked) const {
+  const auto octaves = [&](std::size_t other) {
+    return std::abs(std::log2(static_cast<double>(std::max<std::size_t>(bytes, 1))) -
+                    std::log2(static_cast<double>(std::max<std::size_t>(other, 1))));
+  };
+  const MeasuredChoice* nearest = nullptr;
+  for (const MeasuredChoice& choice : choices_) {
+    if (choice.collective != name_of(collective) || octaves(choice.bytes) > kNear) continue;
+    if (nearest == nullptr || octaves(choice.bytes) < octaves(nearest->bytes)) nearest = &choice;
+  }
+  if (nearest == nullptr) return;
+  const auto at = std::ranges::find(ranked, nearest->algorithm, &AlgorithmEstimate::algorithm);
+  if (at == ranked.end()) return;  // Of another version of gradwire.
+  at->time = nearest->time;
+  at->measured = true;
+  std::rotate(ranked.begin(), at, at + 1);
 }
 
 }  // namespace gradwire

@@ -11,6 +11,7 @@
 
 #include "gradwire/schedule/cost.h"
 #include "gradwire/schedule/schedule.h"
+#include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
@@ -21,21 +22,24 @@ struct AlgorithmEstimate {
   Duration time = Duration::zero();
   std::uint32_t steps = 0;     ///< Hops of the longest chain of messages.
   std::size_t bytes_sent = 0;  ///< By the rank that sends most.
+  bool measured = false;       ///< The time is not the model's: `gradwire tune` found it.
 };
 
-/// Chooses the algorithm of a collective: the one whose schedule the cost model finds fastest on
-/// the topology. Depends on nothing but its arguments, so that all ranks choose the same.
+/// Chooses the algorithm of a collective: the one that was measured to be the fastest for about that
+/// size, and where nothing was measured the one whose schedule the cost model finds fastest on the
+/// topology. Depends on nothing but its arguments, so that all ranks choose the same.
 /// Thread-safe.
 class Tuner {
  public:
-  explicit Tuner(Topology topology, std::size_t segment_bytes = 128 * 1024);
+  explicit Tuner(Topology topology, std::size_t segment_bytes = 128 * 1024,
+                 std::vector<MeasuredChoice> choices = {});
   ~Tuner();
 
   /// Name of the algorithm for `bytes` bytes of all chunks together. The first question about a
   /// collective and power of two of bytes takes milliseconds with 64 ranks; later ones nothing.
   std::string choose(const CollectiveSpec& spec, std::size_t bytes);
 
-  /// The estimates that decide, best first.
+  /// The estimates that decide, best first; before them what was measured, if that decides.
   std::vector<AlgorithmEstimate> explain(const CollectiveSpec& spec, std::size_t bytes);
 
   /// The links that are assumed where nothing has been measured: 1 Gb/s Ethernet, 40 us.
@@ -56,8 +60,12 @@ class Tuner {
   std::vector<AlgorithmEstimate> ranking(const CollectiveSpec& spec, std::size_t bytes);
   Duration estimate(const Candidate& candidate, std::size_t bytes) const;
 
+  void prefer_measured(Collective collective, std::size_t bytes,
+                       std::vector<AlgorithmEstimate>& ranked) const;
+
   Topology topology_;
   std::size_t segment_bytes_;
+  std::vector<MeasuredChoice> choices_;
   std::mutex mutex_;
   std::map<Question, std::vector<Candidate>> candidates_;
   std::map<std::pair<Question, std::size_t>, std::vector<AlgorithmEstimate>> rankings_;

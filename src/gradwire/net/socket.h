@@ -36,7 +36,7 @@ class Socket {
 /// of the rate where 256 KiB carried 93 %, and 4 MiB no more. An urgent operation waits for at most
 /// that much: 8 ms at 1 Gb/s. Bytes sent but not yet acknowledged do not count, so the
 /// bandwidth-delay product has no part in it.
-inline constexpr int kUnsentLowWater = 1024 * 1024;
+inline constexpr int kUnsentLowWater = 256 * 1024;
 
 /// The same when several rails share a message: what waits on a slow one is late, so less does.
 inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;

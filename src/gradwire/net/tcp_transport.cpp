@@ -20,6 +20,11 @@ namespace {
 
 constexpr std::size_t kPiecesACall = 64;
 constexpr std::size_t kEventsACall = 64;
+
+/// What expect() asks for: at most this part of the receive buffer, as the sender must be able to
+/// go on while we are being woken; and at least so much, or it is not worth a call.
+constexpr std::size_t kPartOfRoom = 4;
+constexpr std::size_t kLeastExpected = 32 * 1024;
 constexpr std::uint64_t kWakeup = ~std::uint64_t{0};
 constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
@@ -265,9 +270,31 @@ std::string TcpTransport::describe(StreamId id) const {
   return streams_[index_of(id)].name;
 }
 
+void TcpTransport::expect(StreamId id, std::size_t bytes) {
+  Stream& stream = find(id);
+  int room = 0;
+  socklen_t size = sizeof room;
+  if (bytes > 1) {
+    ::getsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &room, &size);
+    bytes = std::min(bytes, static_cast<std::size_t>(room) / kPartOfRoom);
+  }
+  const int before = stream.low_water;
+  const int mark = bytes < kLeastExpected ? 1 : static_cast<int>(bytes);
+  // Setting it is a system call, and near enough is good enough.
+  if (mark == before || (before > 1 && mark > before / 2 && mark < 2 * before)) return;
+  if (::setsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) != 0)
+    return;
+  stream.low_water = mark;
+  patient_ += (mark > 1 ? 1 : 0) - (before > 1 ? 1 : 0);
+}
+
 void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
   events.clear();
   if (take_repeats(events)) timeout = Duration::zero();
+  const bool patient = patient_ > 0;
+  if (patient && !was_patient_) patient_until_ = SteadyClock().now() + kPatience;
+  was_patient_ = patient;
+  if (patient) timeout = std::min(timeout, kPatience);
   std::array<epoll_event, kEventsACall> ready;
   const int count = ::epoll_wait(epoll_.descriptor(), ready.data(), static_cast<int>(ready.size()),
                                  milliseconds_of(timeout));
@@ -278,6 +305,17 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
     } else {
       add_event(streams_[event.data.u64], event.events, events);
     }
+  }
+  if (patient) report_patient(events);
+}
+
+/// Streams whose bytes are fewer than the mark make no event: from time to time they are asked.
+void TcpTransport::report_patient(std::vector<ReadyEvent>& events) {
+  const Time now = SteadyClock().now();
+  if (now < patient_until_) return;
+  patient_until_ = now + kPatience;
+  for (Stream& stream : streams_) {
+    if (stream.low_water > 1) add_event(stream, EPOLLIN, events);
   }
 }
 

@@ -47,6 +47,8 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
+  /// By SO_RCVLOWAT, and never more than the kernel would buffer with ease.
+  void expect(StreamId stream, std::size_t bytes) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override;
@@ -60,6 +62,7 @@ class TcpTransport final : public PollingTransport {
     std::size_t written = 0;
     bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
+    std::atomic<int> low_water = 1;    ///< As expect() has set it.
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
@@ -72,6 +75,7 @@ class TcpTransport final : public PollingTransport {
   Error broken_by(const Stream& stream, int cause) const;
   void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
+  void report_patient(std::vector<ReadyEvent>& events);
   void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 
   std::vector<std::size_t> first_;  ///< The streams of peer p are first_[p] to first_[p + 1].
@@ -79,6 +83,9 @@ class TcpTransport final : public PollingTransport {
   Duration dead_after_;
   Socket epoll_;
   Socket wakeup_;
+  std::atomic<int> patient_ = 0;  ///< Streams with a low water mark over 1.
+  bool was_patient_ = false;      ///< When poll() was last called.
+  Time patient_until_{};          ///< When poll() reports them anyway.
   std::mutex repeats_mutex_;
   std::vector<StreamId> repeats_;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gradwire/base/bytes.h"
+#include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 
@@ -49,6 +50,12 @@ class Transport {
 
   /// Gives the first `bytes` of what peek() showed back to the sender.
   virtual void consume(StreamId, std::size_t /*bytes*/) {}
+
+  /// Asks for the next `readable` event of a stream only when about `bytes` are there (1: any), for
+  /// who expects many more: being woken costs as much as reading 50 KB. What is less is reported
+  /// after kPatience, so that nothing is ever stuck behind a wrong guess.
+  virtual void expect(StreamId, std::size_t /*bytes*/) {}
+  static constexpr Duration kPatience = std::chrono::milliseconds(4);
 
   /// Whether bytes may be damaged on their way, so that frames need checksums. The same at both
   /// ends.

@@ -52,10 +52,22 @@ struct MeasuredPath {
   bool operator==(const MeasuredPath&) const = default;
 };
 
+/// The algorithm that was the fastest when `gradwire tune` tried them.
+struct MeasuredChoice {
+  std::string collective;  ///< "all_reduce"
+  int ranks = 1;           ///< All the job's.
+  std::size_t bytes = 0;   ///< Of all parts together.
+  std::string algorithm;   ///< "star"
+  Duration time = {};      ///< The median.
+
+  bool operator==(const MeasuredChoice&) const = default;
+};
+
 /// What `gradwire probe` finds out about hosts and what joins them.
 struct Cluster {
   std::vector<MeasuredHost> hosts;
-  std::vector<MeasuredPath> paths;  ///< Of each ordered pair of hosts, and rail.
+  std::vector<MeasuredPath> paths;      ///< Of each ordered pair of hosts, and rail.
+  std::vector<MeasuredChoice> choices;  ///< Of `gradwire tune`; may be empty.
 
   /// The path with these ends, or null.
   const MeasuredPath* path(int from, int to, int rail) const;
@@ -80,6 +92,12 @@ void set_rails_from_paths(Cluster& cluster);
 /// (latency: by half) from what its ends' rails suggest. `cluster` has a host, and every host a
 /// rail.
 Topology topology_of(const Cluster& cluster);
+
+/// What all ranks of a job go by.
+struct JobTopology {
+  Topology topology;
+  std::vector<MeasuredChoice> choices;  ///< Of this job's number of ranks.
+};
 
 /// The same for a job whose rank r runs on the host called host_names[r]; hosts without ranks are
 /// left out. Error: invalid_argument, for a host that was not measured; it lists those that were.

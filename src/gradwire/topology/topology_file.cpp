@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -22,6 +23,7 @@ constexpr double kMostRate = 1e13;         // 80 Tb/s.
 constexpr double kMostMicroseconds = 6e7;  // A minute.
 constexpr double kMostOffset = 1e18;
 constexpr int kMostPacket = 1 << 20;
+constexpr double kMostBytes = 1e15;
 
 double microseconds(Duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -60,6 +62,14 @@ Json json_of(const MeasuredPath& path) {
           {"shortest_latency_us", microseconds(path.shortest_latency)},
           {"largest_packet", path.largest_packet},
           {"loss", path.loss}};
+}
+
+Json json_of(const MeasuredChoice& choice) {
+  return {{"collective", choice.collective},
+          {"ranks", choice.ranks},
+          {"bytes", choice.bytes},
+          {"algorithm", choice.algorithm},
+          {"time_us", microseconds(choice.time)}};
 }
 
 double rate_of(JsonFields& fields, std::string_view key = "bytes_per_second") {
@@ -121,6 +131,17 @@ MeasuredPath path_from(JsonFields fields, const std::vector<MeasuredHost>& hosts
   return path;
 }
 
+MeasuredChoice choice_from(JsonFields fields) {
+  MeasuredChoice choice;
+  choice.collective = fields.text("collective");
+  choice.ranks = fields.integer("ranks", 1, kMaxRanks);
+  choice.bytes = static_cast<std::size_t>(fields.number("bytes", 0, kMostBytes));
+  choice.algorithm = fields.text("algorithm");
+  choice.time = time_of(fields, "time_us");
+  fields.refuse_others();
+  return choice;
+}
+
 Cluster cluster_from(JsonFields fields) {
   Cluster cluster;
   fields.require_version(kTopologyVersion);
@@ -139,6 +160,11 @@ Cluster cluster_from(JsonFields fields) {
     }
     cluster.paths.push_back(path);
   }
+  if (fields.has("choices")) {
+    for (JsonFields& choice : fields.objects("choices", 0)) {
+      cluster.choices.push_back(choice_from(choice));
+    }
+  }
   fields.refuse_others();
   return cluster;
 }
@@ -154,6 +180,8 @@ std::string to_json(const Cluster& cluster) {
   Json json{{"version", kTopologyVersion}, {"hosts", Json::array()}, {"paths", Json::array()}};
   for (const MeasuredHost& host : cluster.hosts) json["hosts"].push_back(json_of(host));
   for (const MeasuredPath& path : cluster.paths) json["paths"].push_back(json_of(path));
+  if (!cluster.choices.empty()) json["choices"] = Json::array();
+  for (const MeasuredChoice& choice : cluster.choices) json["choices"].push_back(json_of(choice));
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -171,10 +199,12 @@ Result<Cluster> read_cluster(const std::string& path) {
 }
 
 Status write_cluster(const Cluster& cluster, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
+  // What is there stays there until the new one is whole.
+  const std::string fresh = path + ".new";
+  std::ofstream file(fresh, std::ios::binary);
   file << to_json(cluster);
   file.close();
-  if (!file) return file_failure("write", path);
+  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) return file_failure("write", path);
   return {};
 }
 

@@ -1,0 +1,63 @@
+#include "gradwire/base/atomic_file.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+namespace {
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+/// The rename itself must reach the disk too.
+void flush_folder(const std::filesystem::path& folder) {
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0) ::fsync(fd.get());
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code ignored;  // Opening the file tells.
+  std::filesystem::create_directories(folder_of(path_), ignored);
+  temporary_ = path_;
+  temporary_ += fmt::format(".{}.part", ::getpid());
+  fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (fd_.get() < 0) fail("cannot be written");
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_.get() >= 0) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* what) const {
+  throw Exception(ErrorKind::system,
+                  fmt::format("{} {}: {}", path_.string(), what, std::strerror(errno)));
+}
+
+void AtomicFile::write(const void* data, std::size_t size) {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const auto written = ::write(fd_.get(), from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written");
+    from += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(fd_.get()) != 0) fail("cannot be flushed to the disk");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
+  fd_ = UniqueFd();
+  flush_folder(folder_of(path_));
+}
+
+}  // namespace gradwire

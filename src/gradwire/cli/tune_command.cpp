@@ -1,0 +1,157 @@
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/base/units.h"
+#include "gradwire/cli/bench/bench_options.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/comm/communicator.h"
+#include "gradwire/schedule/catalogue.h"
+#include "gradwire/topology/topology_file.h"
+
+namespace gradwire {
+namespace {
+
+/// Turns that the algorithms take, one after the other, so that what disturbs one disturbs all.
+constexpr int kRounds = 3;
+
+/// The model is not so wrong that the best is slower by more than this.
+constexpr int kHopeless = 8;
+
+struct TuneArguments {
+  LaunchArguments launch;
+  std::string topology = "topology.json";
+  std::vector<std::string> collectives{"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                       "reduce"};
+  std::vector<std::string> sizes{"4", "256", "1K", "4K", "16K", "64K", "256K", "1M", "4M"};
+  double seconds = 0.1;
+};
+
+void declare(CLI::App& app, TuneArguments& given) {
+  app.add_option("--topology", given.topology,
+                 "file of gradwire probe, on rank 0's host; the findings are added to it")
+      ->capture_default_str();
+  app.add_option("--collectives", given.collectives, "a comma list")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--sizes", given.sizes, "bytes, a comma list; K, M, G are powers of two")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--seconds", given.seconds,
+                 "how long to measure each algorithm at each size, about")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  declare_launch_arguments(app, given.launch);
+}
+
+BenchOptions bench_options(const TuneArguments& given, const std::string& collective) {
+  BenchOptions options;
+  options.collective = collective;
+  options.sizes = given.sizes;
+  options.seconds = given.seconds / kRounds;
+  return options;
+}
+
+/// The algorithms that may be the fastest, the same on all ranks.
+std::vector<AlgorithmEstimate> candidates(Communicator& communicator, const BenchCase& what) {
+  std::vector<AlgorithmEstimate> hopeful;
+  Duration best = Duration::max();
+  const auto all = communicator.explain(what.collective, what.bytes);
+  for (const AlgorithmEstimate& e : all) {
+    if (!e.measured) best = std::min(best, e.time);
+  }
+  for (const AlgorithmEstimate& e : all) {
+    if (e.measured || e.time <= kHopeless * best) hopeful.push_back(e);
+  }
+  return hopeful;
+}
+
+MeasuredChoice fastest(Communicator& communicator, BenchCase what) {
+  const std::vector<AlgorithmEstimate> tried = candidates(communicator, what);
+  std::vector<std::vector<double>> times(tried.size());
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      what.algorithm = tried[i].algorithm;
+      times[i].push_back(measure(communicator, what).median_us);
+    }
+  }
+  MeasuredChoice choice{.collective = std::string(name_of(what.collective)),
+                        .ranks = communicator.size(),
+                        .bytes = what.bytes,
+                        .algorithm = {},
+                        .time = Duration::max()};
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    std::ranges::sort(times[i]);
+    const Duration median(static_cast<std::int64_t>(1e3 * times[i][kRounds / 2]));
+    if (median >= choice.time) continue;
+    choice.time = median;
+    choice.algorithm = tried[i].algorithm;
+  }
+  return choice;
+}
+
+/// Takes the place of what was found about the same before.
+void remember(Cluster& cluster, const MeasuredChoice& choice) {
+  std::erase_if(cluster.choices, [&](const MeasuredChoice& old) {
+    return old.collective == choice.collective && old.ranks == choice.ranks &&
+           old.bytes == choice.bytes;
+  });
+  cluster.choices.push_back(choice);
+}
+
+int be_a_rank(const Job& job, const TuneArguments& given) {
+  if (job.world_size < 2) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "one rank has nothing to choose: gradwire tune --hosts a,b,c, or -n 2");
+  }
+  const auto communicator = Communicator::connect(job, {.topology = given.topology});
+  Cluster cluster;
+  if (job.rank == 0) cluster = value_or_throw(read_cluster(given.topology));
+  for (const std::string& collective : given.collectives) {
+    for (const BenchCase& what :
+         make_cases(bench_options(given, collective), communicator->size())) {
+      const MeasuredChoice choice = fastest(*communicator, what);
+      if (job.rank != 0) continue;
+      fmt::print("{:<15} {:>8}  {:<19} {:>9}\n", choice.collective, format_bytes(choice.bytes),
+                 choice.algorithm, format_duration(choice.time));
+      std::fflush(stdout);
+      remember(cluster, choice);
+    }
+  }
+  if (job.rank != 0) return 0;
+  value_or_throw(write_cluster(cluster, given.topology));
+  fmt::print("\nwritten to {}; GRADWIRE_TOPOLOGY={} makes jobs go by it\n", given.topology,
+             given.topology);
+  return 0;
+}
+
+}  // namespace
+
+int tune_command(int argc, char** argv) {
+  TuneArguments given;
+  CLI::App app(
+      "Tries the algorithms of each collective at each size, on the hosts and links where the job "
+      "will run, and adds the fastest to topology.json, which then decides in place of the cost "
+      "model. Run gradwire probe first. Takes about a minute on four hosts.",
+      "gradwire tune");
+  declare(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  for (const std::string& collective : given.collectives) {
+    make_cases(bench_options(given, collective), 2);  // Wrong names are refused before ranks start.
+  }
+  const Job job = Job::from_environment();
+  const bool starts =
+      given.launch.ranks > 0 || !given.launch.hosts.empty() || !given.launch.hostfile.empty();
+  if (!starts || job.launcher != "none") return be_a_rank(job, given);
+  value_or_throw(read_cluster(given.topology));
+  LaunchOptions options = launch_options_of(given.launch);
+  options.name = "gradwire tune";
+  return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
+}
+
+}  // namespace gradwire
