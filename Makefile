@@ -14,7 +14,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench results install clean format tidy
+.PHONY: help setup build demo test bench results learning install clean format tidy
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
@@ -22,6 +22,7 @@ help:
 	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
 	@echo 'make bench    install what is missing, build, measure all-reduce beside Gloo and Open MPI'
 	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
+	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
@@ -57,6 +58,10 @@ bench results:
 	@scripts/setup.sh build demo test bench
 	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
 	@$(COMPILE) --target $@
+
+learning: build
+	@scripts/setup.sh demo
+	@bench/learning.py --gradwire $(BUILD)/bin/gradwire
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)

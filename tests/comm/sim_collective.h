@@ -46,7 +46,7 @@ struct Case {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  bool in_place = true;                   ///< all_reduce, and the root of reduce.
+  bool in_place = true;  ///< all_reduce, and the root of reduce.
   int lane = 0;
   std::optional<Topology> topology = {};  ///< Nothing: every rank on a host of its own.
   bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.

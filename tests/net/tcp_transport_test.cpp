@@ -177,7 +177,7 @@ TEST(TcpTransport, WhoExpectsMuchIsNotToldOfLittleAtOnceButSoonAndOfMuchAtOnce) 
   const int large = 1 << 20;
   setsockopt(pair.first.descriptor(), SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
   auto transport = transport_over(std::move(pair.first));
-  transport->expect(kPeer, 64 * 1024);
+  transport->expect(kPeer, 64 * 1024, 1);
   std::vector<ReadyEvent> events = next_events(*transport);  // Writable, as always at first.
   EXPECT_TRUE(std::ranges::none_of(events, &ReadyEvent::readable));
   send_raw(pair.second, "x");
@@ -198,10 +198,10 @@ TEST(TcpTransport, ExpectingNothingMoreReportsWhatIsThere) {
   const int large = 1 << 20;
   setsockopt(pair.first.descriptor(), SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
   auto transport = transport_over(std::move(pair.first));
-  transport->expect(kPeer, 64 * 1024);
+  transport->expect(kPeer, 64 * 1024, 1);
   next_events(*transport);
   send_raw(pair.second, "x");
-  transport->expect(kPeer, 1);
+  transport->expect(kPeer, 1, 1);
   await_readable(*transport);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "gradwire/train/data_parallel.h"
 
@@ -61,35 +62,56 @@ ProofNetImpl::ProofNetImpl() {
 }
 
 torch::Tensor ProofNetImpl::forward(const torch::Tensor& inputs, std::int64_t branching) {
+  await_parameters(*conv);
+  await_parameters(*norm);
   auto x = torch::relu(norm(conv(inputs)));
   x = torch::avg_pool2d(x, 2).flatten(1);
+  await_parameters(*first);
   x = torch::relu(first(x));
   x = torch::relu(torch::matmul(x, tied));
   if (branching > 0) {
+    await_parameters(*branch);
     const auto rest = x.narrow(0, branching, x.size(0) - branching);
     x = torch::cat({branch(x.narrow(0, 0, branching)), rest});
   }
+  await_parameters(*head);
   return head(x);
 }
 
-Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps) {
+Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
+                           const ProofOptions& options) {
   const int rank = group->getRank();
   ProofNet net;
   initialise(*net, static_cast<std::uint64_t>(rank));  // Rank 0's must be what all begin with.
-  DataParallel model(
-      net, {.process_group = group, .bucket_cap_mb = 0.01, .find_unused_parameters = true});
+  OptimizerFactory factory = [rule](auto parameters) { return optimizer_for(rule, parameters); };
+  DataParallel model(net, {.process_group = group,
+                           .bucket_cap_mb = 0.01,
+                           .find_unused_parameters = true,
+                           .optimizer = options.optimizer_per_bucket ? factory : nullptr,
+                           .overlap = options.overlap,
+                           .forward_awaits = options.forward_awaits});
   net->norm->eval();
-  const auto optimizer = optimizer_for(rule, net->parameters());
-  const auto samples = kGlobalBatch / group->getSize();
-  const auto offset = rank * samples;
+  // Once each: parameters() has the one with two names twice, and would step it twice.
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : trainable_parameters(*net)) parameters.push_back(parameter.tensor);
+  const auto optimizer = options.optimizer_per_bucket ? nullptr : factory(parameters);
+  const auto parts = options.accumulation_steps;
+  const auto samples = kGlobalBatch / group->getSize() / parts;
   for (int step = 0; step < steps; ++step) {
     const auto [inputs, targets] = problem_of_step(step);
-    optimizer->zero_grad();
-    const auto output =
-        model(inputs.narrow(0, offset, samples), branching_in(step, offset, samples));
-    torch::cross_entropy_loss(output, targets.narrow(0, offset, samples)).backward();
-    optimizer->step();
+    if (optimizer) optimizer->zero_grad();
+    for (int part = 0; part < parts; ++part) {
+      std::optional<NoSync> alone;
+      if (part + 1 < parts) alone.emplace(model.core());
+      const auto offset = (rank * parts + part) * samples;
+      const auto output =
+          model(inputs.narrow(0, offset, samples), branching_in(step, offset, samples));
+      const auto loss = torch::cross_entropy_loss(output, targets.narrow(0, offset, samples));
+      (loss / parts).backward();
+    }
+    optimizer ? (void)optimizer->step() : model.step();
   }
+  model.finish();
   Parameters result;
   for (const auto& item : net->named_parameters())
     result[item.key()] = item.value().detach().clone();

@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/gradient/overlap.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire::test {
@@ -41,9 +42,18 @@ inline void PrintTo(Rule rule, std::ostream* out) {
   *out << (rule == Rule::adam ? "adam" : "sgd_with_momentum");
 }
 
+/// What must not change the result.
+struct ProofOptions {
+  bool optimizer_per_bucket = false;  ///< And DataParallel steps; otherwise one for all.
+  Overlap overlap = Overlap::backward;
+  bool forward_awaits = false;
+  int accumulation_steps = 1;  ///< This changes the last bits.
+};
+
 /// Trains ProofNet for `steps` steps with a global batch of 16, this rank taking its part of each,
 /// and returns its parameters. A group of one is plain training of one process.
-Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps);
+Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
+                           const ProofOptions& options = {});
 
 /// The largest absolute difference over all parameters.
 double largest_difference(const Parameters& a, const Parameters& b);

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/gradient/layer_profile.h"
 #include "gradwire/train/safetensors.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
@@ -27,6 +30,19 @@ struct TrainCommand : ::testing::Test {
                                      folder / "c.json", "--data", data};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run(command);
+  }
+
+  bool same_model(const std::string& a, const std::string& b) {
+    const auto first = load_safetensors(folder / a / "model.safetensors").tensors;
+    const auto second = load_safetensors(folder / b / "model.safetensors").tensors;
+    EXPECT_EQ(first.size(), second.size());
+    return std::ranges::all_of(
+        first, [&](const auto& item) { return item.second.equal(second.at(item.first)); });
+  }
+
+  static double number_after(const std::string& text, const std::string& words) {
+    const auto at = text.find(words);
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + words.size()));
   }
 
   TemporaryFolder folder;
@@ -59,6 +75,57 @@ TEST_F(TrainCommand, RepeatsBitForBitOnSeveralProcesses) {
   const auto a = load_safetensors(folder / "a" / "model.safetensors").tensors;
   const auto b = load_safetensors(folder / "b" / "model.safetensors").tensors;
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+}
+
+TEST_F(TrainCommand, OverlapDoesNotChangeTheModelByABit) {
+  for (const auto* overlap : {"none", "backward", "full"}) {
+    const auto finished = train({"-n", "4", "--output", folder / overlap, "--set",
+                                 std::string("parallel.overlap=") + overlap, "--set",
+                                 "parallel.bucket_cap_mb=0.01", "--set", "accumulation_steps=2"});
+    ASSERT_EQ(finished.status, 0) << finished.output;
+  }
+  EXPECT_TRUE(same_model("none", "backward"));
+  EXPECT_TRUE(same_model("none", "full"));
+}
+
+TEST_F(TrainCommand, ACodecSendsLessAndStillLearns) {
+  const auto finished = train(
+      {"-n", "4", "--output", folder / "out", "--set", "epochs=6", "--set", "parallel.codec=int8"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_GT(number_after(finished.output, "test accuracy"), 90);
+  EXPECT_LT(number_after(finished.output, "a step, "), 0.3) << "of the textbook's bytes";
+}
+
+TEST_F(TrainCommand, AResumedRunHasTheSameBits) {
+  const auto run_with = [&](const std::string& out, std::vector<std::string> more) {
+    for (const auto* setting : {"parallel.codec=top_k:0.1", "checkpoint_every=4",
+                                "model.dropout=0.2", "optimizer.name=adam"}) {
+      more.insert(more.end(), {"--set", setting});
+    }
+    more.insert(more.end(), {"-n", "2", "--output", folder / out});
+    const auto finished = train(more);
+    ASSERT_EQ(finished.status, 0) << finished.output;
+  };
+  run_with("whole", {"--set", "optimizer.learning_rate=0.003"});
+  run_with("parts", {"--set", "optimizer.learning_rate=0.003", "--set", "epochs=1"});
+  EXPECT_FALSE(same_model("whole", "parts"));
+  const auto checkpoint = (folder / "parts" / "model.safetensors").string();
+  run_with("parts", {"--set", "optimizer.learning_rate=0.003", "--set", "resume=" + checkpoint});
+  EXPECT_TRUE(same_model("whole", "parts"));
+}
+
+TEST_F(TrainCommand, RecordsAProfile) {
+  const auto finished = train({"--output", folder / "out", "--set", "epochs=1", "--record-profile",
+                               folder / "profile.json"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  const auto profile = read_profile(folder / "profile.json");
+  EXPECT_EQ(profile.name, "mlp");
+  EXPECT_EQ(profile.parameters(), 784u * 16 + 16 + 16 * 10 + 10);
+  ASSERT_EQ(profile.layers.size(), 5u);
+  EXPECT_EQ(profile.layers[1].name, "hidden");
+  EXPECT_EQ(profile.layers[1].parameters[0].shape, (std::vector<std::int64_t>{16, 784}));
+  EXPECT_GT(profile.layers[1].backward, 0);
+  EXPECT_GT(profile.compute, Duration{});
 }
 
 TEST_F(TrainCommand, RefusesAWrongConfigurationBeforeItStartsRanks) {

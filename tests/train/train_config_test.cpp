@@ -45,7 +45,10 @@ TEST(TrainConfig, ReadsEveryKey) {
     "optimizer": {"name": "adam", "learning_rate": 0.01, "beta1": 0.8, "beta2": 0.9,
                   "epsilon": 1e-6, "weight_decay": 0.1},
     "schedule": {"warmup_epochs": 1.5, "decay": "cosine", "final_fraction": 0.1},
-    "parallel": {"bucket_cap_mb": 2, "broadcast_buffers": false, "find_unused_parameters": true},
+    "parallel": {"bucket_cap_mb": 2, "broadcast_buffers": false, "find_unused_parameters": true,
+                 "overlap": "none", "codec": "top_k:0.02", "codec_min_elements": 10,
+                 "codec_warmup_steps": 5, "check_finite": true},
+    "precision": "bf16", "checkpoint_every": 10, "resume": "b.safetensors",
     "epochs": 3, "batch_size": 64, "accumulation_steps": 2, "seed": 7, "checkpoint": "a.safetensors"
   })"));
   EXPECT_EQ(config.model.channels, 4);
@@ -58,6 +61,14 @@ TEST(TrainConfig, ReadsEveryKey) {
   EXPECT_EQ(config.schedule.final_fraction, 0.1);
   EXPECT_TRUE(config.parallel.find_unused_parameters);
   EXPECT_FALSE(config.parallel.broadcast_buffers);
+  EXPECT_EQ(config.parallel.overlap, Overlap::none);
+  EXPECT_EQ(config.parallel.codec, "top_k:0.02");
+  EXPECT_EQ(config.parallel.codec_min_elements, 10);
+  EXPECT_EQ(config.parallel.codec_warmup_steps, 5);
+  EXPECT_TRUE(config.parallel.check_finite);
+  EXPECT_EQ(config.precision, Precision::bf16);
+  EXPECT_EQ(config.checkpoint_every, 10);
+  EXPECT_EQ(config.resume, "b.safetensors");
   EXPECT_EQ(config.accumulation_steps, 2);
   EXPECT_EQ(config.seed, 7u);
   EXPECT_EQ(config.checkpoint, "a.safetensors");
@@ -94,6 +105,33 @@ TEST(TrainConfig, WrongTypesAndRangesNameThePathAndWhatIsRight) {
 TEST(TrainConfig, UnknownNamesListTheKnown) {
   EXPECT_THAT(error_of(R"({"optimizer": {"name": "sdg"}})"),
               AllOf(HasSubstr("optimizer.name"), HasSubstr("\"sgd\""), HasSubstr("adam")));
+}
+
+TEST(TrainConfig, AnUnknownCodecListsTheKnownWithALineOnEach) {
+  EXPECT_THAT(error_of(R"({"parallel": {"codec": "int9"}})"),
+              AllOf(HasSubstr("parallel.codec"), HasSubstr("int9"), HasSubstr("\n"),
+                    HasSubstr("int8"), HasSubstr("power_sgd")));
+  EXPECT_THAT(error_of(R"({"parallel": {"codec": "top_k:2"}})"), HasSubstr("parallel.codec"));
+  EXPECT_EQ(
+      parse_train_config(json::parse(R"({"parallel": {"codec": "auto:int4"}})")).parallel.codec,
+      "auto:int4");
+}
+
+TEST(TrainConfig, Fp16DoesNotOverlapTheNextForward) {
+  EXPECT_EQ(parse_train_config(json::object()).parallel.overlap, Overlap::full);
+  const auto half = parse_train_config(json::parse(R"({"precision": "fp16"})"));
+  EXPECT_EQ(half.parallel.overlap, Overlap::backward);
+  EXPECT_THAT(error_of(R"({"precision": "fp16", "parallel": {"overlap": "full"}})"),
+              AllOf(HasSubstr("fp16"), HasSubstr("\"backward\"")));
+  EXPECT_THAT(error_of(R"({"precision": "fp16", "parallel": {"check_finite": true}})"),
+              HasSubstr("check_finite"));
+  EXPECT_THAT(error_of(R"({"precision": "fp8"})"),
+              AllOf(HasSubstr("precision"), HasSubstr("bf16")));
+}
+
+TEST(TrainConfig, CheckpointsToGoOnFromNeedAFile) {
+  EXPECT_THAT(error_of(R"({"checkpoint": "", "checkpoint_every": 5})"),
+              HasSubstr("checkpoint_every"));
 }
 
 TEST(TrainConfig, SettingsGoBeforeTheFile) {

@@ -96,6 +96,17 @@ TEST_F(TrainerTest, PadsTheLastBatchWhenToldTo) {
   EXPECT_EQ(train_on(2, "out").summary.steps, 6 * (330 / 32 + 1));
 }
 
+TEST(StepMeter, CountsWaitingForDataByItself) {
+  StepMeter meter;
+  const Time begin{};
+  meter.begin(begin, {}, 0);
+  meter.got_data(begin + milliseconds(4));
+  meter.end(begin + milliseconds(15), {.exposed = milliseconds(1)}, 0);
+  EXPECT_DOUBLE_EQ(meter.data_seconds(), 0.004);
+  EXPECT_DOUBLE_EQ(meter.compute_seconds(), 0.010);
+  EXPECT_EQ(meter.total(), milliseconds(15));
+}
+
 TEST(LearningRate, WarmsUpThenFollowsTheCosine) {
   const ScheduleConfig schedule{.warmup_epochs = 1, .decay = "cosine", .final_fraction = 0.1};
   EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 0, 50, 10), 0.1);
@@ -126,6 +137,8 @@ TEST(StepMeter, SeparatesComputeFromWaiting) {
   EXPECT_DOUBLE_EQ(meter.exposed_seconds(), 0.002);
   EXPECT_DOUBLE_EQ(meter.gradient_bytes(), 100);
   EXPECT_DOUBLE_EQ(meter.sent_bytes(), 150);
+  meter.sent_so_far(sent + 30);  // What was under way.
+  EXPECT_DOUBLE_EQ(meter.sent_bytes(), 160);
   EXPECT_DOUBLE_EQ(meter.communication_share(), 6.0 / 36);
   EXPECT_EQ(meter.total(), milliseconds(36));
 }

@@ -10,6 +10,7 @@
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/bench_report.h"
 #include "gradwire/cli/bench/bench_with_store.h"
+#include "gradwire/cli/bench/codec_command.h"
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/bench/compare.h"
 #include "gradwire/cli/command_line.h"
@@ -46,8 +47,9 @@ int status_of(const std::vector<SystemRow>& rows) {
 void explain(Communicator& communicator, const BenchCase& what) {
   fmt::print("# {} {}: the tuner expects\n", name_of(what.collective), format_bytes(what.bytes));
   for (const AlgorithmEstimate& e : communicator.explain(what.collective, what.bytes)) {
-    fmt::print("#   {:<19} {:>8}: {} steps, a rank sends {}\n", e.algorithm,
-               format_duration(e.time), e.steps, format_bytes(e.bytes_sent));
+    fmt::print("#   {:<19} {:>8}: {} steps, a rank sends {}{}\n", e.algorithm,
+               format_duration(e.time), e.steps, format_bytes(e.bytes_sent),
+               e.measured ? " (measured by gradwire tune)" : "");
   }
 }
 
@@ -101,6 +103,8 @@ int compare_all(const BenchOptions& options, const Job& job, const Environment& 
 }  // namespace
 
 int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
+  if (argc > 1 && std::string(argv[1]) == "step")
+    return bench_step_with_store(argc - 1, argv + 1, open_store);
   const Environment environment = process_environment();
   BenchOptions options;
   CLI::App app("Measures collective operations, as nccl-tests does", "gradwire bench");
@@ -121,6 +125,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
 }
 
 int bench_command(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "codec") return bench_codec_command(argc - 1, argv + 1);
   return bench_with_store(argc, argv, [](const Job&) { return nullptr; });
 }
 

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -5,14 +6,19 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
+#include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/run_self.h"
 #include "gradwire/comm/job.h"
+#include "gradwire/gradient/trace_session.h"
 #include "gradwire/torch/init.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/train/record_profile.h"
 #include "gradwire/train/trainer.h"
 
 namespace gradwire {
@@ -24,6 +30,9 @@ struct TrainOptions {
   std::vector<std::string> settings;
   std::string output = ".";
   std::string data;
+  std::string record_profile;
+  std::string trace;
+  std::string json;
 };
 
 void describe(CLI::App& app, TrainOptions& options) {
@@ -36,6 +45,18 @@ void describe(CLI::App& app, TrainOptions& options) {
       ->allow_extra_args(false);
   app.add_option("--output", options.output, "folder for the checkpoint")->capture_default_str();
   app.add_option("--data", options.data, "folder of the data set; the same as --set data.path=...");
+  app.add_option("--record-profile", options.record_profile,
+                 "file for the model's layers and their times, which gradwire bench step --profile "
+                 "takes");
+  app.add_option("--trace", options.trace,
+                 "file for a trace of all ranks, for Perfetto, with a summary at the end");
+  app.add_option("--json", options.json, "file for the summary as JSON");
+}
+
+/// Empty: none.
+std::filesystem::path trace_file(const TrainConfig& config, const TrainOptions& options) {
+  if (!options.trace.empty() || config.trace.empty()) return options.trace;
+  return std::filesystem::path(options.output) / config.trace;
 }
 
 TrainConfig load(const TrainOptions& options) {
@@ -44,15 +65,34 @@ TrainConfig load(const TrainOptions& options) {
   return config;
 }
 
+void write_json(const TrainingSummary& summary, const std::string& path) {
+  if (path.empty()) return;
+  const auto text = summary_json(summary);
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
   at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
   const SteadyClock clock;
   ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
-  const auto result = train(config, {.group = init(job),
+  const auto group = init(job);
+  if (job.rank == 0 && !options.record_profile.empty()) {
+    write_profile(record_profile(config, job.world_size, clock), options.record_profile);
+  }
+  TraceSession session({.file = trace_file(config, options), .host = this_host_name()},
+                       trace_peers(communicator_of(*group)), clock);
+  const auto result = train(config, {.group = group,
                                      .clock = &clock,
                                      .progress = job.rank == 0 ? &progress : nullptr,
-                                     .output = options.output});
-  if (job.rank == 0) std::cout << format_summary(result.summary) << std::flush;
+                                     .output = options.output,
+                                     .trace = session.recorder()});
+  if (job.rank == 0) {
+    write_json(result.summary, options.json);
+    std::cout << format_summary(result.summary) << std::flush;
+  }
+  if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
   return 0;
 }
 

@@ -78,8 +78,9 @@ struct CommunicatorOptions {
 
 /// Ranks that do collective operations together. Every rank must call the same collectives in the
 /// same order; a rank that does not is an error on all of them. All operations are asynchronous:
-/// several may be in flight. (Calls in different lanes may come in any order.) After any error the communicator is unusable, and says so.
-/// Thread-safe, except that the order of calls is then the caller's to keep.
+/// several may be in flight. (Calls in different lanes may come in any order.) After any error the
+/// communicator is unusable, and says so. Thread-safe, except that the order of calls is then the
+/// caller's to keep.
 ///
 /// `all ranks end with the bitwise same result` holds for every operation below.
 class Communicator {

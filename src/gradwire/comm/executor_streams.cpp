@@ -20,6 +20,9 @@ constexpr std::uint64_t kAskAllEvery = 8;
 constexpr std::size_t kPartsOfDue = 128;
 constexpr std::size_t kMostExpected = 256 * 1024;
 
+/// A peer from which so much is due sends for a while.
+constexpr std::size_t kMuch = 64 * 1024;
+
 }  // namespace
 
 Executor::Rail& Executor::rail(StreamId stream) {
@@ -72,11 +75,17 @@ void Executor::collect_awaited(bool all) {
 }
 
 void Executor::rest() {
+  int senders = 0;
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    const std::size_t worth = std::min(least_due(from->rank) / kPartsOfDue, kMostExpected);
+    from->due = least_due(from->rank);
+    if (from->due >= kMuch) ++senders;
+  }
+  for (const auto& from : peers_) {
+    if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
+    const std::size_t worth = std::min(from->due / kPartsOfDue, kMostExpected) / from->rails.size();
     for (const auto& source : from->rails) {
-      if (still_reads(*source)) transport_.expect(source->stream, worth / from->rails.size());
+      if (still_reads(*source)) transport_.expect(source->stream, worth, std::max(1, senders));
     }
   }
 }

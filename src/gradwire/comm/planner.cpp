@@ -17,8 +17,8 @@ Planner::Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t
 const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
                           const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  // As the tuner rounds: lanes ask in an order that differs between ranks, and the first to ask of a
-  // size must not decide for others of which the tuner thinks otherwise.
+  // As the tuner rounds: lanes ask in an order that differs between ranks, and the first to ask of
+  // a size must not decide for others of which the tuner thinks otherwise.
   std::pair key{Task{spec.collective, spec.root, spec.target, algorithm},
                 static_cast<Magnitude>(std::bit_width(std::bit_ceil(bytes)))};
   const auto known = plans_.find(key);

@@ -212,8 +212,8 @@ void Progress::wait(const WorkState& state, Time until) {
   }
   --waiting_;
   last_wait_ = now;
-  // Not after short waits, which it would make longer.
-  if (now - begin >= kLongestStay) thread_.notify_all();
+  // Not after short waits, which it would make longer; but always if it waits for nothing else.
+  if (away_ || now - begin >= kLongestStay) thread_.notify_all();
 }
 
 /// Until `state` is done, or `until`. Returns the time, about.
@@ -251,7 +251,10 @@ void Progress::stay_away(std::unique_lock<std::mutex>& roles, Duration stay) {
   const std::uint64_t before = waits_;
   thread_.wait_for(roles, stay);
   const bool still_the_same = waiting_ > 0 && waits_ == before;
-  if (stay == kLongestStay && still_the_same && !stopping_) thread_.wait(roles);
+  if (stay != kLongestStay || !still_the_same || stopping_) return;
+  away_ = true;
+  thread_.wait(roles);
+  away_ = false;
 }
 
 void Progress::run() {

@@ -63,6 +63,7 @@ class Progress final : public Engine {
   std::uint64_t waits_ = 0;          ///< How often a thread has begun to wait.
   bool driven_ = false;              ///< One of them drives.
   bool thread_polls_ = false;        ///< The progress thread drives.
+  bool away_ = false;                ///< It sleeps until a wait ends, however short that was.
   Time sleep_until_{};               ///< Asking again and again is no good until then.
   Time last_wait_{};                 ///< When a thread last left wait().
   std::atomic<bool> stopping_ = false;

@@ -32,10 +32,11 @@ class Socket {
 };
 
 /// Bytes that wait in the kernel unsent before it says "not now". A thread that shares its core may
-/// take milliseconds to come back: between four hosts at 2.5 Gb/s on two cores, 1 MiB carried 94 %
-/// of the rate where 256 KiB carried 93 %, and 4 MiB no more. An urgent operation waits for at most
-/// that much: 8 ms at 1 Gb/s. Bytes sent but not yet acknowledged do not count, so the
-/// bandwidth-delay product has no part in it.
+/// take milliseconds to come back, but between four hosts at 2.5 Gb/s on two cores 256 KiB carries
+/// 95 % of the rate as 1 MiB does. An urgent operation waits for at most that much on each stream:
+/// 2 ms at 1 Gb/s. With 1 MiB the gradients of the first layers came so late that ResNet-50 trained
+/// at 93 % instead of 96 % of its speed (docs/ladder.md). Bytes sent but not yet acknowledged do
+/// not count, so the bandwidth-delay product has no part in it.
 inline constexpr int kUnsentLowWater = 256 * 1024;
 
 /// The same when several rails share a message: what waits on a slow one is late, so less does.

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -27,6 +29,16 @@ constexpr std::size_t kPartOfRoom = 4;
 constexpr std::size_t kLeastExpected = 32 * 1024;
 constexpr std::uint64_t kWakeup = ~std::uint64_t{0};
 constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+
+/// What the last switch before us may have to hold, in bytes: cheap ones share some 512 KB among
+/// their ports.
+constexpr int kLastSwitchHolds = 384 * 1024;
+constexpr int kLeastWindow = 32 * 1024;
+constexpr int kAnyWindow = 1 << 30;
+
+int window_of(int senders) {
+  return std::max(kLeastWindow, kLastSwitchHolds / senders);
+}
 
 /// Some pieces as the kernel wants them.
 struct Batch {
@@ -270,8 +282,19 @@ std::string TcpTransport::describe(StreamId id) const {
   return streams_[index_of(id)].name;
 }
 
-void TcpTransport::expect(StreamId id, std::size_t bytes) {
+/// Senders that each fill a window overflow the queue of the one port they all go to, and then wait
+/// for what was lost (incast: Wu et al., "ICTCP", CoNEXT 2010).
+void TcpTransport::share_window(Stream& stream, int senders) {
+  if (senders == stream.senders) return;
+  stream.senders = senders;
+  const int window = senders > 1 ? window_of(senders) : kAnyWindow;
+  ::setsockopt(stream.socket.descriptor(), IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
+}
+
+void TcpTransport::expect(StreamId id, std::size_t bytes, int senders) {
   Stream& stream = find(id);
+  share_window(stream, senders);
+  if (senders > 1) bytes = std::min(bytes, static_cast<std::size_t>(window_of(senders)) / 2);
   int room = 0;
   socklen_t size = sizeof room;
   if (bytes > 1) {

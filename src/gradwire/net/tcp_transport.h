@@ -47,8 +47,8 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
-  /// By SO_RCVLOWAT, and never more than the kernel would buffer with ease.
-  void expect(StreamId stream, std::size_t bytes) override;
+  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and TCP_WINDOW_CLAMP.
+  void expect(StreamId stream, std::size_t bytes, int senders) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override;
@@ -63,6 +63,7 @@ class TcpTransport final : public PollingTransport {
     bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
     std::atomic<int> low_water = 1;    ///< As expect() has set it.
+    int senders = 1;                   ///< As expect() has been told.
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
@@ -75,6 +76,7 @@ class TcpTransport final : public PollingTransport {
   Error broken_by(const Stream& stream, int cause) const;
   void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
+  void share_window(Stream& stream, int senders);
   void report_patient(std::vector<ReadyEvent>& events);
   void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 

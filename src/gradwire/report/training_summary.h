@@ -19,6 +19,7 @@ struct TrainingSummary {
   Duration training{};           ///< Without evaluation.
   double compute_seconds = 0;    ///< T_s: a step without waiting for communication.
   double exposed_seconds = 0;    ///< T_c: waiting for communication that compute did not hide.
+  double data_seconds = 0;       ///< Waiting for the next batch; in neither of the two.
   double gradient_bytes = 0;     ///< G: what a step all-reduces.
   double sent_bytes = 0;   ///< Payload that a rank sent a step; < 0 if the backend cannot say.
   std::string checkpoint;  ///< Where the model was written; empty: nowhere.
@@ -26,5 +27,8 @@ struct TrainingSummary {
 
 /// Several lines, each with its unit and, where one was used, its formula.
 std::string format_summary(const TrainingSummary& summary);
+
+/// The same for programs: one JSON object, its keys as in docs/training.md.
+std::string summary_json(const TrainingSummary& summary);
 
 }  // namespace gradwire

@@ -5,6 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/report/trace.h"
+#include "gradwire/train/amp.h"
 #include "gradwire/train/data_parallel.h"
 
 namespace gradwire {
@@ -14,22 +16,35 @@ namespace gradwire {
 /// differently.
 std::int64_t micro_batch_size(std::int64_t samples, int steps);
 
+/// How accumulate() computes.
+struct Computing {
+  Precision precision = Precision::fp32;
+  double loss_scale = 1;           ///< Gradients come out multiplied with it; the loss does not.
+  TraceRecorder* trace = nullptr;  ///< Gets when forward and backward ran.
+};
+
 /// Forward and backward over a batch in `steps` equal parts, with one averaging of gradients at the
 /// end: the gradients are those of the whole batch, the memory that of a part. `inputs` and
 /// `targets` are split along dimension 0; `loss(output, targets)` is the mean over its samples.
 /// Returns the mean loss over the batch, detached.
 template <class Model, class Loss>
 torch::Tensor accumulate(Model& model, const torch::Tensor& inputs, const torch::Tensor& targets,
-                         int steps, const Loss& loss) {
+                         int steps, const Loss& loss, const Computing& computing = {}) {
   const auto size = micro_batch_size(inputs.size(0), steps);
   auto total = torch::zeros({});
   for (int step = 0; step < steps; ++step) {
     std::optional<NoSync> alone;
     if (step + 1 < steps) alone.emplace(model.core());
-    const auto part =
-        loss(model(inputs.narrow(0, step * size, size)), targets.narrow(0, step * size, size)) /
-        steps;
-    part.backward();
+    torch::Tensor part;
+    {
+      const TraceScope scope(computing.trace, TraceKind::forward);
+      const Autocast autocast(computing.precision);
+      part =
+          loss(model(inputs.narrow(0, step * size, size)), targets.narrow(0, step * size, size)) /
+          steps;
+    }
+    const TraceScope scope(computing.trace, TraceKind::backward);
+    (computing.loss_scale == 1 ? part : part * computing.loss_scale).backward();
     total = total + part.detach().to(total.scalar_type());
   }
   return total;

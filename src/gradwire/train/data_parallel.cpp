@@ -1,10 +1,13 @@
 #include "gradwire/train/data_parallel.h"
 
 #include <algorithm>
+#include <exception>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/train/graph_walk.h"
 #include "gradwire/train/model_check.h"
 
 namespace gradwire {
@@ -16,6 +19,9 @@ std::vector<NamedTensor> concatenated(std::vector<NamedTensor> first,
   return first;
 }
 
+constexpr int kLanes = 1 << 16;  // More than one model has pieces of buckets.
+constexpr int kLaneGroups = 16;  // Beyond are those of LocalSgd.
+
 void check_options(const DataParallelOptions& options) {
   if (!options.process_group) {
     throw Exception(ErrorKind::invalid_argument,
@@ -26,44 +32,107 @@ void check_options(const DataParallelOptions& options) {
                     fmt::format("DataParallel: bucket_cap_mb is {}; it must be positive",
                                 options.bucket_cap_mb));
   }
+  if (options.codec_lanes < 0 || options.codec_lanes >= kLaneGroups) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("DataParallel: codec_lanes is {}; it must be 0 to {}",
+                                options.codec_lanes, kLaneGroups - 1));
+  }
+  if (options.overlap == Overlap::full && !options.optimizer) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "DataParallel: full overlap needs an optimiser that steps bucket by bucket; "
+                    "pass {.optimizer = ...} and call step(), or use Overlap::backward");
+  }
 }
 
 ReducerOptions reducer_options(const DataParallelOptions& options) {
   const auto cap = static_cast<std::size_t>(options.bucket_cap_mb * (1 << 20));
   const BucketLimits limits;
-  return {.buckets = {.first_bytes = std::min(limits.first_bytes, cap), .bytes = cap},
+  return {.buckets = {.first_bytes = std::min(limits.first_bytes, cap),
+                      .bytes = cap,
+                      .last_bytes = std::min(limits.last_bytes, cap)},
+          .overlap = options.overlap,
           .find_unused = options.find_unused_parameters,
-          .clock = options.clock};
+          .check_finite = options.check_finite,
+          .codec_min_elements = options.codec_min_elements,
+          .averager = {.codec = options.codec,
+                       .warmup_steps = options.codec_warmup_steps,
+                       .seed = options.codec_seed,
+                       .first_lane = 1 + options.codec_lanes * kLanes},
+          .clock = options.clock,
+          .trace = options.trace};
 }
 
 }  // namespace
 
-DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options)
+DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options,
+                                   bool sequential)
     : group_(options.process_group),
+      parameters_(trainable_parameters(module)),
       buffers_(all_buffers(module)),
       broadcast_buffers_(options.broadcast_buffers),
       find_unused_(options.find_unused_parameters),
-      clock_(options.clock) {
+      forward_awaits_(options.forward_awaits || sequential),
+      clock_(options.clock),
+      trace_(options.trace) {
   check_options(options);
-  if (size() == 1) return;
-  const auto state = concatenated(all_parameters(module), buffers_);
-  check_same_model(*group_, state);
-  broadcast_tensors(*group_, state);
-  reducer_ = std::make_unique<GradientReducer>(group_, trainable_parameters(module),
-                                               reducer_options(options));
+  if (size() > 1) {
+    const auto state = concatenated(all_parameters(module), buffers_);
+    check_same_model(*group_, state);
+    broadcast_tensors(*group_, state);
+    reducer_ = std::make_unique<GradientReducer>(group_, parameters_, reducer_options(options));
+  }
+  steps_ =
+      std::make_unique<BucketSteps>(reducer_.get(), parameters_, options.optimizer, options.trace);
+}
+
+DataParallelCore::~DataParallelCore() {
+  // The module may live on, and its last step must not be lost.
+  try {
+    if (std::uncaught_exceptions() == 0) finish();
+  } catch (const std::exception&) {
+    // The communicator is dead: whoever uses it next is told why.
+  }
 }
 
 void DataParallelCore::before_forward(const torch::nn::Module& module) {
-  if (!reducer_ || !broadcast_buffers_ || !synchronise_) return;
-  if (module.is_training() && torch::GradMode::is_enabled()) synchronise_buffers();
+  const bool training = module.is_training() && torch::GradMode::is_enabled();
+  if (reducer_ && broadcast_buffers_ && synchronise_ && training) synchronise_buffers();
+  if (!forward_awaits_ || !training) finish();
 }
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
+  if (steps_->pending()) require_stepped(outputs);
+  finish();  // Of what forward did not use.
   if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronise_);
+}
+
+void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
+  std::unordered_set<const torch::autograd::Node*> reached;
+  walk_graph(outputs, reached);
+  for (const auto& [name, tensor] : parameters_) {
+    if (!steps_->pending(tensor)) continue;
+    if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("rank {}: DataParallel: forward used '{}' before the step under way had "
+                    "reached it; call gradwire::await_parameters(its module) first, or leave "
+                    "forward_awaits off",
+                    rank(), name));
+  }
+}
+
+void DataParallelCore::step(BeforeStep before) {
+  if (steps_->optimizers().empty() && !parameters_.empty()) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "DataParallel: step() without an optimiser; pass {.optimizer = ...}, or step "
+                    "your own");
+  }
+  steps_->begin(std::move(before));
 }
 
 void DataParallelCore::synchronise_buffers() {
   if (!reducer_ || buffers_.empty()) return;
+  const TraceScope scope(trace_, TraceKind::wait, "buffers");
   const auto begin = clock_->now();
   broadcast_tensors(*group_, buffers_);
   buffer_time_ += clock_->now() - begin;

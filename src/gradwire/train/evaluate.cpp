@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::int64_t kBatch = 250;
 
-Sampler sampler_for(const ImageData& data, const c10d::ProcessGroup& group) {
-  return Sampler({.samples = data.size(),
+Sampler sampler_for(const DataSet& data, const c10d::ProcessGroup& group) {
+  return Sampler({.samples = data.size,
                   .batch_size = kBatch,
                   .rank = group.getRank(),
                   .world_size = group.getSize(),
@@ -18,8 +18,7 @@ Sampler sampler_for(const ImageData& data, const c10d::ProcessGroup& group) {
 
 }  // namespace
 
-Evaluation evaluate(torch::nn::Sequential& model, const ImageData& data,
-                    c10d::ProcessGroup& group) {
+Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group) {
   const torch::NoGradGuard no_grad;
   const bool training = model->is_training();
   model->eval();
@@ -33,9 +32,9 @@ Evaluation evaluate(torch::nn::Sequential& model, const ImageData& data,
     sampled.samples.resize(static_cast<std::size_t>(sampled.own));
     const auto batch = data.batch(sampled);
     const auto output = model->forward(batch.inputs);
-    images += static_cast<double>(sampled.own);
+    images += static_cast<double>(batch.targets.numel());
     correct += output.argmax(1).eq(batch.targets).sum().item<double>();
-    loss += torch::nll_loss(output, batch.targets, {}, at::Reduction::Sum).item<double>();
+    loss += torch::nll_loss_nd(output, batch.targets, {}, at::Reduction::Sum).item<double>();
   }
   model->train(training);
   const auto sums = sum_over_ranks(group, {images, correct, loss});

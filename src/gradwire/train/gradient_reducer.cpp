@@ -1,43 +1,33 @@
 #include "gradwire/train/gradient_reducer.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/gradient/trace_averager.h"
 #include "gradwire/train/graph_walk.h"
+#include "gradwire/train/group_averager.h"
 
 namespace gradwire {
-namespace {
-
-/// One number for each pair of element type and device, in order of appearance.
-std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters) {
-  std::map<std::string, int> kinds;
-  std::vector<ParameterSize> sizes;
-  for (const auto& [name, tensor] : parameters) {
-    const auto key =
-        fmt::format("{} {}", torch::toString(tensor.scalar_type()), tensor.device().str());
-    const auto kind = kinds.emplace(key, static_cast<int>(kinds.size())).first->second;
-    sizes.push_back({tensor.nbytes(), kind});
-  }
-  return sizes;
-}
-
-}  // namespace
 
 GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> parameters,
                                  ReducerOptions options)
-    : group_(std::move(group)), parameters_(std::move(parameters)), options_(std::move(options)) {
-  average_ = std::ranges::all_of(parameters_, [this](const auto& parameter) {
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      options_(std::move(options)),
+      layout_(lay_out_buckets(parameters_, options_.buckets, options_.averager.codec != "none",
+                              options_.codec_min_elements)),
+      usage_(torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kFloat32)),
+      timings_(layout_.buckets.size()) {
+  const bool average = std::ranges::all_of(parameters_, [this](const auto& parameter) {
     return can_average(*group_, parameter.tensor.device().type());
   });
-  lay_out(options_.buckets);
+  scale_ = average ? 1.0 : 1.0 / group_->getSize();
+  make_averager_of_buckets();
   add_hooks();
-  touched_.assign(parameters_.size(), false);
   reset();
 }
 
@@ -45,16 +35,16 @@ GradientReducer::~GradientReducer() {
   for (std::size_t i = 0; i < accumulators_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
 }
 
-void GradientReducer::lay_out(const BucketLimits& limits) {
-  places_.resize(parameters_.size());
-  for (const auto& members : plan_buckets(sizes_of(parameters_), limits)) {
-    std::vector<torch::Tensor> tensors;
-    for (const auto index : members) {
-      places_[index] = {buckets_.size(), tensors.size()};
-      tensors.push_back(parameters_[index].tensor);
-    }
-    buckets_.emplace_back(tensors);
+void GradientReducer::make_averager_of_buckets() {
+  auto shapes = layout_.shapes;
+  std::vector<torch::Tensor> flats;
+  for (const auto& bucket : layout_.buckets) flats.push_back(bucket.flat());
+  if (options_.find_unused) {
+    shapes.push_back({.count = parameters_.size(), .exact = true});
+    flats.push_back(usage_);
   }
+  averager_ = trace_averager(averager_for(group_, flats, std::move(shapes), options_.averager),
+                             options_.trace);
 }
 
 void GradientReducer::add_hooks() {
@@ -71,6 +61,7 @@ void GradientReducer::add_hooks() {
 }
 
 void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool synchronise) {
+  settle_all();
   const std::lock_guard lock(mutex_);
   require_complete();
   expecting_ = synchronise && !parameters_.empty();
@@ -81,7 +72,7 @@ void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool sy
       accumulators_, [this](const auto& node) { return reachable_.contains(node.get()); });
   if (no_backward) {
     start();
-    finish();
+    end_of_backward();
   }
 }
 
@@ -112,12 +103,11 @@ void GradientReducer::on_gradient(std::size_t parameter) {
   if (!expecting_) return;
   if (!started_) start();
   mark_ready(parameter);
-  if (next_bucket_ == buckets_.size()) {
-    torch::autograd::Engine::get_default_engine().queue_callback([this] {
-      const std::lock_guard callback_lock(mutex_);
-      finish();
-    });
-  }
+  if (missing_ > 0) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] {
+    const std::lock_guard callback_lock(mutex_);
+    end_of_backward();
+  });
 }
 
 void GradientReducer::start() {
@@ -145,13 +135,14 @@ void GradientReducer::mark_ready(std::size_t parameter) {
   }
   ready_[parameter] = true;
   fill(parameter);
-  --flights_[places_[parameter].bucket].missing;
-  launch_full_buckets();
+  --missing_;
+  --flights_[layout_.places[parameter].bucket].missing;
+  if (options_.overlap != Overlap::none) launch_full_buckets();
 }
 
 void GradientReducer::fill(std::size_t parameter) {
-  const auto [bucket_index, position] = places_[parameter];
-  auto& bucket = buckets_[bucket_index];
+  const auto [bucket_index, position] = layout_.places[parameter];
+  auto& bucket = layout_.buckets[bucket_index];
   auto& gradient = parameters_[parameter].tensor.mutable_grad();
   if (gradient.defined() && gradient.layout() != torch::kStrided) {
     fail(ErrorKind::unsupported,
@@ -160,75 +151,118 @@ void GradientReducer::fill(std::size_t parameter) {
   }
   // A gradient that nobody on any rank adds to must stay as it is: out of the bucket with it.
   if (!touched_[parameter] && bucket.holds(gradient, position)) gradient = gradient.clone();
-  bucket.put(gradient, position, average_ ? 1.0 : 1.0 / group_->getSize());
+  bucket.put(gradient, position, scale_);
   if (touched_[parameter]) gradient = bucket.view(position);
 }
 
 void GradientReducer::launch_full_buckets() {
-  while (next_bucket_ < buckets_.size() && flights_[next_bucket_].missing == 0) {
+  while (next_bucket_ < flights_.size() && flights_[next_bucket_].missing == 0) {
     launch(next_bucket_++);
-    if (next_bucket_ == buckets_.size() && options_.find_unused) launch_usage();
+    if (next_bucket_ == flights_.size() && options_.find_unused) launch_usage();
   }
 }
 
 void GradientReducer::launch(std::size_t bucket) {
-  c10d::AllreduceOptions options;
-  options.reduceOp = average_ ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
-  std::vector<torch::Tensor> tensors{buckets_[bucket].flat()};
+  const auto& flat = layout_.buckets[bucket].flat();
+  timings_[bucket] = {.bytes = layout_.buckets[bucket].bytes(), .launched = options_.clock->now()};
   try {
-    flights_[bucket].work = group_->allreduce(tensors, options);
+    averager_->start(bucket, lent_bucket(*group_, flat), static_cast<int>(bucket));
   } catch (const std::exception& error) {
     abort_group(*group_, error.what());
     throw;
   }
-  stats_.bytes += buckets_[bucket].bytes();
+  stats_.bytes += layout_.buckets[bucket].bytes();
   ++stats_.operations;
 }
 
 void GradientReducer::launch_usage() {
-  usage_ = torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kInt32);
-  auto* used = usage_.data_ptr<std::int32_t>();
+  auto* used = usage_.data_ptr<float>();
   for (std::size_t i = 0; i < parameters_.size(); ++i) used[i] = touched_[i] ? 1 : 0;
-  std::vector<torch::Tensor> tensors{usage_};
-  usage_work_ = group_->allreduce(tensors);
+  averager_->start(usage_index(), lent_bucket(*group_, usage_), static_cast<int>(usage_index()));
   ++stats_.operations;
 }
 
-void GradientReducer::finish() {
+void GradientReducer::end_of_backward() {
   const torch::NoGradGuard no_grad;
-  wait_for_all();
-  adopt_averages();
+  launch_full_buckets();
+  ended_ = true;
+  if (options_.overlap == Overlap::full) return;
+  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) settle_one(bucket);
+}
+
+bool GradientReducer::arrived(std::size_t bucket) {
+  const std::lock_guard lock(mutex_);
+  return !ended_ || flights_[bucket].settled || averager_->done(bucket);
+}
+
+void GradientReducer::settle(std::size_t bucket) {
+  const std::lock_guard lock(mutex_);
+  const torch::NoGradGuard no_grad;
+  settle_one(bucket);
+}
+
+void GradientReducer::settle_all() {
+  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) settle(bucket);
+}
+
+void GradientReducer::settle_one(std::size_t bucket) {
+  if (!ended_ || flights_[bucket].settled) return;
+  wait_for(bucket);
+  flights_[bucket].settled = true;
+  adopt(bucket);
+  if (options_.check_finite) require_finite(bucket);
+  if (++settled_ < flights_.size()) return;
+  averager_->end_step();
   ++stats_.synchronised;
-  touched_.assign(parameters_.size(), false);
   reset();
 }
 
-void GradientReducer::wait_for_all() {
-  const auto begin = options_.clock->now();
-  for (auto& flight : flights_) flight.work->wait();
-  if (usage_work_) usage_work_->wait();
-  stats_.exposed += options_.clock->now() - begin;
+void GradientReducer::wait_for(std::size_t bucket) {
+  auto& timing = timings_[bucket];
+  timing.needed = options_.clock->now();
+  averager_->wait(bucket);
+  if (options_.find_unused && !usage_known_) averager_->wait(usage_index());
+  usage_known_ = true;
+  timing.ready = options_.clock->now();
+  stats_.exposed += timing.ready - timing.needed;
 }
 
-void GradientReducer::adopt_averages() {
-  const auto* users = usage_.defined() ? usage_.data_ptr<std::int32_t>() : nullptr;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (users != nullptr && users[i] == 0) continue;
-    const auto [bucket, position] = places_[i];
-    parameters_[i].tensor.mutable_grad() = buckets_[bucket].view(position);
+void GradientReducer::adopt(std::size_t bucket) {
+  const auto* users = options_.find_unused ? usage_.data_ptr<float>() : nullptr;
+  const auto& members = layout_.members[bucket];
+  for (std::size_t position = 0; position < members.size(); ++position) {
+    if (users != nullptr && users[members[position]] == 0) continue;
+    parameters_[members[position]].tensor.mutable_grad() = layout_.buckets[bucket].view(position);
+  }
+}
+
+void GradientReducer::require_finite(std::size_t bucket) const {
+  if (layout_.buckets[bucket].flat().isfinite().all().item<bool>()) return;
+  for (const auto member : layout_.members[bucket]) {
+    const auto& gradient = parameters_[member].tensor.grad();
+    if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
+    // The mean is the same everywhere: every rank says so itself, and none need be told.
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: DataParallel: the gradient of '{}' is NaN or infinite on "
+                                "one rank at least. Try a lower learning rate, or look for a "
+                                "division by zero or a logarithm of it",
+                                group_->getRank(), parameters_[member].name));
   }
 }
 
 void GradientReducer::reset() {
   expecting_ = false;
   started_ = false;
+  ended_ = false;
   next_bucket_ = 0;
-  flights_.assign(buckets_.size(), {});
-  for (const auto& place : places_) ++flights_[place.bucket].missing;
+  settled_ = 0;
+  usage_known_ = false;
+  missing_ = parameters_.size();
+  flights_.assign(layout_.buckets.size(), {});
+  for (const auto& place : layout_.places) ++flights_[place.bucket].missing;
   ready_.assign(parameters_.size(), false);
+  touched_.assign(parameters_.size(), false);
   reachable_.clear();
-  usage_work_ = nullptr;
-  usage_.reset();
 }
 
 }  // namespace gradwire

@@ -18,4 +18,11 @@ double learning_rate_factor(const ScheduleConfig& schedule, std::int64_t step, s
   return schedule.final_fraction + (1 - schedule.final_fraction) * cosine;
 }
 
+double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch_size) {
+  if (optimizer.scaling == "none") return optimizer.learning_rate;
+  const double times =
+      static_cast<double>(batch_size) / static_cast<double>(optimizer.base_batch_size);
+  return optimizer.learning_rate * (optimizer.scaling == "sqrt" ? std::sqrt(times) : times);
+}
+
 }  // namespace gradwire

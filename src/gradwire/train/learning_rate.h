@@ -13,4 +13,10 @@ namespace gradwire {
 double learning_rate_factor(const ScheduleConfig& schedule, std::int64_t step, std::int64_t total,
                             std::int64_t steps_per_epoch);
 
+/// The rate for a global batch of `batch_size` samples, if `optimizer` says how it grows with it:
+/// in proportion (Goyal et al., section 2.1), or with the square root, which keeps the variance of
+/// a step (Krizhevsky, arXiv:1404.5997, section 5; what LAMB asks for: You et al., ICLR 2020,
+/// section 4.3).
+double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch_size);
+
 }  // namespace gradwire

@@ -1,5 +1,7 @@
 #include "gradwire/train/models.h"
 
+#include "gradwire/train/text_model.h"
+
 namespace gradwire {
 namespace {
 
@@ -27,6 +29,10 @@ void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std
 
 torch::nn::Sequential make_model(const ModelConfig& config) {
   torch::nn::Sequential model;
+  if (config.name == "transformer") {
+    add_transformer(model, config);
+    return model;
+  }
   if (config.name == "mlp") {
     add_classifier(model, config, kSide * kSide);
     return model;

@@ -6,11 +6,13 @@
 
 namespace gradwire {
 
-/// The model that a configuration names, for N x 1 x 28 x 28 images, giving N x 10
-/// log-probabilities. Weights come from torch's default generator.
+/// The model that a configuration names, giving log-probabilities of classes along dimension 1: of
+/// N x 1 x 28 x 28 images N x 10, of N x T bytes of a text N x 256 x T. Weights come from torch's
+/// default generator.
 ///
-///   convnet  two times (3x3 convolution, ReLU, 2x2 maximum), two fully connected layers
-///   mlp      two fully connected layers
+///   convnet      two times (3x3 convolution, ReLU, 2x2 maximum), two fully connected layers
+///   mlp          two fully connected layers
+///   transformer  for text: train/text_model.h
 torch::nn::Sequential make_model(const ModelConfig& config);
 
 }  // namespace gradwire

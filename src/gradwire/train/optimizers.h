@@ -9,7 +9,8 @@
 
 namespace gradwire {
 
-/// libtorch's optimiser of that name. Throws Exception(invalid_argument) for settings it refuses.
+/// The optimiser of that name: libtorch's, Lars or Lamb. Throws Exception(invalid_argument) for
+/// settings it refuses.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
                                                         std::vector<torch::Tensor> parameters);
 

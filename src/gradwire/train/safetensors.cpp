@@ -11,7 +11,7 @@
 
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
-#include "gradwire/train/atomic_file.h"
+#include "gradwire/base/atomic_file.h"
 
 namespace gradwire {
 namespace {

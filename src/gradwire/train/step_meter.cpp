@@ -15,20 +15,26 @@ double seconds(Duration duration) {
 }  // namespace
 
 void StepMeter::begin(Time now, const ReducerStats& stats, double sent) {
-  begin_ = now;
+  begin_ = data_end_ = now;
   stats_at_begin_ = stats;
-  sent_at_begin_ = sent;
+  if (compute_.empty()) sent_at_first_ = sent;
 }
 
 void StepMeter::end(Time now, const ReducerStats& stats, double sent) {
   const auto step = now - begin_;
   const auto waited = stats.exposed - stats_at_begin_.exposed;
-  compute_.push_back(seconds(step - waited));
+  const auto for_data = data_end_ - begin_;
+  compute_.push_back(seconds(step - waited - for_data));
+  data_.push_back(seconds(for_data));
   exposed_.push_back(seconds(waited));
   total_ += step;
   waited_ += waited;
   gradient_bytes_ += static_cast<double>(stats.bytes - stats_at_begin_.bytes);
-  sent_bytes_ = sent < 0 ? -1 : sent_bytes_ + sent - sent_at_begin_;
+  sent_so_far(sent);
+}
+
+void StepMeter::sent_so_far(double sent) {
+  sent_bytes_ = sent < 0 ? -1 : sent - sent_at_first_;
 }
 
 double StepMeter::communication_share() const {
@@ -44,6 +50,9 @@ double StepMeter::compute_seconds() const {
 }
 double StepMeter::exposed_seconds() const {
   return median(exposed_);
+}
+double StepMeter::data_seconds() const {
+  return median(data_);
 }
 double StepMeter::gradient_bytes() const {
   return per_step(gradient_bytes_);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/types.h"
-#include "gradwire/train/gradient_reducer.h"
+#include "gradwire/train/reducer_stats.h"
 
 namespace gradwire {
 
@@ -13,8 +13,13 @@ class StepMeter {
  public:
   /// A step begins. `sent`: payload bytes this rank has sent so far, or < 0 if nobody counts.
   void begin(Time now, const ReducerStats& stats, double sent);
+  /// The batch is there: what it took counts as waiting for data.
+  void got_data(Time now) { data_end_ = now; }
   /// It ends: gradients averaged, parameters updated.
   void end(Time now, const ReducerStats& stats, double sent);
+  /// After the last step, when nothing of it is under way any more: what overlaps is sent between
+  /// steps and after the last one, too.
+  void sent_so_far(double sent);
 
   std::int64_t steps() const { return static_cast<std::int64_t>(compute_.size()); }
   Duration total() const { return total_; }
@@ -23,6 +28,7 @@ class StepMeter {
   // Of a step: medians of the times in seconds, means of the bytes.
   double compute_seconds() const;
   double exposed_seconds() const;
+  double data_seconds() const;
   double gradient_bytes() const;
   double sent_bytes() const;  ///< < 0 if nobody counts.
 
@@ -30,10 +36,12 @@ class StepMeter {
   double per_step(double total) const;
 
   Time begin_{};
+  Time data_end_{};
   ReducerStats stats_at_begin_;
-  double sent_at_begin_ = 0;
+  double sent_at_first_ = 0;  ///< When the first step began.
   std::vector<double> compute_;
   std::vector<double> exposed_;
+  std::vector<double> data_;
   Duration total_{};
   Duration waited_{};
   double gradient_bytes_ = 0;

@@ -1,11 +1,14 @@
 #include "gradwire/train/train_config.h"
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
+#include "gradwire/codec/catalogue.h"
 #include "gradwire/train/json_object.h"
 
 namespace gradwire {
@@ -13,9 +16,32 @@ namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000;
 
-ModelConfig read_model(JsonObject json) {
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+void read_transformer(JsonObject& json, ModelConfig& model) {
+  model.width = json.integer("width", model.width, 1, 1 << 16);
+  model.layers = json.integer("layers", model.layers, 1, 1000);
+  model.heads = json.integer("heads", model.heads, 1, 1 << 16);
+  json.refuse_unknown();
+  if (model.width % model.heads == 0) return;
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("model.width {} does not divide by model.heads {}", model.width, model.heads));
+}
+
+/// `data` says what the model reads, and so which one is usual.
+ModelConfig read_model(JsonObject json, const DataConfig& data) {
   ModelConfig model;
-  model.name = json.choice("name", model.name, {"convnet", "mlp"});
+  const bool text = data.name == "text";
+  model.name = text ? json.choice("name", "transformer", {"transformer"})
+                    : json.choice("name", model.name, {"convnet", "mlp"});
+  if (text) {
+    read_transformer(json, model);
+    model.context = data.context;
+    return model;
+  }
   if (model.name == "convnet") model.channels = json.integer("channels", model.channels, 1, 4096);
   model.hidden = json.integer("hidden", model.hidden, 1, 1 << 20);
   model.dropout = json.number("dropout", model.dropout, 0, 0.99);
@@ -25,6 +51,8 @@ ModelConfig read_model(JsonObject json) {
 
 DataConfig read_data(JsonObject json) {
   DataConfig data;
+  data.name = json.choice("name", data.name, {"fashion_mnist", "text"});
+  if (data.name == "text") data.context = json.integer("context", data.context, 1, 1 << 16);
   data.path = json.text("path", data.path);
   data.limit = json.integer("limit", data.limit, 0, kMany);
   data.uneven = json.choice("uneven", "drop", {"drop", "pad"}) == "pad" ? UnevenBatch::pad
@@ -32,24 +60,6 @@ DataConfig read_data(JsonObject json) {
   data.prefetch = json.integer("prefetch", data.prefetch, 1, 1024);
   json.refuse_unknown();
   return data;
-}
-
-OptimizerConfig read_optimizer(JsonObject json) {
-  OptimizerConfig optimizer;
-  optimizer.name = json.choice("name", optimizer.name, {"sgd", "adam"});
-  const bool adam = optimizer.name == "adam";
-  optimizer.learning_rate = json.number("learning_rate", adam ? 1e-3 : 0.05, 0, 1e6);
-  if (adam) {
-    optimizer.beta1 = json.number("beta1", optimizer.beta1, 0, 1);
-    optimizer.beta2 = json.number("beta2", optimizer.beta2, 0, 1);
-    optimizer.epsilon = json.number("epsilon", optimizer.epsilon, 0, 1);
-  } else {
-    optimizer.momentum = json.number("momentum", optimizer.momentum, 0, 1);
-    optimizer.nesterov = json.flag("nesterov", optimizer.nesterov);
-  }
-  optimizer.weight_decay = json.number("weight_decay", optimizer.weight_decay, 0, 1e6);
-  json.refuse_unknown();
-  return optimizer;
 }
 
 ScheduleConfig read_schedule(JsonObject json) {
@@ -63,14 +73,56 @@ ScheduleConfig read_schedule(JsonObject json) {
   return schedule;
 }
 
-ParallelConfig read_parallel(JsonObject json) {
+/// Which of `names` the text at `key` is.
+template <class Names>
+std::size_t read_name(JsonObject& json, std::string_view key, std::string_view otherwise,
+                      const Names& names) {
+  const auto chosen =
+      json.choice(key, std::string(otherwise), {std::begin(names), std::end(names)});
+  return static_cast<std::size_t>(std::ranges::find(names, chosen) - std::begin(names));
+}
+
+void read_codec(JsonObject& json, ParallelConfig& parallel) {
+  parallel.codec = json.text("codec", parallel.codec);
+  const std::string_view spec = parallel.codec;
+  const auto known = parse_codec(spec.starts_with("auto:") ? spec.substr(5) : spec);
+  if (!known) refuse("parallel.codec: " + known.error().message);
+  parallel.codec_min_elements =
+      json.integer("codec_min_elements", parallel.codec_min_elements, 0, kMany);
+  parallel.codec_warmup_steps = json.integer("codec_warmup_steps", 0, 0, kMany);
+}
+
+/// `usual`: what overlaps unless the configuration says.
+ParallelConfig read_parallel(JsonObject json, Overlap usual) {
   ParallelConfig parallel;
   parallel.bucket_cap_mb = json.number("bucket_cap_mb", parallel.bucket_cap_mb, 1e-6, 1e6);
   parallel.broadcast_buffers = json.flag("broadcast_buffers", parallel.broadcast_buffers);
   parallel.find_unused_parameters =
       json.flag("find_unused_parameters", parallel.find_unused_parameters);
+  parallel.overlap =
+      static_cast<Overlap>(read_name(json, "overlap", name_of(usual), kOverlapNames));
+  read_codec(json, parallel);
+  parallel.check_finite = json.flag("check_finite", parallel.check_finite);
   json.refuse_unknown();
   return parallel;
+}
+
+void check_together(const TrainConfig& config) {
+  if (config.precision == Precision::fp16) {
+    if (config.parallel.overlap == Overlap::full) {
+      refuse(
+          "precision \"fp16\" looks at all gradients before it steps any parameter, which "
+          "parallel.overlap \"full\" does not wait for; use \"backward\"");
+    }
+    if (config.parallel.check_finite) {
+      refuse(
+          "parallel.check_finite refuses the infinite gradients by which precision \"fp16\" "
+          "finds its loss scale; leave one of them out");
+    }
+  }
+  if (config.checkpoint_every > 0 && config.checkpoint.empty()) {
+    refuse("checkpoint_every needs a checkpoint to write; checkpoint is \"\"");
+  }
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
@@ -92,17 +144,25 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 TrainConfig parse_train_config(const nlohmann::json& json) {
   JsonObject root(json, "");
   TrainConfig config;
-  config.model = read_model(root.object("model"));
   config.data = read_data(root.object("data"));
+  config.model = read_model(root.object("model"), config.data);
   config.optimizer = read_optimizer(root.object("optimizer"));
   config.schedule = read_schedule(root.object("schedule"));
-  config.parallel = read_parallel(root.object("parallel"));
+  config.precision = static_cast<Precision>(read_name(root, "precision", "fp32", kPrecisionNames));
+  const bool half = config.precision == Precision::fp16;
+  config.parallel =
+      read_parallel(root.object("parallel"), half ? Overlap::backward : Overlap::full);
+  config.local_steps = read_local_steps(root.object("local_steps"));
   config.epochs = root.integer("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer("batch_size", config.batch_size, 1, kMany);
   config.accumulation_steps = root.integer("accumulation_steps", 1, 1, kMany);
   config.seed = static_cast<std::uint64_t>(root.integer("seed", 1, 0));
   config.checkpoint = root.text("checkpoint", config.checkpoint);
+  config.checkpoint_every = root.integer("checkpoint_every", 0, 0, kMany);
+  config.resume = root.text("resume", config.resume);
+  config.trace = root.text("trace", config.trace);
   root.refuse_unknown();
+  check_together(config);
   return config;
 }
 

@@ -9,33 +9,32 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
+#include "gradwire/gradient/overlap.h"
+#include "gradwire/train/local_sgd_config.h"
+#include "gradwire/train/optimizers_config.h"
+#include "gradwire/train/precision.h"
 
 namespace gradwire {
 
 /// What a training configuration says; docs/training.md has the same with explanations.
 struct ModelConfig {
-  std::string name = "convnet";  ///< "convnet" or "mlp".
+  std::string name = "convnet";  ///< "convnet" or "mlp" for images, "transformer" for text.
   std::int64_t channels = 16;    ///< convnet: of the first convolution; the second has twice.
   std::int64_t hidden = 128;     ///< Width of the hidden fully connected layer.
   double dropout = 0;            ///< Before the last layer.
+  std::int64_t width = 64;       ///< transformer: of what stands for a character.
+  std::int64_t layers = 2;       ///< transformer.
+  std::int64_t heads = 4;        ///< transformer; they divide the width.
+  std::int64_t context = 64;     ///< transformer: most characters at a time; DataConfig::context.
 };
 
 struct DataConfig {
-  std::string path;        ///< Folder with the four files; empty: where Debian's package puts them.
-  std::int64_t limit = 0;  ///< Train on the first so many images only; 0: all.
+  std::string name = "fashion_mnist";  ///< Or "text".
+  std::string path;        ///< Folder with the four files, or the text; empty: Debian's package's.
+  std::int64_t limit = 0;  ///< Train on the first so many samples only; 0: all.
+  std::int64_t context = 64;  ///< text: characters of a sample.
   UnevenBatch uneven = UnevenBatch::drop;
   std::int64_t prefetch = 4;  ///< Batches prepared ahead.
-};
-
-struct OptimizerConfig {
-  std::string name = "sgd";  ///< "sgd" or "adam".
-  double learning_rate = 0.05;
-  double momentum = 0.9;  ///< sgd.
-  bool nesterov = false;  ///< sgd.
-  double beta1 = 0.9;     ///< adam.
-  double beta2 = 0.999;   ///< adam.
-  double epsilon = 1e-8;  ///< adam.
-  double weight_decay = 0;
 };
 
 struct ScheduleConfig {
@@ -44,10 +43,16 @@ struct ScheduleConfig {
   double final_fraction = 0;       ///< cosine: what is left of the rate at the end.
 };
 
+/// What DataParallelOptions says of these.
 struct ParallelConfig {
   double bucket_cap_mb = 25;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
+  Overlap overlap = Overlap::full;
+  std::string codec = "none";
+  std::int64_t codec_min_elements = 1024;
+  std::int64_t codec_warmup_steps = 0;
+  bool check_finite = false;
 };
 
 struct TrainConfig {
@@ -56,11 +61,17 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   ParallelConfig parallel;
+  LocalStepsConfig local_steps;
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
   std::int64_t accumulation_steps = 1;
+  Precision precision = Precision::fp32;
   std::uint64_t seed = 1;
   std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
+  /// Steps between checkpoints that a run can go on from; 0: one at the end, of the model alone.
+  std::int64_t checkpoint_every = 0;
+  std::string resume;  ///< Such a checkpoint to go on from; empty: a new run.
+  std::string trace;   ///< File in the output folder for a trace; empty: none is recorded.
 };
 
 /// Throws Exception(invalid_argument) that names the key: unknown (with the nearest right one), of

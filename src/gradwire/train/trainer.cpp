@@ -3,26 +3,22 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "gradwire/torch/process_group.h"
-#include "gradwire/train/accumulate.h"
 #include "gradwire/train/batch_stream.h"
+#include "gradwire/train/checkpoint.h"
 #include "gradwire/train/data_parallel.h"
 #include "gradwire/train/evaluate.h"
 #include "gradwire/train/learning_rate.h"
+#include "gradwire/train/load_data.h"
+#include "gradwire/train/local_sgd.h"
 #include "gradwire/train/optimizers.h"
-#include "gradwire/train/safetensors.h"
 #include "gradwire/train/step_meter.h"
+#include "gradwire/train/training_step.h"
 
 namespace gradwire {
 namespace {
-
-ImageData load_training_data(const DataConfig& config) {
-  auto data = load_fashion_mnist(Split::train, config.path);
-  if (config.limit == 0 || config.limit >= data.size()) return data;
-  return {.images = data.images.narrow(0, 0, config.limit),
-          .labels = data.labels.narrow(0, 0, config.limit)};
-}
 
 /// The weights come from the seed alone; what is random afterwards (dropout) differs between ranks.
 torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
@@ -35,11 +31,23 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   return model;
 }
 
-DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup group) {
+DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup group,
+                                     TraceRecorder* trace) {
   return {.process_group = std::move(group),
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
           .broadcast_buffers = config.parallel.broadcast_buffers,
-          .find_unused_parameters = config.parallel.find_unused_parameters};
+          .find_unused_parameters = config.parallel.find_unused_parameters,
+          .optimizer =
+              [&config](std::vector<torch::Tensor> parameters) {
+                return make_optimizer(config.optimizer, std::move(parameters));
+              },
+          .overlap = config.parallel.overlap,
+          .codec = config.local_steps.enabled ? "none" : config.parallel.codec,
+          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
+          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
+          .codec_seed = config.seed,
+          .check_finite = config.parallel.check_finite,
+          .trace = trace};
 }
 
 Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
@@ -60,15 +68,23 @@ class Trainer {
         surroundings_(surroundings),
         group_(*surroundings.group),
         communicator_(communicator_of(group_)),
-        data_(load_training_data(config.data)),
-        sampler_(training_sampler(config, data_.size(), group_)),
+        data_(load_data(config.data, Split::train)),
+        sampler_(training_sampler(config, data_.size, group_)),
         model_(seeded_model(config, group_.getRank()),
-               parallel_options(config, surroundings.group)),
-        optimizer_(make_optimizer(config.optimizer, model_->parameters())) {}
+               parallel_options(config, surroundings.group, surroundings.trace)),
+        step_(config, model_, surroundings.trace) {
+    if (config.local_steps.enabled) train_alone();
+    if (!config.resume.empty()) resume();
+  }
 
   TrainingResult run() {
-    const auto test = load_fashion_mnist(Split::test, config_.data.path);
-    for (std::int64_t epoch = 0; epoch < config_.epochs; ++epoch) run_epoch(epoch);
+    const auto test = load_data(config_.data, Split::test);
+    const auto epochs_done = done_ / sampler_.batches();
+    for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
+    model_.finish();
+    meter_.sent_so_far(sent());
+    if (local_) local_->synchronise();
+    if (local_ || kept_ != done_) keep();
     if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
     model_.synchronise_buffers();
     auto summary = summarise(evaluate(model_.module(), test, group_));
@@ -83,37 +99,84 @@ class Trainer {
   double sent() const {
     return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
   }
+  ReducerStats stats() const { return local_ ? local_->stats() : model_.stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
+
+  /// Instead of gradients at each step, ranks average parameters now and then.
+  void train_alone() {
+    alone_.emplace(model_.core());
+    local_ = std::make_unique<LocalSgd>(
+        trainable_parameters(*model_.module()), surroundings_.group,
+        LocalSgdOptions{
+            .steps = config_.local_steps, .seed = config_.seed, .trace = surroundings_.trace});
+  }
 
   void run_epoch(std::int64_t epoch) {
     model_->train();
-    BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch));
-    std::int64_t step = 0;
-    while (const auto batch = batches.next()) {
-      meter_.begin(now(), model_.stats(), sent());
-      const double loss = run_step(*batch, epoch * sampler_.batches() + step);
-      meter_.end(now(), model_.stats(), sent());
+    const auto first = done_ % sampler_.batches();
+    BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch),
+                        first);
+    for (auto step = first; step < sampler_.batches();) {
+      TraceStep scope(surroundings_.trace, done_);
+      const double sent_before = sent();
+      meter_.begin(now(), stats(), sent_before);
+      const auto batch = next_batch(batches);
+      const double loss = run_step(batch);
+      meter_.end(now(), stats(), sent());
+      if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       show(epoch, ++step, loss);
+      if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) keep();
     }
   }
 
-  double run_step(const Batch& batch, std::int64_t step) {
-    set_learning_rate(*optimizer_, config_.optimizer.learning_rate *
-                                       learning_rate_factor(config_.schedule, step, total_steps(),
-                                                            sampler_.batches()));
-    optimizer_->zero_grad();
-    const auto loss = accumulate(
-        model_, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
-        [](const auto& output, const auto& target) { return torch::nll_loss(output, target); });
-    optimizer_->step();
-    return loss.item<double>();
+  Batch next_batch(BatchStream& batches) {
+    const TraceScope scope(surroundings_.trace, TraceKind::data);
+    auto batch = batches.next();
+    meter_.got_data(now());
+    return std::move(*batch);
+  }
+
+  double run_step(const Batch& batch) {
+    const double rate =
+        scaled_learning_rate(config_.optimizer, config_.batch_size) *
+        learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches());
+    const double loss = step_.run(batch, rate);
+    if (local_) step_together();
+    ++done_;
+    return loss;
+  }
+
+  void step_together() {
+    const TraceScope scope(surroundings_.trace, TraceKind::optimiser, "local steps");
+    local_->step();
+  }
+
+  void resume() {
+    done_ = load_checkpoint(config_.resume, run_state());
+    if (config_.resume == checkpoint_path()) kept_ = done_;
+  }
+
+  /// Writes a checkpoint to go on from, if there are to be any.
+  void keep() {
+    if (config_.checkpoint_every == 0) return;
+    const TraceScope scope(surroundings_.trace, TraceKind::other, "checkpoint");
+    save_checkpoint(checkpoint_path(), run_state(), done_, kept_);
+    kept_ = done_;
+  }
+
+  RunState run_state() {
+    return {.module = *model_.module(),
+            .parallel = model_.core(),
+            .scaler = step_.scaler(),
+            .local = local_.get(),
+            .model = config_.model.name};
   }
 
   void show(std::int64_t epoch, std::int64_t step, double loss) {
     constexpr double kMemory = 0.95;  // The line shows a running mean of about 20 steps.
     smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
     if (surroundings_.progress == nullptr) return;
-    const auto left = meter_.total() * (total_steps() - meter_.steps()) / meter_.steps();
+    const auto left = meter_.total() * (total_steps() - done_) / meter_.steps();
     surroundings_.progress->update({.epoch = static_cast<int>(epoch + 1),
                                     .epochs = static_cast<int>(config_.epochs),
                                     .step = step,
@@ -134,7 +197,8 @@ class Trainer {
     const double ranks = group_.getSize();
     const auto sums = sum_over_ranks(
         group_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
-                 images_per_second(), std::chrono::duration<double>(meter_.total()).count()});
+                 images_per_second(), std::chrono::duration<double>(meter_.total()).count(),
+                 meter_.data_seconds()});
     return {.ranks = group_.getSize(),
             .steps = meter_.steps(),
             .test_accuracy = test.accuracy,
@@ -145,30 +209,34 @@ class Trainer {
                 std::chrono::duration<double>(sums[4] / ranks)),
             .compute_seconds = sums[0] / ranks,
             .exposed_seconds = sums[1] / ranks,
+            .data_seconds = sums[5] / ranks,
             .gradient_bytes = meter_.gradient_bytes(),
             .sent_bytes = sums[2] / ranks};
   }
 
+  std::filesystem::path checkpoint_path() const {
+    return surroundings_.output / config_.checkpoint;
+  }
+
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
-    const auto path = surroundings_.output / config_.checkpoint;
-    if (group_.getRank() == 0) {
-      auto state = all_parameters(*model_.module());
-      for (auto& buffer : all_buffers(*model_.module())) state.push_back(std::move(buffer));
-      save_safetensors(path, state, {{"format", "pt"}, {"model", config_.model.name}});
-    }
-    return path.string();
+    if (config_.checkpoint_every == 0) save_model(checkpoint_path(), run_state());
+    return checkpoint_path().string();
   }
 
   const TrainConfig& config_;
   const TrainerSurroundings& surroundings_;
   c10d::ProcessGroup& group_;
   std::shared_ptr<Communicator> communicator_;
-  ImageData data_;
+  DataSet data_;
   Sampler sampler_;
   DataParallel<torch::nn::Sequential> model_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  TrainingStep step_;
+  std::optional<NoSync> alone_;      ///< With local steps: gradients stay here.
+  std::unique_ptr<LocalSgd> local_;  ///< With local steps.
   StepMeter meter_;
+  std::int64_t done_ = 0;   ///< Steps, those before a resumed run's beginning included.
+  std::int64_t kept_ = -1;  ///< After which step the last checkpoint was written.
   double smooth_loss_ = 0;
 };
 

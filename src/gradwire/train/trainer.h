@@ -4,6 +4,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/report/progress.h"
+#include "gradwire/report/trace.h"
 #include "gradwire/report/training_summary.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/models.h"
@@ -17,6 +18,7 @@ struct TrainerSurroundings {
   const Clock* clock = nullptr;
   ProgressPrinter* progress = nullptr;  ///< Null: none is shown. Of use on rank 0.
   std::filesystem::path output = ".";   ///< Folder for the checkpoint.
+  TraceRecorder* trace = nullptr;       ///< Gets what each step spends its time on; null: nobody.
 };
 
 /// A finished run: the model and how it went.

@@ -14,4 +14,7 @@ using StoreOpener = std::function<std::shared_ptr<Store>(const Job&)>;
 /// `gradwire bench`, the ranks finding each other by the store that `open_store` gives.
 int bench_with_store(int argc, char** argv, const StoreOpener& open_store);
 
+/// `gradwire bench step` (bench_step_command.cpp), of which argv[0] is "step".
+int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store);
+
 }  // namespace gradwire

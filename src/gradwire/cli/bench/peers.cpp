@@ -26,20 +26,6 @@ void add(Words& words, const char* option, int value) {
   if (value > 0) add(words, option, fmt::to_string(value));
 }
 
-/// The options as they were given, for `gradwire run` and `gradwire bench`.
-void add_launch(Words& words, const LaunchArguments& launch) {
-  add(words, "--ranks", launch.ranks);
-  add(words, "--hosts", launch.hosts);
-  add(words, "--hostfile", launch.hostfile);
-  add(words, "--rsh", launch.rsh);
-  add(words, "--master-addr", launch.master_address);
-  add(words, "--master-port", launch.master_port);
-  add(words, "--port", launch.port);
-  add(words, "--interface", launch.interface);
-  add(words, "--secret-file", launch.secret_file);
-  for (const std::string& variable : launch.variables) add(words, "--env", variable);
-}
-
 /// What the peers' programs take: COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
 void add_measurement(Words& words, const Cases& cases) {
   const BenchCase& first = cases.front();
@@ -123,6 +109,19 @@ void add_mpi_places(Words& words, const BenchOptions& options) {
 
 }  // namespace
 
+void add_launch(Words& words, const LaunchArguments& launch) {
+  add(words, "--ranks", launch.ranks);
+  add(words, "--hosts", launch.hosts);
+  add(words, "--hostfile", launch.hostfile);
+  add(words, "--rsh", launch.rsh);
+  add(words, "--master-addr", launch.master_address);
+  add(words, "--master-port", launch.master_port);
+  add(words, "--port", launch.port);
+  add(words, "--interface", launch.interface);
+  add(words, "--secret-file", launch.secret_file);
+  for (const std::string& variable : launch.variables) add(words, "--env", variable);
+}
+
 Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) {
   const auto ended = run_captured(command, limit);
   if (!ended) return tl::unexpected(ended.error());
@@ -148,14 +147,15 @@ Words gradwire_command(const BenchOptions& options, const Cases& cases,
   return words;
 }
 
+std::string gloo_interface(const LaunchArguments& launch) {
+  return launch.hosts.empty() && launch.hostfile.empty() ? "lo" : launch.interface;
+}
+
 Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
                    const std::string& script) {
   Words words{program, "run", "--no-prefix"};
   add_launch(words, options.launch);
-  // Gloo takes whole names only. Without one it takes the address of the host's name, which need
-  // not be the one that others reach.
-  const bool here = options.launch.hosts.empty() && options.launch.hostfile.empty();
-  const std::string interface = here ? "lo" : options.launch.interface;
+  const std::string interface = gloo_interface(options.launch);
   if (!interface.empty()) add(words, "--env", "GLOO_SOCKET_IFNAME=" + interface);
   words.insert(words.end(), {"--", options.python, script});
   add_measurement(words, cases);

@@ -21,6 +21,13 @@ using Rows = std::vector<BenchRow>;  ///< In the order of the cases.
 Result<Rows> run_peer(const Words& command, const Cases& cases,
                       Duration limit = std::chrono::hours(1));
 
+/// The options as they were given, for `gradwire run` and `gradwire bench`.
+void add_launch(Words& words, const LaunchArguments& launch);
+
+/// For GLOO_SOCKET_IFNAME: Gloo takes whole names only. Without one, which is empty here, it takes
+/// the address of the host's name, which need not be the one that others reach.
+std::string gloo_interface(const LaunchArguments& launch);
+
 /// `gradwire bench` itself. `program`: its path, the same on every host.
 Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);
 

@@ -1,0 +1,129 @@
+#include "gradwire/cli/bench/codec_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numbers>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/random.h"
+#include "gradwire/base/units.h"
+#include "gradwire/report/statistics.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+
+/// Standard normal values (Box and Muller, Ann. Math. Statist. 29, 1958).
+std::vector<float> gaussian(std::size_t count) {
+  Random random(kSeed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const double radius = std::sqrt(-2 * std::log(1 - random.unit()));
+    value = static_cast<float>(radius * std::cos(2 * std::numbers::pi * random.unit()));
+  }
+  return values;
+}
+
+/// How many bytes of float32 a second `run` takes: the median of its runs, one of which does not
+/// count, in 10^9.
+template <class Run>
+double rate(std::size_t bytes, double seconds, const Clock& clock, Run run) {
+  run();
+  std::vector<double> times;
+  double all = 0;
+  while (all < seconds || times.size() < 3) {
+    const Time begin = clock.now();
+    run();
+    times.push_back(std::chrono::duration<double>(clock.now() - begin).count());
+    all += times.back();
+  }
+  return static_cast<double>(bytes) / median(times) * 1e-9;
+}
+
+double relative_error(std::span<const float> values, std::span<const float> decoded) {
+  double lost = 0, all = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    lost += std::pow(static_cast<double>(decoded[i]) - values[i], 2);
+    all += std::pow(static_cast<double>(values[i]), 2);
+  }
+  return std::sqrt(lost / all);
+}
+
+void add(std::span<const float> values, std::span<float> to) {
+  for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
+}
+
+/// What moving the values costs without any codec.
+CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
+  const std::vector<float> values = gaussian(count);
+  std::vector<float> copied(count);
+  const std::size_t bytes = count * sizeof(float);
+  CodecRow row{.codec = "none", .bytes = bytes, .encoded_bytes = bytes};
+  row.encode_plain_gbps = row.decode_gbps =
+      rate(bytes, seconds, clock, [&] { std::memcpy(copied.data(), values.data(), bytes); });
+  row.encode_gbps = row.decode_add_gbps = rate(bytes, seconds, clock, [&] { add(values, copied); });
+  return row;
+}
+
+}  // namespace
+
+CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
+                       const Clock& clock) {
+  if (spec.kind() == CodecKind::none) return measure_none(count, seconds, clock);
+  const std::unique_ptr<Codec> codec = value_or_throw(make_codec(spec));
+  const std::vector<float> values = gaussian(count);
+  std::vector<float> carry(count), decoded(count);
+  std::vector<std::byte> encoded(codec->encoded_bytes(count));
+  const std::size_t bytes = count * sizeof(float);
+  CodecRow row{.codec = spec.text(), .bytes = bytes, .encoded_bytes = encoded.size()};
+  std::uint64_t seed = kSeed;
+  row.encode_gbps =
+      rate(bytes, seconds, clock, [&] { codec->encode(values, carry, ++seed, encoded); });
+  row.encode_plain_gbps =
+      rate(bytes, seconds, clock, [&] { codec->encode(values, {}, kSeed, encoded); });
+  row.decode_gbps =
+      rate(bytes, seconds, clock, [&] { value_or_throw(codec->decode(encoded, kSeed, decoded)); });
+  row.relative_error = relative_error(values, decoded);
+  row.decode_add_gbps = rate(bytes, seconds, clock,
+                             [&] { value_or_throw(codec->decode_add(encoded, kSeed, decoded)); });
+  return row;
+}
+
+std::string codec_table_head(std::size_t bytes) {
+  return fmt::format(
+      "# {} of Gaussian float32 values, one core; rates in GB/s of float32; encode: with error "
+      "feedback, plain: without; none: copying and adding\n"
+      "{:<17} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8}\n",
+      format_bytes(bytes), "codec", "ratio", "error", "encode", "plain", "decode", "add");
+}
+
+std::string codec_table_line(const CodecRow& row) {
+  return fmt::format("{:<17} {:>8.2f} {:>10.3g} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}\n", row.codec,
+                     row.ratio(), row.relative_error, row.encode_gbps, row.encode_plain_gbps,
+                     row.decode_gbps, row.decode_add_gbps);
+}
+
+std::string to_json(std::span<const CodecRow> rows) {
+  nlohmann::ordered_json json;
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const CodecRow& row : rows) {
+    json["rows"].push_back({{"codec", row.codec},
+                            {"bytes", row.bytes},
+                            {"encoded_bytes", row.encoded_bytes},
+                            {"ratio", row.ratio()},
+                            {"relative_error", row.relative_error},
+                            {"encode_gbps", row.encode_gbps},
+                            {"encode_plain_gbps", row.encode_plain_gbps},
+                            {"decode_gbps", row.decode_gbps},
+                            {"decode_add_gbps", row.decode_add_gbps}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace gradwire

@@ -1,0 +1,89 @@
+#include "gradwire/cli/bench/codec_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/base/units.h"
+#include "gradwire/cli/bench/codec_bench.h"
+#include "gradwire/cli/command_line.h"
+
+namespace gradwire {
+namespace {
+
+struct Options {
+  std::vector<std::string> codecs;
+  std::string size = "64M";
+  double seconds = 0.25;
+  std::string json;
+};
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option(
+      "codec", options.codecs,
+      "NAME or NAME:PARAMETER, several if need be; default: all of them\n" + describe_codecs());
+  app.add_option("--size", options.size,
+                 "bytes of float32 to encode; K, M, G are powers of two; what fits into a cache is "
+                 "faster")
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "how long to measure each rate, at least")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  app.add_option("--json", options.json,
+                 "file for the rows; - is standard output, instead of the table");
+}
+
+/// Those of the command line, or all that can be measured, those with a few bits each way.
+std::vector<CodecSpec> specs_of(const Options& options) {
+  std::vector<CodecSpec> specs;
+  for (const std::string& text : options.codecs) {
+    specs.push_back(value_or_throw(parse_codec(text)));
+    if (specs.back().kind() != CodecKind::none) value_or_throw(make_codec(specs.back()));
+  }
+  if (!options.codecs.empty()) return specs;
+  for (const CodecEntry& entry : codec_catalogue()) {
+    if (entry.kind != CodecKind::none && entry.kind != CodecKind::codec) continue;
+    specs.push_back(value_or_throw(parse_codec(entry.name)));
+  }
+  return specs;
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
+}
+
+}  // namespace
+
+int bench_codec_command(int argc, char** argv) {
+  Options options;
+  CLI::App app("Measures how fast one core encodes and decodes gradients, and what is lost",
+               "gradwire bench codec");
+  declare(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  const std::vector<CodecSpec> specs = specs_of(options);
+  const std::size_t count =
+      std::max<std::size_t>(1, value_or_throw(parse_bytes(options.size)) / sizeof(float));
+  const bool prints = options.json != "-";
+  if (prints) fmt::print("{}", codec_table_head(count * sizeof(float)));
+  const SteadyClock clock;
+  std::vector<CodecRow> rows;
+  for (const CodecSpec& spec : specs) {
+    rows.push_back(measure_codec(spec, count, options.seconds, clock));
+    if (!prints) continue;
+    fmt::print("{}", codec_table_line(rows.back()));
+    std::fflush(stdout);
+  }
+  if (options.json == "-") fmt::print("{}", to_json(rows));
+  if (prints && !options.json.empty()) write(options.json, to_json(rows));
+  return 0;
+}
+
+}  // namespace gradwire

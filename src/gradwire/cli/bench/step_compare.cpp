@@ -1,0 +1,179 @@
+#include "gradwire/cli/bench/step_compare.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/suggest.h"
+#include "gradwire/cli/bench/captured.h"
+#include "gradwire/cli/bench/mpi_program.h"
+#include "gradwire/cli/launch/process.h"
+
+namespace gradwire {
+namespace {
+
+/// One case on one system, and what its rounds gave.
+struct Contender {
+  std::string system;
+  StepCase what;
+  Words command;
+  std::vector<StepRow> rounds;
+};
+
+/// What ddp_step.py is to do, as its one argument.
+std::string ddp_job(const StepOptions& options, const StepCase& what, const LayerProfile& profile) {
+  const StepMeasurementOptions how = measurement_options(options, profile);
+  nlohmann::json job = {
+      {"codec", what.codec},
+      {"accumulate", what.accumulate},
+      {"overlap", name_of(what.overlap)},
+      {"compute_ms", std::chrono::duration<double, std::milli>(how.compute).count()},
+      {"steps", how.steps},
+      {"seconds", options.seconds},
+      {"warmup", how.warmup},
+      {"single_steps", how.single_steps}};
+  for (const ProfileLayer& layer : profile.layers) {
+    nlohmann::json shapes = nlohmann::json::array();
+    for (const ProfileTensor& tensor : layer.parameters) shapes.push_back(tensor.shape);
+    job["layers"].push_back({layer.forward, layer.backward, std::move(shapes)});
+  }
+  return job.dump();
+}
+
+/// Nothing, or why it cannot be measured.
+std::string ddp_missing(const StepOptions& options) {
+  const auto tried = run_captured(
+      {options.python, "-c",
+       "import sys, torch.distributed as d; sys.exit(0 if d.is_gloo_available() else 'no Gloo')"},
+      std::chrono::minutes(2));
+  if (!tried) return tried.error().message;
+  if (tried->status == 0) return "";
+  return fmt::format("{} has no PyTorch with Gloo; name one that has with --python",
+                     options.python);
+}
+
+bool ddp_is_wanted(const StepOptions& options) {
+  static constexpr std::string_view known[] = {"ddp"};
+  for (const std::string& peer : options.compare) {
+    if (peer == known[0]) continue;
+    throw Exception(ErrorKind::invalid_argument,
+                    unknown_name("system to compare with", peer, known));
+  }
+  const std::string missing = ddp_missing(options);
+  if (!missing.empty()) fmt::print(stderr, "gradwire bench step: ddp is left out: {}\n", missing);
+  return missing.empty();
+}
+
+bool same(const StepCase& a, const StepCase& b) {
+  return a.codec == b.codec && a.accumulate == b.accumulate && a.local_steps == b.local_steps &&
+         a.overlap == b.overlap;
+}
+
+std::vector<Contender> contenders(const StepOptions& options, const std::vector<StepCase>& cases,
+                                  const LayerProfile& profile) {
+  const std::string program = own_executable();
+  const bool with_ddp = ddp_is_wanted(options);
+  std::vector<Contender> all;
+  for (const StepCase& what : cases) {
+    all.push_back({"gradwire", what, step_command(options, what, program), {}});
+    const auto theirs = ddp_case(what);
+    if (!with_ddp || !theirs) continue;
+    const auto measured = [&](const Contender& c) {
+      return c.system == "ddp" && same(c.what, *theirs);
+    };
+    if (std::ranges::any_of(all, measured)) continue;
+    all.push_back({"ddp",
+                   *theirs,
+                   ddp_command(options, *theirs, profile, program, bench_file("ddp_step.py")),
+                   {}});
+  }
+  return all;
+}
+
+void take_turn(Contender& contender) {
+  const auto ended = value_or_throw(run_captured(contender.command, std::chrono::hours(1)));
+  if (ended.status != 0) {
+    throw Exception(ErrorKind::system,
+                    fmt::format("{} ended with exit status {}:\n{}{}", contender.system,
+                                ended.status, ended.out, ended.err));
+  }
+  contender.rounds.push_back(
+      value_or_throw(parse_step_rows(ended.out, contender.system, {&contender.what, 1})).front());
+}
+
+}  // namespace
+
+std::optional<StepCase> ddp_case(const StepCase& what) {
+  const bool known = what.codec == "none" || what.codec == "bf16" || what.codec == "fp16" ||
+                     what.codec.starts_with("power_sgd");
+  if (!known || what.local_steps > 1) return std::nullopt;
+  StepCase nearest = what;
+  if (what.overlap == Overlap::full) nearest.overlap = Overlap::backward;
+  return nearest;
+}
+
+Words step_command(const StepOptions& options, const StepCase& what, const std::string& program) {
+  Words words{program,
+              "bench",
+              "step",
+              "--json",
+              "-",
+              "--profile",
+              options.profile,
+              "--codec",
+              what.codec,
+              "--accumulate",
+              fmt::to_string(what.accumulate),
+              "--local-steps",
+              fmt::to_string(what.local_steps),
+              "--overlap",
+              std::string(name_of(what.overlap)),
+              "--seconds",
+              fmt::to_string(options.seconds),
+              "--warmup",
+              fmt::to_string(options.warmup),
+              "--bucket",
+              options.bucket,
+              "--first-bucket",
+              options.first_bucket,
+              "--last-bucket",
+              options.last_bucket,
+              "--partition",
+              options.partition,
+              "--piece",
+              options.piece};
+  if (options.steps > 0) words.insert(words.end(), {"--steps", fmt::to_string(options.steps)});
+  if (options.compute_ms > 0)
+    words.insert(words.end(), {"--compute-ms", fmt::to_string(options.compute_ms)});
+  add_launch(words, options.launch);
+  return words;
+}
+
+Words ddp_command(const StepOptions& options, const StepCase& what, const LayerProfile& profile,
+                  const std::string& program, const std::string& script) {
+  Words words{program, "run", "--no-prefix"};
+  add_launch(words, options.launch);
+  const std::string interface = gloo_interface(options.launch);
+  if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
+  words.insert(words.end(), {"--", options.python, script, ddp_job(options, what, profile)});
+  return words;
+}
+
+std::vector<StepRow> compare_steps(const StepOptions& options, const std::vector<StepCase>& cases,
+                                   const LayerProfile& profile) {
+  std::vector<Contender> all = contenders(options, cases, profile);
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Contender& contender : all) {
+      fmt::print(stderr, "# round {} of {}: {}, {}\n", round + 1, options.rounds, contender.system,
+                 label_of(contender.what));
+      take_turn(contender);
+    }
+  }
+  std::vector<StepRow> rows;
+  for (const Contender& contender : all) rows.push_back(median_round(contender.rounds));
+  return rows;
+}
+
+}  // namespace gradwire

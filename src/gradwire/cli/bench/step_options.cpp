@@ -1,0 +1,187 @@
+#include "gradwire/cli/bench/step_options.h"
+
+#include <fmt/format.h>
+
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/units.h"
+#include "gradwire/codec/catalogue.h"
+#include "gradwire/gradient/profiles.h"
+
+namespace gradwire {
+namespace {
+
+void declare_cases(CLI::App& app, StepOptions& options) {
+  app.add_option("--profile", options.profile,
+                 "the model: resnet50, resnet101, vit_s, vit_b, gpt2, or a file that gradwire "
+                 "train --record-profile wrote")
+      ->capture_default_str();
+  app.add_option("--compute-ms", options.compute_ms,
+                 "how long a forward and backward pass takes; default: as long as when the "
+                 "profile was recorded")
+      ->check(CLI::Range(0.001, 3.6e6));
+  app.add_option("--codec", options.codecs,
+                 "how gradients travel: none, bf16, int8, int4, one_bit, top_k:0.01, power_sgd:2, "
+                 "auto, ..., a comma list")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--accumulate", options.accumulate,
+                 "passes a step, of which the last one's gradients travel; a comma list")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--local-steps", options.local_steps,
+                 "steps between two averages of a parameter; each step a like share of them "
+                 "travels; a comma list")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--overlap", options.overlaps,
+                 "what communication hides behind: none, backward or full (the next forward too); "
+                 "a comma list")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_flag("--ladder", options.ladder,
+               "from fp32 with nothing overlapped to local steps, rung by rung: in place of the "
+               "four options above");
+}
+
+void declare_measurement(CLI::App& app, StepOptions& options) {
+  app.add_option("--steps", options.steps,
+                 "steps that count, for each case; default: those of --seconds, at least 3")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--seconds", options.seconds, "how long to measure a case, about")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "steps for each case before those that count")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--bucket", options.bucket, "most bytes of float32 that travel together")
+      ->capture_default_str();
+  app.add_option("--first-bucket", options.first_bucket,
+                 "the same of what backward completes first")
+      ->capture_default_str();
+  app.add_option("--last-bucket", options.last_bucket,
+                 "the same of what it completes last; in between buckets taper")
+      ->capture_default_str();
+  app.add_option("--partition", options.partition,
+                 "larger tensors are cut into such pieces, which travel by themselves; 0: never")
+      ->capture_default_str();
+  app.add_option("--piece", options.piece, "bytes of float32 that a codec works on at once")
+      ->capture_default_str();
+}
+
+void declare_output(CLI::App& app, StepOptions& options) {
+  app.add_option("--json", options.json,
+                 "file that rank 0 writes the rows to; - is standard output, instead of the table");
+  app.add_option("--plot", options.plot, "file for a plot of the efficiencies (SVG)");
+  app.add_option("--limit", options.limit,
+                 "rate of the links, such as 10Gb/s: what efficiency it bounds is printed, and "
+                 "drawn");
+  app.add_option("--trace", options.trace,
+                 "file for what every rank did when, for ui.perfetto.dev; of a single case");
+  app.add_option("--compare", options.compare,
+                 "measure this in turn with gradwire: ddp (PyTorch's DistributedDataParallel over "
+                 "Gloo), for the cases that it has")
+      ->delimiter(',');
+  app.add_option("--rounds", options.rounds, "with --compare: how often each takes its turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--python", options.python,
+                 "the Python with PyTorch, for ddp; default: GRADWIRE_PYTHON, else python3")
+      ->capture_default_str();
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+Overlap overlap_of(const std::string& name) {
+  if (const auto overlap = overlap_named(name)) return *overlap;
+  refuse(unknown_name("overlap", name, kOverlapNames));
+}
+
+/// "auto:CODEC" is known to averagers alone.
+void check_codec(const std::string& codec) {
+  constexpr std::string_view automatic = "auto:";
+  const bool chooses = codec.starts_with(automatic);
+  value_or_throw(parse_codec(chooses ? codec.substr(automatic.size()) : codec));
+}
+
+/// The way from what most people have to what this network can carry.
+std::vector<StepCase> ladder() {
+  return {
+      {.overlap = Overlap::none},
+      {.overlap = Overlap::backward},
+      {},
+      {.codec = "bf16"},
+      {.codec = "bf16", .accumulate = 2},
+      {.codec = "int8"},
+      {.codec = "int4"},
+      {.codec = "one_bit"},
+      {.codec = "power_sgd:1"},
+      {.codec = "top_k:0.01"},
+      {.codec = "int8", .local_steps = 16},
+  };
+}
+
+std::size_t bytes_of(const char* option, const std::string& text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
+  return *bytes;
+}
+
+}  // namespace
+
+void declare(CLI::App& app, StepOptions& options, const Environment& environment) {
+  options.python = environment("GRADWIRE_PYTHON").value_or(options.python);
+  declare_cases(app, options);
+  declare_measurement(app, options);
+  declare_launch_arguments(app, options.launch);
+  declare_output(app, options);
+}
+
+std::vector<StepCase> step_cases(const StepOptions& options) {
+  if (options.ladder) return ladder();
+  for (const std::string& codec : options.codecs) check_codec(codec);
+  std::vector<StepCase> cases;
+  for (const std::string& codec : options.codecs) {
+    for (const int accumulate : options.accumulate) {
+      for (const int local_steps : options.local_steps) {
+        for (const std::string& overlap : options.overlaps)
+          cases.push_back({codec, accumulate, local_steps, overlap_of(overlap)});
+      }
+    }
+  }
+  return cases;
+}
+
+StepMeasurementOptions measurement_options(const StepOptions& options,
+                                           const LayerProfile& profile) {
+  StepMeasurementOptions how{.steps = options.steps, .warmup = options.warmup};
+  how.compute = profile.compute;
+  if (options.compute_ms > 0) {
+    const std::chrono::duration<double, std::milli> given(options.compute_ms);
+    how.compute = std::chrono::duration_cast<Duration>(given);
+  }
+  if (how.compute <= Duration::zero()) {
+    refuse(
+        fmt::format("--compute-ms: say how long a forward and backward pass of {} takes on your "
+                    "machines; the profile does not",
+                    profile.name));
+  }
+  how.duration =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.seconds));
+  how.plan.limits = {.first_bytes = bytes_of("--first-bucket", options.first_bucket),
+                     .bytes = bytes_of("--bucket", options.bucket),
+                     .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
+  how.plan.partition_bytes = bytes_of("--partition", options.partition);
+  how.averager.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
+  if (how.averager.piece_elements == 0) refuse("--piece: at least 4 bytes");
+  return how;
+}
+
+double limit_of(const StepOptions& options) {
+  return options.limit.empty() ? 0 : value_or_throw(parse_rate(options.limit));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "gradwire/cli/launch_arguments.h"
+#include "gradwire/comm/job.h"
+#include "gradwire/gradient/step_measurement.h"
+
+namespace gradwire {
+
+/// The command line of `gradwire bench step`, as it is written.
+struct StepOptions {
+  std::string profile = "resnet50";
+  double compute_ms = 0;  ///< 0: that of the profile.
+  std::vector<std::string> codecs{"none"};
+  std::vector<int> accumulate{1};
+  std::vector<int> local_steps{1};
+  std::vector<std::string> overlaps{"full"};
+  bool ladder = false;
+  int steps = 0;
+  double seconds = 10;
+  int warmup = 3;
+
+  std::string bucket = "4M", first_bucket = "1M", last_bucket = "32K", partition = "0";
+  std::string piece = "4M";
+
+  LaunchArguments launch;
+
+  std::string json, plot, limit, trace;
+  std::vector<std::string> compare;
+  int rounds = 3;
+  std::string python = "python3";
+
+  /// Whether this process starts ranks, if it is not one itself.
+  bool starts_ranks() const {
+    return launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
+  }
+};
+
+/// Adds the options to a command line parser; `options` must live as long as it. The environment's
+/// GRADWIRE_PYTHON is the default of --python.
+void declare(CLI::App& app, StepOptions& options, const Environment& environment);
+
+/// What is to be measured, in this order: every combination of what the options list, or the rungs
+/// of the ladder. Throws Exception(invalid_argument) for what does not exist, and lists what does.
+std::vector<StepCase> step_cases(const StepOptions& options);
+
+/// How. `profile`: for its compute time. Throws Exception(invalid_argument).
+StepMeasurementOptions measurement_options(const StepOptions& options, const LayerProfile& profile);
+
+/// The rate of --limit in bytes per second; 0: none. Throws Exception(invalid_argument).
+double limit_of(const StepOptions& options);
+
+}  // namespace gradwire

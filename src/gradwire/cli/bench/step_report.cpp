@@ -1,0 +1,123 @@
+#include "gradwire/cli/bench/step_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/units.h"
+
+namespace gradwire {
+namespace {
+
+double milliseconds(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+Duration from_milliseconds(double ms) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
+}
+
+double bound_of(const StepRow& row, double limit) {
+  return efficiency_bound(row.what, row.figures, limit);
+}
+
+nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
+  const StepFigures& f = row.figures;
+  nlohmann::ordered_json entry = {{"system", row.system},
+                                  {"codec", row.what.codec},
+                                  {"accumulate", row.what.accumulate},
+                                  {"local_steps", row.what.local_steps},
+                                  {"overlap", name_of(row.what.overlap)},
+                                  {"ranks", f.ranks},
+                                  {"steps", f.steps},
+                                  {"single_ms", milliseconds(f.single)},
+                                  {"step_ms", milliseconds(f.step)},
+                                  {"exposed_ms", milliseconds(f.exposed)},
+                                  {"eta", f.efficiency()},
+                                  {"bytes_per_step", f.bytes_per_step},
+                                  {"cpu_ms", 1e3 * f.cpu_seconds}};
+  if (limit > 0) entry["bound"] = bound_of(row, limit);
+  if (row.rounds > 1) entry["rounds"] = row.rounds;
+  return entry;
+}
+
+}  // namespace
+
+StepRow median_round(std::span<const StepRow> rounds) {
+  std::vector<StepRow> sorted(rounds.begin(), rounds.end());
+  std::ranges::sort(sorted, {}, [](const StepRow& row) { return row.figures.step; });
+  StepRow median = sorted[(sorted.size() - 1) / 2];
+  median.rounds = static_cast<int>(rounds.size());
+  return median;
+}
+
+std::string step_table_head(const std::string& profile, int ranks, double limit) {
+  std::string head = fmt::format(
+      "# {} on {} ranks; ms a step, of the slowest rank; sent: by a rank in a step; cpu: ms of a "
+      "rank for a step\n",
+      profile, ranks);
+  if (limit > 0) {
+    head +=
+        fmt::format("# bound: T_s / max(T_s, T_c), T_c: what is sent at {}\n", format_rate(limit));
+  }
+  return head +
+         fmt::format("{:>9} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}\n",
+                     "system", "codec", "acc.", "local", "overlap", "single", "step", "exposed",
+                     "eta", limit > 0 ? "   bound" : "", "sent", "cpu");
+}
+
+std::string step_table_line(const StepRow& row, double limit) {
+  const StepFigures& f = row.figures;
+  const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
+  return fmt::format(
+      "{:>9} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}\n",
+      row.system, row.what.codec, row.what.accumulate, row.what.local_steps,
+      name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
+      milliseconds(f.exposed), 100 * f.efficiency(), bound,
+      format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds);
+}
+
+std::string step_json(std::span<const StepRow> rows, double limit) {
+  nlohmann::ordered_json json;
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const StepRow& row : rows) json["rows"].push_back(entry_of(row, limit));
+  return json.dump(2) + "\n";
+}
+
+Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const std::string& system,
+                                             std::span<const StepCase> cases) {
+  const std::size_t begin = std::min(output.find('{'), output.size());
+  const auto json = nlohmann::json::parse(output.substr(begin), nullptr,
+                                          /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.contains("rows") || json["rows"].size() != cases.size()) {
+    return failure(ErrorKind::system,
+                   fmt::format("no {} rows in its output:\n{}", cases.size(), output));
+  }
+  std::vector<StepRow> rows;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto& entry = json["rows"][i];
+    StepRow& row = rows.emplace_back();
+    row.system = system;
+    row.what = cases[i];
+    row.figures = {.ranks = entry.value("ranks", 1),
+                   .steps = entry.value("steps", 0),
+                   .single = from_milliseconds(entry.value("single_ms", 0.0)),
+                   .step = from_milliseconds(entry.value("step_ms", 0.0)),
+                   .exposed = from_milliseconds(entry.value("exposed_ms", 0.0)),
+                   .bytes_per_step = entry.value("bytes_per_step", 0.0),
+                   .cpu_seconds = 1e-3 * entry.value("cpu_ms", 0.0)};
+  }
+  return rows;
+}
+
+std::string label_of(const StepCase& what) {
+  std::string label = what.codec == "none" ? "fp32" : what.codec;
+  if (what.accumulate > 1) label += fmt::format(", {} passes", what.accumulate);
+  if (what.local_steps > 1) label += fmt::format(", every {} steps", what.local_steps);
+  if (what.overlap == Overlap::none) label += ", no overlap";
+  if (what.overlap == Overlap::backward) label += ", backward alone";
+  return label;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,52 @@
+// The upper half of a float32, rounded to the nearest, of two the even one: the format of Google's
+// TPUs (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019). A value
+// is off by at most 2^-9 of itself. What is finite stays finite: instead of infinity it becomes
+// the greatest bf16.
+
+#include "gradwire/codec/bf16.h"
+
+#include <string>
+
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+GRADWIRE_VECTORISED
+void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
+  auto* codes = reinterpret_cast<PackedUint16*>(encoded);
+  for (std::size_t i = 0; i < n; ++i) codes[i].value = to_bf16(x[i]);
+}
+
+GRADWIRE_VECTORISED
+void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
+  const auto* codes = reinterpret_cast<const PackedUint16*>(encoded);
+  for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
+}
+
+class Bf16 final : public BlockCodec {
+ public:
+  std::string name() const override { return "bf16"; }
+  bool wants_feedback() const override { return false; }
+
+ private:
+  std::size_t block_size() const override { return 1024; }
+  std::size_t block_bytes(std::size_t n) const override { return 2 * n; }
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    to_codes(x, n, out);
+  }
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    from_codes(in, n, y);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> bf16_codec() {
+  return std::make_unique<Bf16>();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "gradwire/codec/block_math.h"
+
+/// float32 from and to bf16, one value at a time.
+namespace gradwire {
+
+/// At any address, in memory of any type.
+struct __attribute__((packed, may_alias)) PackedUint16 {
+  std::uint16_t value;
+};
+
+/// To the nearest, of two the even one; what is finite stays finite, a NaN stays one.
+GRADWIRE_INLINE std::uint16_t to_bf16(float x) {
+  constexpr std::uint32_t kGreatestBf16 = 0x7F7F0000u;
+  const std::uint32_t bits = bits_of(x);
+  const std::uint32_t magnitude = bits & kMagnitude;
+  const std::uint32_t up = magnitude + 0x7FFFu + ((magnitude >> 16) & 1u);
+  const std::uint32_t finite = up < kGreatestBf16 ? up : kGreatestBf16;
+  // Cutting a NaN could leave an infinity.
+  const std::uint32_t infinite = magnitude == kInfinity ? magnitude : 0x7FC00000u;
+  const std::uint32_t rounded_magnitude = magnitude < kInfinity ? finite : infinite;
+  return static_cast<std::uint16_t>((rounded_magnitude | (bits & ~kMagnitude)) >> 16);
+}
+
+GRADWIRE_INLINE float from_bf16(std::uint16_t code) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
+}
+
+GRADWIRE_INLINE void store_bf16(std::byte* at, float x) {
+  reinterpret_cast<PackedUint16*>(at)->value = to_bf16(x);
+}
+
+GRADWIRE_INLINE float load_bf16(const std::byte* at) {
+  return from_bf16(reinterpret_cast<const PackedUint16*>(at)->value);
+}
+
+}  // namespace gradwire

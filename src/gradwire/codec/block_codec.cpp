@@ -1,0 +1,132 @@
+#include "gradwire/codec/block_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/random.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+/// A block's values and what may be touched behind them.
+using Scratch = std::array<float, BlockCodec::kMaxBlock + BlockCodec::kPadding>;
+
+/// Another for each block, from the seed of all of them.
+std::uint64_t block_seed(std::uint64_t seed, std::size_t block) {
+  return Random(seed + 0xD1B54A32D192ED03u * (block + 1)).next();
+}
+
+GRADWIRE_VECTORISED
+void add(const float* __restrict a, const float* __restrict b, std::size_t n,
+         float* __restrict sum) {
+  for (std::size_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+}
+
+GRADWIRE_VECTORISED
+void add_to(float* __restrict values, const float* __restrict more, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) values[i] += more[i];
+}
+
+/// x - y, and zero where that is not finite.
+GRADWIRE_VECTORISED
+void subtract(const float* __restrict x, const float* __restrict y, std::size_t n,
+              float* __restrict lost) {
+  constexpr std::uint32_t kExponent = 0x7F800000u;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(x[i] - y[i]);
+    lost[i] = std::bit_cast<float>((bits & kExponent) == kExponent ? 0 : bits);
+  }
+}
+
+}  // namespace
+
+std::size_t BlockCodec::encoded_bytes(std::size_t count) const {
+  const std::size_t size = block_size();
+  const std::size_t rest = count % size;
+  return count / size * block_bytes(size) + (rest > 0 ? block_bytes(rest) : 0);
+}
+
+void BlockCodec::encode(std::span<const float> values, std::span<float> carry, std::uint64_t seed,
+                        Bytes encoded) const {
+  GRADWIRE_CHECK(encoded.size() == encoded_bytes(values.size()));
+  GRADWIRE_CHECK(carry.empty() || carry.size() == values.size());
+  const std::size_t size = block_size();
+  alignas(64) Scratch sum;
+  alignas(64) Scratch decoded;
+  std::byte* out = encoded.data();
+  for (std::size_t at = 0; at < values.size(); at += size) {
+    const std::size_t n = std::min(size, values.size() - at);
+    const std::uint64_t own_seed = block_seed(seed, at / size);
+    const float* x = values.data() + at;
+    if (!carry.empty()) {
+      add(x, carry.data() + at, n, sum.data());
+    } else if (n < size) {
+      std::copy_n(x, n, sum.data());
+    }
+    if (n < size) std::fill_n(sum.data() + n, kPadding, 0.0F);
+    if (!carry.empty() || n < size) x = sum.data();
+    encode_block(x, n, own_seed, out);
+    if (!carry.empty()) {
+      decode_block(out, n, own_seed, decoded.data());
+      subtract(x, decoded.data(), n, carry.data() + at);
+    }
+    out += block_bytes(n);
+  }
+}
+
+Status BlockCodec::decode(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const {
+  if (Status right = check_size(encoded, values.size()); !right) return right;
+  const std::size_t size = block_size();
+  const std::byte* in = encoded.data();
+  for (std::size_t at = 0; at < values.size(); at += size) {
+    const std::size_t n = std::min(size, values.size() - at);
+    const std::uint64_t own_seed = block_seed(seed, at / size);
+    if (n == size) {
+      if (!decode_block(in, n, own_seed, values.data() + at)) return damaged(at / size);
+    } else {
+      alignas(64) Scratch decoded;
+      if (!decode_block(in, n, own_seed, decoded.data())) return damaged(at / size);
+      std::copy_n(decoded.data(), n, values.data() + at);
+    }
+    in += block_bytes(n);
+  }
+  return {};
+}
+
+Status BlockCodec::decode_add(ConstBytes encoded, std::uint64_t seed,
+                              std::span<float> values) const {
+  if (Status right = check_size(encoded, values.size()); !right) return right;
+  const std::size_t size = block_size();
+  alignas(64) Scratch decoded;
+  const std::byte* in = encoded.data();
+  for (std::size_t at = 0; at < values.size(); at += size) {
+    const std::size_t n = std::min(size, values.size() - at);
+    if (!decode_block(in, n, block_seed(seed, at / size), decoded.data())) {
+      return damaged(at / size);
+    }
+    add_to(values.data() + at, decoded.data(), n);
+    in += block_bytes(n);
+  }
+  return {};
+}
+
+Status BlockCodec::check_size(ConstBytes encoded, std::size_t count) const {
+  if (encoded.size() == encoded_bytes(count)) return {};
+  return failure(ErrorKind::corrupted,
+                 fmt::format("{}: {} values were encoded in {} bytes, not in the {} that they take",
+                             name(), count, encoded.size(), encoded_bytes(count)));
+}
+
+Status BlockCodec::damaged(std::size_t block) const {
+  return failure(ErrorKind::corrupted,
+                 fmt::format("{}: block {} is nothing that was ever encoded: do all ranks run the "
+                             "same version?",
+                             name(), block));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "gradwire/codec/vectorised.h"
+
+/// What codecs compute of a block of values. All of it is the same, bit for bit, on every
+/// processor.
+namespace gradwire {
+
+inline constexpr float kGreatest = std::numeric_limits<float>::max();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// The bits of magnitudes are in their order, infinity and then NaN the greatest.
+inline constexpr std::uint32_t kMagnitude = 0x7FFFFFFFu;
+inline constexpr std::uint32_t kInfinity = 0x7F800000u;
+
+GRADWIRE_INLINE std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+
+/// The bits of the greatest |x[i]|.
+GRADWIRE_INLINE std::uint32_t greatest_magnitude(const float* __restrict x, std::size_t n) {
+  std::int32_t greatest = 0;  // Signed, which AVX2 and SSE4 compare, and all processors do alike.
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto magnitude = static_cast<std::int32_t>(bits_of(x[i]) & kMagnitude);
+    greatest = magnitude > greatest ? magnitude : greatest;
+  }
+  return static_cast<std::uint32_t>(greatest);
+}
+
+/// The sum of term(x[i]) for i < n and, up to a multiple of 16, for what follows: as sixteen
+/// partial sums, so that the order of additions does not depend on the processor.
+template <class Term>
+GRADWIRE_INLINE float lane_sum(std::size_t n, Term term) {
+  constexpr std::size_t kLanes = 16;
+  constexpr std::size_t kChunk = 8 * kLanes;  // Of terms, in a loop of their own: it is vectorised.
+  typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+  Lanes sums = {};
+  alignas(64) float terms[kChunk];
+  for (std::size_t begin = 0; begin < n; begin += kChunk) {
+    const std::size_t left = (n - begin + kLanes - 1) / kLanes * kLanes;
+    const std::size_t size = left < kChunk ? left : kChunk;
+    for (std::size_t i = 0; i < size; ++i) terms[i] = term(begin + i);
+    for (std::size_t i = 0; i < size; i += kLanes) {
+      Lanes some;
+      std::memcpy(&some, terms + i, sizeof some);
+      sums += some;
+    }
+  }
+  float sum = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+  return sum;
+}
+
+/// Multiples of what a block's values become: x is about rounded(x * inverse) * step.
+struct Grid {
+  float step = 0;     ///< NaN, if a value is not finite: so is every multiple of it.
+  float inverse = 0;  ///< Always finite.
+};
+
+/// The grid whose `levels`-th multiple is the magnitude with the bits `greatest`, or a little less
+/// at the limits of float32: steps are at least 10^-36, so that the inverse is finite, and the
+/// greatest multiple is too.
+GRADWIRE_INLINE Grid grid_of(std::uint32_t greatest, float levels) {
+  const float top = std::bit_cast<float>(greatest);
+  const float high = kGreatest * 0.99999F;
+  const float limited = top > high ? high : top;
+  const float step = limited / levels;
+  const float safe = step > 1e-36F ? step : 1e-36F;
+  return {.step = greatest < kInfinity ? safe : kNan, .inverse = 1.0F / safe};
+}
+
+/// The nearest whole number, of two the even one, for |x| < 2^22, in the low bits (two's
+/// complement): where the unit is the last bit, adding rounds.
+GRADWIRE_INLINE std::uint32_t rounded(float x) {
+  return bits_of(x + 12582912.0F);
+}
+
+GRADWIRE_INLINE float clamped(float x, float low, float high) {
+  const float above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
+GRADWIRE_INLINE void store_float(std::byte* at, float x) {
+  std::memcpy(at, &x, sizeof x);
+}
+
+GRADWIRE_INLINE float load_float(const std::byte* at) {
+  float x;
+  std::memcpy(&x, at, sizeof x);
+  return x;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,89 @@
+// IEEE half precision, renormalised: each block is scaled by the power of two that puts its largest
+// magnitude between 2^14 and 2^15, so that nothing overflows and what underflows is below 2^-39 of
+// the largest (loss scaling, as Micikevicius et al., "Mixed precision training", ICLR 2018, 3.2,
+// do for a whole model, here for each block). A value is off by at most 2^-11 of itself.
+// A block: one byte, the exponent of its largest value, then the halves.
+
+#include <bit>
+#include <string>
+
+#include "gradwire/codec/bf16.h"
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint32_t kNotFinite = 255;
+
+/// The exponent, as float32 has it, in the bits of a block's largest magnitude. Those below 2^-112
+/// count as that, as the factor must be a float32.
+GRADWIRE_INLINE std::uint32_t exponent_of(std::uint32_t greatest) {
+  const std::uint32_t exponent = greatest >> 23;
+  return exponent < 15 ? 15 : exponent;
+}
+
+/// For |x| < 2^16: to the nearest, of two the even one. In integers, as not every processor has it.
+GRADWIRE_INLINE std::uint16_t to_half(float x) {
+  const std::uint32_t bits = bits_of(x);
+  const std::uint32_t magnitude = bits & kMagnitude;
+  const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  // Below 2^-14, where halves are multiples of 2^-24, which is the last bit of 0.5.
+  const std::uint32_t tiny = bits_of(std::bit_cast<float>(magnitude) + 0.5F) - bits_of(0.5F);
+  const std::uint32_t half = magnitude < (113u << 23) ? tiny : normal;
+  return static_cast<std::uint16_t>(half | ((bits >> 16) & 0x8000u));
+}
+
+/// A half that is finite.
+GRADWIRE_INLINE float from_half(std::uint16_t half) {
+  const std::uint32_t shifted = (half & 0x7FFFu) << 13;
+  const std::uint32_t magnitude = bits_of(std::bit_cast<float>(shifted) * 0x1p112F);
+  return std::bit_cast<float>(magnitude | ((half & 0x8000u) << 16));
+}
+
+GRADWIRE_VECTORISED
+void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
+  const std::uint32_t exponent = exponent_of(greatest_magnitude(x, n));
+  const float factor = std::bit_cast<float>((268u - exponent) << 23);
+  encoded[0] = static_cast<std::byte>(exponent);
+  auto* halves = reinterpret_cast<PackedUint16*>(encoded + 1);
+  for (std::size_t i = 0; i < n; ++i) halves[i].value = to_half(x[i] * factor);
+}
+
+GRADWIRE_VECTORISED
+void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
+  const auto exponent = static_cast<std::uint32_t>(encoded[0]);
+  const std::uint32_t inverse = exponent > 14 ? (exponent - 14) << 23 : 0;
+  const float factor = exponent == kNotFinite ? kNan : std::bit_cast<float>(inverse);
+  const auto* halves = reinterpret_cast<const PackedUint16*>(encoded + 1);
+  // The greatest float32 was rounded up.
+  for (std::size_t i = 0; i < n; ++i) {
+    y[i] = clamped(from_half(halves[i].value) * factor, -kGreatest, kGreatest);
+  }
+}
+
+class Fp16 final : public BlockCodec {
+ public:
+  std::string name() const override { return "fp16"; }
+  bool wants_feedback() const override { return false; }
+
+ private:
+  std::size_t block_size() const override { return 1024; }
+  std::size_t block_bytes(std::size_t n) const override { return 1 + 2 * n; }
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    to_codes(x, n, out);
+  }
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    from_codes(in, n, y);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> fp16_codec() {
+  return std::make_unique<Fp16>();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,105 @@
+#include "gradwire/codec/hadamard.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "gradwire/codec/block_math.h"
+#include "gradwire/codec/noise.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+typedef std::int32_t LaneBits __attribute__((vector_size(kLanes * sizeof(float))));
+
+/// A butterfly of lanes that are kDistance apart: a + b in the lower, a - b in the upper ones.
+template <int kDistance>
+GRADWIRE_INLINE void butterfly(Lanes& v) {
+  LaneBits partner, sign;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < static_cast<int>(kLanes); ++lane) {
+    partner[lane] = lane ^ kDistance;
+    sign[lane] = (lane & kDistance) != 0 ? INT32_MIN : 0;
+  }
+  const auto other = reinterpret_cast<Lanes>(reinterpret_cast<LaneBits>(v) ^ sign);
+  v = __builtin_shuffle(v, partner) + other;
+}
+
+GRADWIRE_INLINE void within_lanes(float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    Lanes v;
+    std::memcpy(&v, x + i, sizeof v);
+    butterfly<1>(v);
+    butterfly<2>(v);
+    butterfly<4>(v);
+    butterfly<8>(v);
+    std::memcpy(x + i, &v, sizeof v);
+  }
+}
+
+/// Butterflies at distances d and 2 d at once, which halves the way to the cache and back.
+GRADWIRE_INLINE void two_stages(float* x, std::size_t n, std::size_t d) {
+  for (std::size_t begin = 0; begin < n; begin += 4 * d) {
+    float* const p = x + begin;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < d; ++i) {
+      const float a = p[i] + p[i + d];
+      const float b = p[i] - p[i + d];
+      const float c = p[i + 2 * d] + p[i + 3 * d];
+      const float e = p[i + 2 * d] - p[i + 3 * d];
+      p[i] = a + c;
+      p[i + d] = b + e;
+      p[i + 2 * d] = a - c;
+      p[i + 3 * d] = b - e;
+    }
+  }
+}
+
+GRADWIRE_INLINE void one_stage(float* x, std::size_t n, std::size_t d) {
+  for (std::size_t begin = 0; begin < n; begin += 2 * d) {
+    float* const p = x + begin;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < d; ++i) {
+      const float a = p[i];
+      const float b = p[i + d];
+      p[i] = a + b;
+      p[i + d] = a - b;
+    }
+  }
+}
+
+}  // namespace
+
+GRADWIRE_VECTORISED
+void hadamard_transform(float* x, std::size_t n) {
+  within_lanes(x, n);
+  std::size_t d = kLanes;
+  for (; 4 * d <= n; d *= 4) two_stages(x, n, d);
+  if (2 * d <= n) one_stage(x, n, d);
+}
+
+GRADWIRE_VECTORISED
+void scale_and_flip(const float* __restrict x, std::size_t n, float factor, std::uint64_t seed,
+                    float* __restrict y) {
+  // Bit r of word j is for value 32 r + j.
+  constexpr std::size_t kWords = kMaxTransform / 32;
+  constexpr auto kLargest = static_cast<std::int32_t>(kInfinity - 1);
+  std::array<std::uint32_t, kWords> words;
+  const std::uint32_t key = noise_key(seed, 0);
+  for (std::uint32_t j = 0; j < kWords; ++j) words[j] = scattered(key + j);
+  for (std::size_t r = 0; r * kWords < n; ++r) {
+    for (std::size_t j = 0; j < kWords; ++j) {
+      const std::uint32_t bits = bits_of(x[r * kWords + j] * factor);
+      const auto magnitude = static_cast<std::int32_t>(bits & kMagnitude);
+      const auto finite = static_cast<std::uint32_t>(magnitude < kLargest ? magnitude : kLargest);
+      const std::uint32_t sign = (bits ^ (words[j] << (31 - r))) & ~kMagnitude;
+      y[r * kWords + j] = std::bit_cast<float>(finite | sign);
+    }
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+// Block-quantised whole numbers (Dettmers, "8-bit approximations for parallelism in deep learning",
+// ICLR 2016; blocks: Dettmers et al., "8-bit optimizers via block-wise quantization", ICLR 2022,
+// 2.1): with m the largest magnitude of a block, x becomes round(127 x / m), and that times m /
+// 127. A value is off by at most m / 254. A block: m / 127 as float32, then a byte for each value.
+
+#include <string>
+
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/block_math.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kHeader = sizeof(float);
+
+GRADWIRE_VECTORISED
+void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
+  const Grid grid = grid_of(greatest_magnitude(x, n), 127);
+  store_float(encoded, grid.step);
+  std::byte* const codes = encoded + kHeader;
+  for (std::size_t i = 0; i < n; ++i) {
+    codes[i] = static_cast<std::byte>(rounded(x[i] * grid.inverse));
+  }
+}
+
+GRADWIRE_VECTORISED
+void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
+  const float step = load_float(encoded);
+  const auto* const codes = reinterpret_cast<const std::int8_t*>(encoded + kHeader);
+  for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(codes[i]) * step;
+}
+
+class Int8 final : public BlockCodec {
+ public:
+  std::string name() const override { return "int8"; }
+  bool wants_feedback() const override { return true; }
+
+ private:
+  std::size_t block_size() const override { return 1024; }
+  std::size_t block_bytes(std::size_t n) const override { return kHeader + n; }
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    to_codes(x, n, out);
+  }
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    from_codes(in, n, y);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> int8_codec() {
+  return std::make_unique<Int8>();
+}
+
+}  // namespace gradwire

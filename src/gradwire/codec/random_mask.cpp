@@ -1,0 +1,92 @@
+// A random part of the values, the same on all ranks, so that masked values add up as they are
+// (Konecny et al., "Federated learning: strategies for improving communication efficiency", 2016,
+// 3.1; rand-k with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018).
+// A block is cut into as many runs of equal length, to within one, as it keeps values, and of each
+// run the seed picks one value: every value with a probability of about FRACTION. The others are
+// carried on whole. A block: the kept values as bf16, in order; no indexes, both ends know the
+// seed.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "gradwire/codec/bf16.h"
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/noise.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kBlock = 4096;
+
+using Picks = std::array<std::uint32_t, kBlock>;
+
+/// Of n values in `kept` runs, picks[r] is one of run r.
+GRADWIRE_VECTORISED
+void pick(std::uint64_t seed, std::size_t n, std::size_t kept, std::uint32_t* __restrict picks) {
+  // Run r begins at r * length, in units of 2^-19 values: kBlock of them are below 2^32.
+  const std::uint32_t key = noise_key(seed, 0);
+  const auto length = static_cast<std::uint32_t>(((n << 19) + kept - 1) / kept);
+  for (std::uint32_t r = 0; r < kept; ++r) {
+    const std::uint32_t begin = (r * length) >> 19;
+    const std::uint32_t size = (((r + 1) * length) >> 19) - begin;
+    picks[r] = begin + (((scattered(key + r) >> 16) * size) >> 16);
+  }
+}
+
+GRADWIRE_VECTORISED
+void to_codes(const float* __restrict x, std::size_t n, std::size_t kept,
+              const std::uint32_t* __restrict picks, std::byte* __restrict encoded) {
+  // What is not finite must come out so, even if it is not among those that are kept.
+  const bool finite = greatest_magnitude(x, n) < kInfinity;
+  auto* const codes = reinterpret_cast<PackedUint16*>(encoded);
+  for (std::size_t r = 0; r < kept; ++r) codes[r].value = to_bf16(finite ? x[picks[r]] : kNan);
+}
+
+class RandomMask final : public BlockCodec {
+ public:
+  explicit RandomMask(double fraction) : fraction_(fraction) {}
+  std::string name() const override { return "random_mask"; }
+  bool wants_feedback() const override { return true; }
+
+ private:
+  std::size_t kept(std::size_t n) const {
+    const auto share = static_cast<std::size_t>(std::lround(fraction_ * static_cast<double>(n)));
+    return std::clamp<std::size_t>(share, 1, n);
+  }
+
+  std::size_t block_size() const override { return kBlock; }
+  std::size_t block_bytes(std::size_t n) const override { return 2 * kept(n); }
+
+  void encode_block(const float* x, std::size_t n, std::uint64_t seed,
+                    std::byte* out) const override {
+    alignas(64) Picks picks;
+    pick(seed, n, kept(n), picks.data());
+    to_codes(x, n, kept(n), picks.data(), out);
+  }
+
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t seed,
+                    float* y) const override {
+    const auto* const codes = reinterpret_cast<const PackedUint16*>(in);
+    const std::size_t count = kept(n);
+    const float first = from_bf16(codes[0].value);
+    std::fill_n(y, n, first == first ? 0.0F : kNan);
+    alignas(64) Picks picks;
+    pick(seed, n, count, picks.data());
+    for (std::size_t r = 0; r < count; ++r) y[picks[r]] = from_bf16(codes[r].value);
+    return true;
+  }
+
+  double fraction_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> random_mask_codec(double fraction) {
+  return std::make_unique<RandomMask>(fraction);
+}
+
+}  // namespace gradwire

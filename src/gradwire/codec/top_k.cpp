@@ -1,0 +1,162 @@
+// The largest values and where they are (Aji and Heafield, "Sparse communication for distributed
+// gradient descent", EMNLP 2017; with what is left out added up locally: Lin et al., "Deep gradient
+// compression", ICLR 2018, 3). The largest FRACTION of each block of 4096, so that the size is
+// known beforehand. The mean of P ranks' values has up to P times as many, and is sent so, or
+// dense where that is smaller (Renggli et al., "SparCML", SC 2019, 5). Values are bf16; what that
+// and the selection lose is carried on.
+// A block: where the kept values are, in the shortest of three ways: nothing if all are kept, a bit
+// for each value, or a 16-bit index for each kept one, ascending; then those values.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "gradwire/codec/bf16.h"
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/packing.h"
+#include "gradwire/codec/selection.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kBlock = 4096;
+
+using Indexes = std::array<std::uint16_t, kBlock>;
+
+GRADWIRE_VECTORISED
+bool is_finite(const float* x, std::size_t n) {
+  return greatest_magnitude(x, n) < kInfinity;
+}
+
+GRADWIRE_VECTORISED
+void dense(const float* __restrict x, std::size_t n, PackedUint16* __restrict codes) {
+  for (std::size_t i = 0; i < n; ++i) codes[i].value = to_bf16(x[i]);
+}
+
+GRADWIRE_VECTORISED
+void from_dense(const PackedUint16* __restrict codes, std::size_t n, float* __restrict y) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
+}
+
+/// How the places of `kept` of n values are told.
+enum class Places { all, bitmap, list };
+
+Places places_of(std::size_t n, std::size_t kept) {
+  if (kept == n) return Places::all;
+  return packed_bytes(n, 8) <= 2 * kept ? Places::bitmap : Places::list;
+}
+
+std::size_t place_bytes(std::size_t n, std::size_t kept) {
+  return kept == n ? 0 : std::min(packed_bytes(n, 8), 2 * kept);
+}
+
+void write_places(Places how, const Indexes& indexes, std::size_t n, std::size_t kept,
+                  std::byte* out) {
+  if (how == Places::list) {
+    auto* const list = reinterpret_cast<PackedUint16*>(out);
+    for (std::size_t j = 0; j < kept; ++j) list[j].value = indexes[j];
+  } else {
+    std::fill_n(out, packed_bytes(n, 8), std::byte{0});
+    for (std::size_t j = 0; j < kept; ++j) out[indexes[j] / 8] |= std::byte{1} << indexes[j] % 8;
+  }
+}
+
+/// False, if these are not `kept` ascending indexes below n.
+bool read_list(const std::byte* in, std::size_t n, std::size_t kept, Indexes& indexes) {
+  const auto* const list = reinterpret_cast<const PackedUint16*>(in);
+  std::uint32_t next = 0;  // The least that the next may be.
+  bool right = true;
+  for (std::size_t j = 0; j < kept; ++j) {
+    right = right && list[j].value >= next && list[j].value < n;
+    next = list[j].value + 1u;
+    indexes[j] = list[j].value;
+  }
+  return right;
+}
+
+/// False, if not `kept` bits of the first n are set, or others.
+bool read_bitmap(const std::byte* in, std::size_t n, std::size_t kept, Indexes& indexes) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < n; at += 8) {
+    for (auto bits = static_cast<unsigned>(in[at / 8]); bits != 0; bits &= bits - 1) {
+      const std::size_t index = at + static_cast<std::size_t>(std::countr_zero(bits));
+      if (count == kept || index >= n) return false;
+      indexes[count++] = static_cast<std::uint16_t>(index);
+    }
+  }
+  return count == kept;
+}
+
+class TopK final : public BlockCodec {
+ public:
+  /// Keeps `ranks` times as many as the fraction says.
+  TopK(double fraction, int ranks) : fraction_(fraction), ranks_(ranks) {}
+  std::string name() const override { return "top_k"; }
+  bool wants_feedback() const override { return true; }
+  std::unique_ptr<Codec> for_mean(int ranks) const override {
+    return std::make_unique<TopK>(fraction_, ranks);
+  }
+
+ private:
+  std::size_t kept(std::size_t n) const {
+    const auto share = static_cast<std::size_t>(std::lround(fraction_ * static_cast<double>(n)));
+    const std::size_t wanted = std::max<std::size_t>(1, share) * static_cast<std::size_t>(ranks_);
+    if (wanted >= n) return n;
+    return place_bytes(n, wanted) + 2 * wanted < 2 * n ? wanted : n;
+  }
+
+  std::size_t block_size() const override { return kBlock; }
+  std::size_t block_bytes(std::size_t n) const override {
+    return place_bytes(n, kept(n)) + 2 * kept(n);
+  }
+
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    const std::size_t count = kept(n);
+    const Places places = places_of(n, count);
+    auto* const codes = reinterpret_cast<PackedUint16*>(out + place_bytes(n, count));
+    if (places == Places::all) return dense(x, n, codes);
+    Indexes indexes;
+    const bool finite = is_finite(x, n);
+    if (finite) {
+      select_greatest(x, n, count, indexes.data());
+    } else {
+      for (std::size_t j = 0; j < count; ++j) indexes[j] = static_cast<std::uint16_t>(j);
+    }
+    write_places(places, indexes, n, count, out);
+    // NaN first: all of the block is NaN, or what is not finite might be among what is left out.
+    for (std::size_t j = 0; j < count; ++j) codes[j].value = to_bf16(finite ? x[indexes[j]] : kNan);
+  }
+
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    const std::size_t count = kept(n);
+    const Places places = places_of(n, count);
+    const auto* const codes = reinterpret_cast<const PackedUint16*>(in + place_bytes(n, count));
+    if (places == Places::all) {
+      from_dense(codes, n, y);
+      return true;
+    }
+    Indexes indexes;
+    const bool right = places == Places::list ? read_list(in, n, count, indexes)
+                                              : read_bitmap(in, n, count, indexes);
+    if (!right) return false;
+    const float first = from_bf16(codes[0].value);
+    std::fill_n(y, n, first == first ? 0.0F : kNan);
+    for (std::size_t j = 0; j < count; ++j) y[indexes[j]] = from_bf16(codes[j].value);
+    return true;
+  }
+
+  double fraction_;
+  int ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> top_k_codec(double fraction) {
+  return std::make_unique<TopK>(fraction, 1);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,82 @@
+// The sign and one of two magnitudes of the block: values below 1.4 times the mean magnitude become
+// the mean of those, the others the mean of theirs. So 1-bit SGD's reconstruction, by the mean of
+// what has the same code (Seide et al., Interspeech 2014), with the four levels of Max ("Quantizing
+// for minimum distortion", IRE Trans. IT 6, 1960), whose threshold for Gaussian values is 1.23 mean
+// magnitudes and for Laplacian ones 1.59. Of the squared length of Gaussian values 12 % is lost. A
+// block: both magnitudes as bf16, then two bits for each value.
+
+#include <bit>
+#include <string>
+
+#include "gradwire/codec/bf16.h"
+#include "gradwire/codec/block_codec.h"
+#include "gradwire/codec/block_math.h"
+#include "gradwire/codec/codecs.h"
+#include "gradwire/codec/packing.h"
+#include "gradwire/codec/vectorised.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kHeader = 2 * sizeof(std::uint16_t);
+constexpr float kThreshold = 1.4F;
+
+GRADWIRE_INLINE float magnitude(float x) {
+  return std::bit_cast<float>(bits_of(x) & kMagnitude);
+}
+
+GRADWIRE_VECTORISED
+void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
+  // Divided before they are added, so that sums hardly overflow.
+  const float share = 1.0F / static_cast<float>(n);
+  const float mean = lane_sum(n, [&](std::size_t i) { return magnitude(x[i]) * share; });
+  const float threshold = clamped(kThreshold * mean, 0, kGreatest);
+  const float large = lane_sum(
+      n, [&](std::size_t i) { return magnitude(x[i]) > threshold ? magnitude(x[i]) * share : 0; });
+  const float larges =
+      lane_sum(n, [&](std::size_t i) { return magnitude(x[i]) > threshold ? share : 0; });
+  const float low = (mean - large) / (1.0F - larges);
+  const float high = larges > 0 ? large / larges : 0;
+  const bool finite = greatest_magnitude(x, n) < kInfinity;
+  store_bf16(encoded, finite ? clamped(low, 0, kGreatest) : kNan);
+  store_bf16(encoded + kHeader / 2, finite ? clamped(high, 0, kGreatest) : kNan);
+  const auto code = [&](std::size_t i) {
+    return (bits_of(x[i]) >> 31) | (magnitude(x[i]) > threshold ? 2u : 0u);
+  };
+  pack<2>(n, code, encoded + kHeader);
+}
+
+GRADWIRE_VECTORISED
+void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
+  const std::uint32_t low = bits_of(load_bf16(encoded));
+  const std::uint32_t high = bits_of(load_bf16(encoded + kHeader / 2));
+  const auto value = [&](std::uint32_t code) {
+    return std::bit_cast<float>((code & 2u ? high : low) ^ (code << 31));
+  };
+  unpack<2>(encoded + kHeader, n, value, y);
+}
+
+class TwoBit final : public BlockCodec {
+ public:
+  std::string name() const override { return "two_bit"; }
+  bool wants_feedback() const override { return true; }
+
+ private:
+  std::size_t block_size() const override { return 512; }
+  std::size_t block_bytes(std::size_t n) const override { return kHeader + packed_bytes(n, 4); }
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    to_codes(x, n, out);
+  }
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    from_codes(in, n, y);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> two_bit_codec() {
+  return std::make_unique<TwoBit>();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,71 @@
+#include "gradwire/gradient/averager_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+namespace {
+
+std::size_t bytes_of(const LentConstSpan& span) {
+  return span.count * size_of(span.type);
+}
+
+/// The parameter's name: what state is called without its last part.
+std::string_view parameter_of(std::string_view name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+void check_shape(const std::string& name, const LentSpan& live, const LentConstSpan& saved) {
+  if (live.count == saved.count && live.type == saved.type) return;
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("error feedback of parameter {} ({}): the checkpoint has {} {}, this run {} {}; "
+                  "resume with the model and codec of the checkpoint, or without its codec state",
+                  parameter_of(name), name, saved.count, name_of(saved.type), live.count,
+                  name_of(live.type)));
+}
+
+bool same_bytes(const LentConstSpan& a, const LentConstSpan& b) {
+  return bytes_of(a) == bytes_of(b) && std::memcmp(a.data, b.data, bytes_of(a)) == 0;
+}
+
+}  // namespace
+
+void load_averager_state(const std::vector<Averager::State>& live,
+                         const std::vector<Averager::SavedState>& saved) {
+  std::map<std::string_view, const LentConstSpan*> by_name;
+  for (const Averager::SavedState& state : saved) by_name[state.name] = &state.data;
+  for (const Averager::State& state : live) {
+    const auto at = by_name.find(state.name);
+    if (at != by_name.end()) check_shape(state.name, state.data, *at->second);
+  }
+  for (const Averager::State& state : live) {
+    const auto at = by_name.find(state.name);
+    const std::size_t bytes = bytes_of(state.data);
+    if (bytes == 0) continue;
+    if (at == by_name.end()) {
+      std::memset(state.data.data, 0, bytes);
+    } else {
+      std::memcpy(state.data.data, at->second->data, bytes);
+    }
+  }
+}
+
+std::vector<Averager::SavedState> without_other_layouts(std::vector<Averager::SavedState> saved,
+                                                        const LentSpan& layout) {
+  const auto is_layout = [](const Averager::SavedState& state) {
+    return state.name == "codec.layout";
+  };
+  const auto at = std::ranges::find_if(saved, is_layout);
+  const bool same = at != saved.end() && same_bytes(at->data, layout);
+  std::erase_if(saved, [&](const Averager::SavedState& state) {
+    return is_layout(state) || (!same && state.name.ends_with(".mean"));
+  });
+  return saved;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,54 @@
+#include "gradwire/gradient/bucket_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace gradwire {
+namespace {
+
+/// The parameters of one kind, and the bucket of it that is being filled.
+struct OpenBucket {
+  std::size_t left = 0;  ///< Bytes of this kind that have not been put into any bucket.
+  std::size_t buckets = 0;
+  std::vector<std::size_t> parameters;
+  std::size_t bytes = 0;
+  std::size_t limit = 0;
+};
+
+/// Of a bucket that is to be begun.
+std::size_t limit_of(const OpenBucket& kind, const BucketLimits& limits) {
+  const std::size_t usual = kind.buckets == 0 ? limits.first_bytes : limits.bytes;
+  return std::min(usual, std::max(limits.last_bytes, kind.left / 2));
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<ParameterSize>& parameters,
+                                                   const BucketLimits& limits) {
+  std::vector<std::vector<std::size_t>> plan;
+  std::map<int, OpenBucket> open;
+  for (const ParameterSize& parameter : parameters) open[parameter.kind].left += parameter.bytes;
+  const auto close = [&plan](OpenBucket& bucket) {
+    if (bucket.parameters.empty()) return;
+    plan.push_back(std::move(bucket.parameters));
+    bucket.parameters.clear();
+    bucket.bytes = 0;
+    ++bucket.buckets;
+  };
+  for (std::size_t index = parameters.size(); index-- > 0;) {
+    const std::size_t bytes = parameters[index].bytes;
+    OpenBucket& bucket = open[parameters[index].kind];
+    if (bucket.bytes + bytes > bucket.limit) close(bucket);
+    if (bucket.parameters.empty()) bucket.limit = limit_of(bucket, limits);
+    bucket.parameters.push_back(index);
+    bucket.bytes += bytes;
+    bucket.left -= bytes;
+  }
+  for (auto& [kind, bucket] : open) close(bucket);
+  // A bucket is full when its last parameter is: launch them in that order.
+  std::ranges::sort(plan, std::greater<>{}, [](const auto& bucket) { return bucket.back(); });
+  return plan;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,107 @@
+#include "gradwire/gradient/codec_averager.h"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "gradwire/gradient/averager_arguments.h"
+
+namespace gradwire {
+
+CodecAverager::CodecAverager(std::shared_ptr<Communicator> communicator,
+                             std::vector<BucketShape> buckets, const AveragerOptions& options)
+    : communicator_(std::move(communicator)),
+      buckets_(std::move(buckets)),
+      options_(options),
+      under_way_(buckets_.size()),
+      plain_(buckets_.size()),
+      board_(std::make_shared<AveragerBoard>(buckets_.size())),
+      worker_(std::make_unique<CodecWorker>()),
+      queue_(worker_->queue()) {
+  check_codable(buckets_, options_.codec);
+}
+
+CodecAverager::~CodecAverager() = default;
+
+void CodecAverager::start(std::size_t bucket, LentSpan data, int urgency) {
+  check_start(buckets_, bucket, data);
+  const std::size_t pieces = pieces_of(bucket);
+  if (!coded_ || !is_ready() || pieces == 0) return start_plain(bucket, data, urgency);
+  board_->begin(bucket, pieces);
+  const std::span<float> values(static_cast<float*>(data.data), data.count);
+  under_way_[bucket] = {values, urgency, std::move(data.keep_alive)};
+  begin_coded(bucket);
+}
+
+void CodecAverager::start_plain(std::size_t bucket, const LentSpan& data, int urgency) {
+  board_->begin(bucket, 1);
+  if (pieces_of(bucket) > 0) {
+    pay(bucket, std::span(static_cast<float*>(data.data), data.count));
+  }
+  const Work work = communicator_->all_reduce(data, ReduceOp::mean,
+                                              {.urgency = urgency, .timeout = options_.timeout});
+  plain_[bucket] = work;
+  work.on_done([board = board_, bucket](const Work& done) {
+    if (const auto error = done.error()) return board->fail(*error);
+    board->piece_done(bucket);
+  });
+}
+
+bool CodecAverager::done(std::size_t bucket) {
+  const Work& plain = plain_.at(bucket);
+  return board_->done(bucket) && (!plain.valid() || plain.done());
+}
+
+void CodecAverager::wait(std::size_t bucket) {
+  const Work plain = std::exchange(plain_.at(bucket), Work());
+  try {
+    board_->wait(bucket);
+  } catch (const Exception&) {
+    // Until then the network may write to the bucket: what failed was perhaps another one.
+    if (plain.valid()) plain.wait();
+    throw;
+  }
+  under_way_[bucket] = {};
+}
+
+void CodecAverager::end_step() {
+  ++step_;
+}
+
+OperationOptions CodecAverager::operation(std::size_t bucket, int lane) const {
+  return {.urgency = under_way_[bucket].urgency,
+          .lane = options_.first_lane + lane,
+          .timeout = options_.timeout};
+}
+
+void CodecAverager::add_task(std::size_t bucket, Stage stage, std::function<void()> task) {
+  queue_->add(under_way_[bucket].urgency, stage, [this, task = std::move(task)] { run(task); });
+}
+
+void CodecAverager::add_task_after(const Work& work, std::size_t bucket, Stage stage,
+                                   std::function<void()> task) {
+  work.on_done([this, board = board_, queue = queue_, stage, urgency = under_way_[bucket].urgency,
+                task = std::move(task)](const Work& done) mutable {
+    if (const auto error = done.error()) return board->fail(*error);
+    queue->add(urgency, stage, [this, task = std::move(task)] { run(task); });
+  });
+}
+
+void CodecAverager::run(const std::function<void()>& task) {
+  if (!board_->enter()) return;
+  std::optional<Error> error;
+  try {
+    task();
+  } catch (const Exception& e) {
+    error = {e.kind(), e.what()};
+  } catch (const std::exception& e) {
+    error = {ErrorKind::system, e.what()};
+  }
+  if (error) {
+    board_->fail(*error);
+    communicator_->abort(error->message);  // The others hear of it.
+  }
+  board_->leave();
+}
+
+}  // namespace gradwire

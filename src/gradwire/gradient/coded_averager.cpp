@@ -1,0 +1,173 @@
+#include "gradwire/gradient/coded_averager.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/gradient/averager_state.h"
+#include "gradwire/gradient/coded_averager_piece.h"
+#include "gradwire/gradient/error_feedback.h"
+
+namespace gradwire {
+namespace {
+
+class CodedAverager final : public CodecAverager {
+ public:
+  CodedAverager(std::shared_ptr<Communicator> communicator, std::vector<BucketShape> shapes,
+                const CodecSpec& spec, const AveragerOptions& options);
+  ~CodedAverager() override { stop(); }
+
+  void end_step() override;
+  std::vector<State> state() override;
+  void load_state(const std::vector<SavedState>& saved) override;
+  std::string describe() const override;
+
+ protected:
+  bool is_ready() const override { return codecs_.has_value(); }
+  std::size_t pieces_of(std::size_t bucket) const override { return pieces_[bucket].size(); }
+  void begin_coded(std::size_t bucket) override;
+  void pay(std::size_t bucket, std::span<float> gradients) override {
+    feedback_.pay(bucket, gradients, communicator().size());
+  }
+
+ private:
+  /// A piece, and where it stands among all of its bucket's and of all buckets'.
+  struct Slot {
+    CodedPiece piece;
+    std::size_t owned_before = 0;  ///< Elements of the bucket's earlier pieces that are ours.
+    int lane = 0;
+  };
+
+  void cut(const BucketShape& shape, bool feedback);
+  void begin_step();
+  void encode(std::size_t bucket, Slot& slot);
+  void reduce(std::size_t bucket, Slot& slot);
+  void decode(std::size_t bucket, Slot& slot);
+  std::span<float> carry(std::size_t bucket);
+  std::span<float> mean_carry(std::size_t bucket, const Slot& slot);
+  LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
+
+  CodecSpec spec_;
+  std::optional<CodecPair> codecs_;        ///< Of this step; nothing: gradients travel as they are.
+  std::vector<std::vector<Slot>> pieces_;  ///< Per bucket.
+  int lanes_ = 0;
+  ErrorFeedback feedback_;
+  std::array<std::int64_t, 3> layout_{};
+  std::vector<float> scratch_;  ///< The worker's.
+};
+
+CodedAverager::CodedAverager(std::shared_ptr<Communicator> communicator,
+                             std::vector<BucketShape> shapes, const CodecSpec& spec,
+                             const AveragerOptions& options)
+    : CodecAverager(std::move(communicator), std::move(shapes), options), spec_(spec) {
+  const bool feedback = value_or_throw(make_codec(spec))->wants_feedback();
+  layout_ = {this->communicator().size(), this->communicator().rank(), 0};
+  for (const BucketShape& shape : buckets()) cut(shape, feedback);
+  begin_step();
+}
+
+void CodedAverager::cut(const BucketShape& shape, bool feedback) {
+  std::vector<Slot>& slots = pieces_.emplace_back();
+  std::vector<CodedRange> owned;
+  if (!shape.exact) {
+    const Rank self = communicator().rank();
+    std::size_t before = 0;
+    for (CodedPieceLayout& layout :
+         cut_for_coding(shape.count, options().piece_elements, communicator().size())) {
+      slots.push_back({CodedPiece(std::move(layout), self), before, lanes_++});
+      owned.push_back(slots.back().piece.own());
+      before += owned.back().count();
+      Random hash(static_cast<std::uint64_t>(layout_[2]) ^ slots.back().piece.layout().all.end);
+      layout_[2] = static_cast<std::int64_t>(hash.next());
+    }
+  }
+  feedback_.add_bucket(shape, feedback && !slots.empty(), owned);
+}
+
+/// Chooses the codec of this step.
+void CodedAverager::begin_step() {
+  if (codecs_ && step() > options().warmup_steps) return;  // It stays as it is.
+  std::shared_ptr<const Codec> codec = codec_of_step(spec_, step(), options().warmup_steps);
+  codecs_.reset();
+  if (codec) codecs_.emplace(std::move(codec), communicator().size());
+}
+
+void CodedAverager::end_step() {
+  CodecAverager::end_step();
+  begin_step();
+}
+
+void CodedAverager::begin_coded(std::size_t bucket) {
+  for (Slot& slot : pieces_[bucket]) {
+    const auto lane = static_cast<std::uint64_t>(slot.lane);
+    const auto step_now = static_cast<std::uint64_t>(step());
+    slot.piece.begin(*codecs_, Random(Random(options().seed + step_now).next() + lane).next());
+    add_task(bucket, kFirst, [this, bucket, &slot] { encode(bucket, slot); });
+  }
+}
+
+void CodedAverager::encode(std::size_t bucket, Slot& slot) {
+  slot.piece.encode(coded(bucket).data, carry(bucket));
+  const Work work = slot.piece.exchange(communicator(), operation(bucket, slot.lane));
+  add_task_after(work, bucket, kSecond, [this, bucket, &slot] { reduce(bucket, slot); });
+}
+
+void CodedAverager::reduce(std::size_t bucket, Slot& slot) {
+  value_or_throw(slot.piece.reduce(mean_carry(bucket, slot), scratch_));
+  const Work work = slot.piece.gather(communicator(), operation(bucket, slot.lane));
+  add_task_after(work, bucket, kThird, [this, bucket, &slot] { decode(bucket, slot); });
+}
+
+void CodedAverager::decode(std::size_t bucket, Slot& slot) {
+  value_or_throw(slot.piece.decode(coded(bucket).data));
+  piece_done(bucket);
+}
+
+std::span<float> CodedAverager::carry(std::size_t bucket) {
+  return codecs_->sent->wants_feedback() ? feedback_.sent(bucket) : std::span<float>();
+}
+
+std::span<float> CodedAverager::mean_carry(std::size_t bucket, const Slot& slot) {
+  if (!codecs_->mean->wants_feedback()) return {};
+  const std::span<float> all = feedback_.mean(bucket);
+  return all.empty() ? all : all.subspan(slot.owned_before, slot.piece.own().count());
+}
+
+std::vector<Averager::State> CodedAverager::state() {
+  std::vector<State> all = feedback_.state();
+  all.push_back({"codec.step", {&step(), 1, DataType::int64, nullptr}});
+  all.push_back({"codec.layout", layout()});
+  return all;
+}
+
+void CodedAverager::load_state(const std::vector<SavedState>& saved) {
+  std::vector<State> live = state();
+  live.pop_back();  // The layout is what it is.
+  load_averager_state(live, without_other_layouts(saved, layout()));
+  codecs_.reset();
+  begin_step();
+}
+
+std::string CodedAverager::describe() const {
+  const std::string warming =
+      step() < options().warmup_steps
+          ? fmt::format(", after {} more steps of warm-up", options().warmup_steps - step())
+          : "";
+  return fmt::format("{}: {}{}", spec_.text(), spec_.entry->summary, warming);
+}
+
+}  // namespace
+
+std::unique_ptr<CodecAverager> coded_averager(std::shared_ptr<Communicator> communicator,
+                                              std::vector<BucketShape> buckets,
+                                              const CodecSpec& spec,
+                                              const AveragerOptions& options) {
+  return std::make_unique<CodedAverager>(std::move(communicator), std::move(buckets), spec,
+                                         options);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,135 @@
+#include "gradwire/gradient/coded_averager_piece.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "gradwire/base/random.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kAlignment = 16;
+
+std::size_t slot_bytes(const Codec& codec, std::size_t count) {
+  if (count == 0) return 0;
+  return (codec.encoded_bytes(count) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::span<float> piece_of(std::span<float> values, CodedRange range) {
+  return values.empty() ? values : values.subspan(range.begin, range.count());
+}
+
+}  // namespace
+
+CodecPair::CodecPair(std::shared_ptr<const Codec> codec, int ranks) : sent(std::move(codec)) {
+  mean = sent->for_mean(ranks);
+  if (!mean) mean = sent;
+}
+
+void CodedPiece::Room::resize(std::size_t bytes) {
+  if (bytes == size) return;
+  // Zeros, for what lies between slots travels too.
+  memory = std::shared_ptr<std::byte[]>(new std::byte[bytes]());  // NOLINT
+  size = bytes;
+}
+
+Bytes CodedPiece::Room::slice(std::size_t begin, std::size_t count) const {
+  return {memory.get() + begin, count};
+}
+
+LentSpan CodedPiece::Room::lend(std::size_t begin, std::size_t count) const {
+  return {memory.get() + begin, count, DataType::uint8, memory};
+}
+
+CodedPiece::CodedPiece(CodedPieceLayout layout, Rank self)
+    : layout_(std::move(layout)), self_(self) {}
+
+std::size_t CodedPiece::sent_bytes(std::size_t part) const {
+  return slot_bytes(*sent_codec_, layout_.parts[part].count());
+}
+
+/// The same for all ranks, and for the mean: what codecs are to draw alike they draw from it.
+std::uint64_t CodedPiece::seed_of(std::size_t part) const {
+  return Random(seed_ + part).next();
+}
+
+void CodedPiece::begin(const CodecPair& codecs, std::uint64_t seed) {
+  sent_codec_ = codecs.sent;
+  mean_codec_ = codecs.mean;
+  seed_ = seed;
+}
+
+void CodedPiece::make_room() {
+  std::size_t sent = 0;
+  for (std::size_t part = 0; part < ranks(); ++part) sent += sent_bytes(part);
+  sent_.resize(sent);
+  received_.resize(ranks() * sent_bytes(static_cast<std::size_t>(self_)));
+  mean_bytes_ = slot_bytes(*mean_codec_, layout_.parts.front().count());
+  means_.resize(ranks() * mean_bytes_);
+}
+
+void CodedPiece::encode(std::span<const float> bucket, std::span<float> carry) {
+  make_room();
+  std::size_t begin = 0;
+  for (std::size_t part = 0; part < ranks(); ++part) {
+    const CodedRange range = layout_.parts[part];
+    if (range.count() == 0) continue;
+    sent_codec_->encode(bucket.subspan(range.begin, range.count()), piece_of(carry, range),
+                        seed_of(part),
+                        sent_.slice(begin, sent_codec_->encoded_bytes(range.count())));
+    begin += sent_bytes(part);
+  }
+}
+
+Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& options) {
+  std::vector<std::size_t> sent;
+  for (std::size_t part = 0; part < ranks(); ++part) sent.push_back(sent_bytes(part));
+  const LentSpan input = sent_.lend(0, sent_.size);
+  const LentSpan output = received_.lend(0, received_.size);
+  // The same on all ranks, as it must be.
+  if (std::ranges::count(sent, sent.front()) == std::ssize(sent))
+    return communicator.all_to_all(input, output, options);
+  const std::vector<std::size_t> received(ranks(), sent[static_cast<std::size_t>(self_)]);
+  return communicator.all_to_all(input, output, sent, received, options);
+}
+
+Status CodedPiece::reduce(std::span<float> carry, std::vector<float>& scratch) {
+  const std::size_t count = own().count();
+  if (count == 0) return {};
+  const auto part = static_cast<std::size_t>(self_);
+  if (scratch.size() < count) scratch.resize(count);
+  const std::span<float> mean = std::span(scratch).first(count);
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    const ConstBytes encoded =
+        received_.slice(r * sent_bytes(part), sent_codec_->encoded_bytes(count));
+    const Status decoded = r == 0 ? sent_codec_->decode(encoded, seed_of(part), mean)
+                                  : sent_codec_->decode_add(encoded, seed_of(part), mean);
+    if (!decoded) return decoded;
+  }
+  const auto divisor = static_cast<float>(ranks());
+  for (float& value : mean) value /= divisor;
+  mean_codec_->encode(mean, carry, seed_of(part),
+                      means_.slice(part * mean_bytes_, mean_codec_->encoded_bytes(count)));
+  return {};
+}
+
+Work CodedPiece::gather(Communicator& communicator, const OperationOptions& options) {
+  const LentSpan output = means_.lend(0, means_.size);
+  const LentSpan own = means_.lend(static_cast<std::size_t>(self_) * mean_bytes_, mean_bytes_);
+  return communicator.all_gather(own, output, options);
+}
+
+Status CodedPiece::decode(std::span<float> bucket) const {
+  for (std::size_t part = 0; part < ranks(); ++part) {
+    const CodedRange range = layout_.parts[part];
+    if (range.count() == 0) continue;
+    const ConstBytes encoded =
+        means_.slice(part * mean_bytes_, mean_codec_->encoded_bytes(range.count()));
+    const Status decoded = mean_codec_->decode(encoded, seed_of(part), piece_of(bucket, range));
+    if (!decoded) return decoded;
+  }
+  return {};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,17 @@
+#include "gradwire/gradient/emulated_device.h"
+
+#include <cerrno>
+#include <ctime>
+
+namespace gradwire {
+
+void SteadyAlarm::await(Time time) {
+  // std::chrono::steady_clock is CLOCK_MONOTONIC.
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const std::int64_t at = time.time_since_epoch().count();
+  const timespec until{.tv_sec = at / kSecond, .tv_nsec = at % kSecond};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+}  // namespace gradwire

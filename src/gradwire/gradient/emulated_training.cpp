@@ -1,0 +1,93 @@
+#include "gradwire/gradient/emulated_training.h"
+
+#include <algorithm>
+
+namespace gradwire {
+
+EmulatedTraining::EmulatedTraining(const LayerProfile& profile, const StepPlan& plan,
+                                   const EmulatedTrainingOptions& options,
+                                   EmulatedGradients& gradients, Averager* averager, Alarm& alarm,
+                                   TraceRecorder* trace)
+    : profile_(profile),
+      plan_(plan),
+      options_(options),
+      gradients_(gradients),
+      averager_(averager),
+      trace_(trace),
+      device_(alarm),
+      ready_after_(profile.layers.size()),
+      fragment_of_(plan_fragments(plan, static_cast<std::size_t>(options.local_steps))),
+      in_flight_(plan.buckets.size()) {
+  for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket)
+    ready_after_[plan.first_layer[bucket]].push_back(bucket);
+}
+
+Duration EmulatedTraining::share(double of_step) const {
+  return Duration(
+      static_cast<Duration::rep>(of_step * static_cast<double>(options_.compute.count())));
+}
+
+void EmulatedTraining::step() {
+  const TraceStep traced(trace_, steps_);
+  launched_ = false;
+  for (int pass = 1; pass <= options_.accumulate; ++pass) {
+    forward(pass == 1 && options_.local_steps == 1);
+    backward(pass == options_.accumulate);
+  }
+  if (options_.overlap != Overlap::full) collect_all();
+  ++steps_;
+  fragment_ = static_cast<std::size_t>(steps_ % options_.local_steps);
+}
+
+void EmulatedTraining::forward(bool waits) {
+  const TraceScope traced(trace_, TraceKind::forward);
+  for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
+    if (waits) {
+      for (const std::size_t bucket : plan_.needs[layer]) collect(bucket);
+    }
+    device_.compute(share(profile_.layers[layer].forward));
+  }
+}
+
+void EmulatedTraining::backward(bool sends) {
+  const TraceScope traced(trace_, TraceKind::backward);
+  for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
+    device_.compute(share(profile_.layers[layer].backward));
+    if (sends && options_.overlap != Overlap::none) complete(layer);
+  }
+  if (!sends || options_.overlap != Overlap::none) return;
+  for (std::size_t layer = profile_.layers.size(); layer-- > 0;) complete(layer);
+}
+
+/// The gradients of a layer, and so those of some buckets, are there.
+void EmulatedTraining::complete(std::size_t layer) {
+  for (const std::size_t bucket : ready_after_[layer]) {
+    // Without communication, or between its rounds, parameters are stepped at once.
+    if (averager_ == nullptr || options_.local_steps > 1) optimise(bucket);
+    if (averager_ != nullptr && fragment_of_[bucket] == fragment_) launch(bucket);
+  }
+}
+
+void EmulatedTraining::launch(std::size_t bucket) {
+  if (!launched_) collect_all();  // What the step before has sent, unless forward needed it.
+  launched_ = true;
+  averager_->start(bucket, gradients_.lend(bucket), static_cast<int>(bucket));
+  in_flight_[bucket] = true;
+  ++flying_;
+}
+
+void EmulatedTraining::collect(std::size_t bucket) {
+  if (!in_flight_[bucket]) return;
+  const bool waits = !averager_->done(bucket);
+  averager_->wait(bucket);
+  if (waits) device_.resume();
+  in_flight_[bucket] = false;
+  optimise(bucket);
+  if (--flying_ == 0) averager_->end_step();
+}
+
+void EmulatedTraining::collect_all() {
+  for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) collect(bucket);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/gradient/averager.h"
+#include "gradwire/gradient/coded_averager_layout.h"
+#include "gradwire/gradient/power_sgd_matrix.h"
+
+namespace gradwire {
+
+/// What PowerSGD keeps of one bucket, and does with it: first(), an all-reduce (mean) of p(),
+/// second(), one of q(), third().
+class PowerSgdBucket {
+ public:
+  PowerSgdBucket(const BucketShape& shape, std::size_t rank);
+
+  bool has_matrices() const { return !matrices_.empty(); }
+
+  /// `seed`: the same on all ranks, another in each step.
+  void first(std::span<const float> gradients, std::uint64_t seed);
+  void second();
+  void third(std::span<float> gradients);
+
+  /// Operations own the memory too: they may end after this.
+  LentSpan p() const { return {p_.get(), p_count_, DataType::float32, p_}; }
+  LentSpan q() const { return {q_.get(), q_count_, DataType::float32, q_}; }
+
+  /// Adds what is owed, and owes nothing from then on.
+  void pay(std::span<float> gradients);
+
+  void add_state(std::vector<Averager::State>& all);
+
+ private:
+  struct Matrix {
+    std::string name;
+    PowerSgdMatrix math;
+    std::size_t offset = 0;  ///< In the bucket.
+    std::size_t p = 0, q = 0, error = 0;
+    std::span<float> error_in(std::span<float> errors) const {
+      return errors.subspan(error, math.size());
+    }
+  };
+
+  std::span<float> p_of(const Matrix& m) const { return {p_.get() + m.p, m.math.p_size()}; }
+  std::span<float> q_of(const Matrix& m) const { return {q_.get() + m.q, m.math.q_size()}; }
+
+  std::vector<Matrix> matrices_;
+  std::vector<CodedRange> rest_;  ///< Of the bucket: what travels as it is, behind all P.
+  std::size_t p_count_ = 0;
+  std::size_t p_of_matrices_ = 0;
+  std::size_t q_count_ = 0;
+  std::shared_ptr<float[]> p_;
+  std::shared_ptr<float[]> q_;
+  std::vector<float> error_;
+};
+
+}  // namespace gradwire

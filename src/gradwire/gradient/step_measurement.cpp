@@ -1,0 +1,166 @@
+#include "gradwire/gradient/step_measurement.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <sys/resource.h>
+
+#include "gradwire/gradient/trace_averager.h"
+
+namespace gradwire {
+namespace {
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+/// User and system time of this process.
+double cpu_time() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Everything that a case needs on one rank.
+class StepRun {
+ public:
+  StepRun(const std::shared_ptr<Communicator>& communicator, const LayerProfile& profile,
+          const StepCase& what, const StepMeasurementOptions& options, Alarm& alarm,
+          TraceRecorder* trace)
+      : communicator_(communicator),
+        profile_(profile),
+        what_(what),
+        options_(options),
+        alarm_(alarm),
+        trace_(trace),
+        plan_(plan_step(profile, plan_options())),
+        gradients_(plan_.buckets, options.seed + static_cast<std::uint64_t>(communicator->rank())) {
+  }
+
+  StepFigures measure() {
+    StepFigures figures{.ranks = communicator_->size()};
+    measure_single(figures);
+    measure_steps(figures);
+    figures.bytes_per_step = highest(figures.bytes_per_step);
+    figures.cpu_seconds = highest(figures.cpu_seconds);
+    return figures;
+  }
+
+ private:
+  StepPlanOptions plan_options() const {
+    StepPlanOptions plan = options_.plan;
+    plan.compress = what_.codec != "none";
+    if (what_.local_steps > 1) {
+      // What leaves in one step should be a like share of the whole in each.
+      const std::size_t fragment = profile_.parameters() * sizeof(float) / fragments();
+      plan.limits.bytes = std::min(plan.limits.bytes, fragment / 4 + 1);
+      plan.partition_bytes = plan.limits.bytes;
+    }
+    return plan;
+  }
+
+  std::size_t fragments() const { return static_cast<std::size_t>(what_.local_steps); }
+
+  EmulatedTraining training(Averager* averager) {
+    const EmulatedTrainingOptions options{.compute = options_.compute,
+                                          .accumulate = what_.accumulate,
+                                          .local_steps = what_.local_steps,
+                                          .overlap = what_.overlap};
+    return {profile_, plan_, options, gradients_, averager, alarm_, averager ? trace_ : nullptr};
+  }
+
+  std::unique_ptr<Averager> averager() const {
+    AveragerOptions options = options_.averager;
+    options.codec = what_.codec;
+    return trace_averager(make_averager(communicator_, plan_.buckets, options), trace_);
+  }
+
+  void measure_single(StepFigures& figures) {
+    communicator_->barrier().wait();
+    EmulatedTraining alone = training(nullptr);
+    const Time begin = alone.device().free_at();
+    for (int i = 0; i < options_.single_steps; ++i) alone.step();
+    figures.single = duration_of(highest(seconds(alarm_.now() - begin) / options_.single_steps));
+  }
+
+  void measure_steps(StepFigures& figures) {
+    const std::unique_ptr<Averager> averages = averager();
+    const int warmup = whole_rounds(std::max(options_.warmup, 1));
+    communicator_->barrier().wait();
+    const std::size_t sent = communicator_->payload_bytes_sent();
+    EmulatedTraining run = training(averages.get());
+    const Time start = run.device().free_at();
+    for (int i = 0; i < warmup; ++i) run.step();
+    figures.steps = steps_that_count(seconds(run.device().free_at() - start) / warmup);
+    const double cpu = cpu_time();
+    const Duration stalled = run.device().stalled();
+    const Time begin = run.device().free_at();
+    for (int i = 0; i < figures.steps; ++i) run.step();
+    figures.step = duration_of(highest(seconds(run.device().free_at() - begin) / figures.steps));
+    figures.exposed =
+        duration_of(highest(seconds(run.device().stalled() - stalled) / figures.steps));
+    figures.cpu_seconds = (cpu_time() - cpu) / figures.steps;
+    run.finish();
+    figures.bytes_per_step =
+        static_cast<double>(communicator_->payload_bytes_sent() - sent) / (warmup + figures.steps);
+  }
+
+  /// Steps in which every fragment leaves equally often.
+  int whole_rounds(int steps) const {
+    return (steps + what_.local_steps - 1) / what_.local_steps * what_.local_steps;
+  }
+
+  /// The same on all ranks.
+  int steps_that_count(double step_seconds) const {
+    if (options_.steps > 0) return whole_rounds(options_.steps);
+    const double wanted = seconds(options_.duration) / std::max(highest(step_seconds), 1e-6);
+    return whole_rounds(static_cast<int>(std::clamp(wanted, 3.0, 1e4)));
+  }
+
+  /// Over all ranks.
+  double highest(double value) const {
+    communicator_->all_reduce({&value, 1, DataType::float64, nullptr}, ReduceOp::max).wait();
+    return value;
+  }
+
+  std::shared_ptr<Communicator> communicator_;
+  const LayerProfile& profile_;
+  const StepCase& what_;
+  const StepMeasurementOptions& options_;
+  Alarm& alarm_;
+  TraceRecorder* trace_;
+  StepPlan plan_;
+  EmulatedGradients gradients_;
+};
+
+}  // namespace
+
+double StepFigures::efficiency() const {
+  if (step <= Duration::zero()) return 1;
+  return std::min(1.0, seconds(single) / seconds(step));
+}
+
+StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
+                         const LayerProfile& profile, const StepCase& what,
+                         const StepMeasurementOptions& options, Alarm& alarm,
+                         TraceRecorder* trace) {
+  return StepRun(communicator, profile, what, options, alarm, trace).measure();
+}
+
+double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second) {
+  const double pass = seconds(figures.single) / what.accumulate;
+  const double communication = figures.bytes_per_step / bytes_per_second;
+  const double others = pass * (what.accumulate - 1);
+  return (others + pass) / std::max(others + std::max(pass, communication), 1e-9);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "gradwire/comm/communicator.h"
+#include "gradwire/gradient/emulated_training.h"
+#include "gradwire/gradient/layer_profile.h"
+#include "gradwire/gradient/make_averager.h"
+
+namespace gradwire {
+
+/// A way to communicate, to be measured.
+struct StepCase {
+  std::string codec = "none";
+  int accumulate = 1;
+  int local_steps = 1;
+  Overlap overlap = Overlap::full;
+};
+
+/// How all of them are measured.
+struct StepMeasurementOptions {
+  Duration compute{};  ///< Of one forward and backward pass.
+  int steps = 0;       ///< That count; 0: as many as take `duration`, at least 3.
+  Duration duration = std::chrono::seconds(10);
+  int warmup = 3;            ///< Steps before those.
+  int single_steps = 3;      ///< Steps without communication.
+  StepPlanOptions plan;      ///< `compress` is set as the codec needs it.
+  AveragerOptions averager;  ///< `codec` is that of the case.
+  std::uint64_t seed = 1;
+};
+
+/// Times are of the slowest rank. A step is one of the optimiser: with accumulation, several
+/// passes.
+struct StepFigures {
+  int ranks = 1;
+  int steps = 0;
+  Duration single{};          ///< Of a step, all ranks computing and none communicating.
+  Duration step{};            ///< Of a step with communication: the mean.
+  Duration exposed{};         ///< Of a step: computing stood still.
+  double bytes_per_step = 0;  ///< That a rank sends.
+  double cpu_seconds = 0;     ///< User and system time of a rank for a step.
+
+  /// Of what the ranks could compute, the share that they did.
+  double efficiency() const;
+};
+
+/// Measures one case. Called by all ranks together, the result is the same on all. Throws
+/// Exception: what make_averager() and the communicator throw.
+StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
+                         const LayerProfile& profile, const StepCase& what,
+                         const StepMeasurementOptions& options, Alarm& alarm,
+                         TraceRecorder* trace = nullptr);
+
+/// What of compute is left at best, if a rank can send `bytes_per_second` all the time and whatever
+/// is sent hides behind compute, forward included: T_s / max(T_s, T_c). With K passes a step
+/// gradients can only travel between the last pass and the next step's first, so that it is
+/// K T_s / ((K - 1) T_s + max(T_s, T_c)), where T_s is the time of one pass.
+double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second);
+
+}  // namespace gradwire

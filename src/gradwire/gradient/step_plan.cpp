@@ -1,0 +1,104 @@
+#include "gradwire/gradient/step_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+namespace {
+
+/// A tensor, or some rows of one.
+struct Piece {
+  std::size_t layer = 0;
+  BucketTensor tensor;
+  bool exact = false;
+
+  std::size_t count() const { return tensor.rows * tensor.columns; }
+};
+
+bool travels_exactly(const ProfileTensor& tensor, const StepPlanOptions& options) {
+  return options.compress && (tensor.shape.size() < 2 || tensor.count() < options.exact_below);
+}
+
+/// In how many pieces a tensor travels.
+std::size_t pieces_of(const ProfileTensor& tensor, const StepPlanOptions& options) {
+  if (options.partition_bytes == 0) return 1;
+  const std::size_t bytes = tensor.count() * sizeof(float);
+  const std::size_t wanted = (bytes + options.partition_bytes - 1) / options.partition_bytes;
+  return std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(tensor.rows(), 1));
+}
+
+void add_pieces(std::vector<Piece>& pieces, std::size_t layer, const ProfileTensor& tensor,
+                const StepPlanOptions& options) {
+  const std::size_t count = pieces_of(tensor, options);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t begin = tensor.rows() * i / count, end = tensor.rows() * (i + 1) / count;
+    Piece& piece = pieces.emplace_back();
+    piece.layer = layer;
+    piece.exact = travels_exactly(tensor, options);
+    piece.tensor.name =
+        count == 1 ? tensor.name : fmt::format("{}[{}:{}]", tensor.name, begin, end);
+    piece.tensor.rows = end - begin;
+    piece.tensor.columns = tensor.columns();
+  }
+}
+
+std::vector<Piece> pieces_of(const LayerProfile& profile, const StepPlanOptions& options) {
+  std::vector<Piece> pieces;
+  for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
+    for (const ProfileTensor& tensor : profile.layers[layer].parameters)
+      add_pieces(pieces, layer, tensor, options);
+  }
+  return pieces;
+}
+
+void add_bucket(StepPlan& plan, const std::vector<Piece>& pieces,
+                const std::vector<std::size_t>& members) {
+  const std::size_t number = plan.buckets.size();
+  BucketShape& shape = plan.buckets.emplace_back();
+  for (const std::size_t member : members) {
+    const Piece& piece = pieces[member];
+    shape.exact = piece.exact;
+    shape.tensors.push_back(piece.tensor);
+    shape.tensors.back().offset = shape.count;
+    shape.count += piece.count();
+    auto& needs = plan.needs[piece.layer];
+    if (needs.empty() || needs.back() != number) needs.push_back(number);
+  }
+  plan.first_layer.push_back(pieces[members.back()].layer);
+}
+
+}  // namespace
+
+std::size_t StepPlan::elements() const {
+  std::size_t count = 0;
+  for (const BucketShape& bucket : buckets) count += bucket.count;
+  return count;
+}
+
+StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) {
+  const std::vector<Piece> pieces = pieces_of(profile, options);
+  std::vector<ParameterSize> sizes;
+  for (const Piece& piece : pieces) sizes.push_back({piece.count() * sizeof(float), piece.exact});
+  StepPlan plan;
+  plan.needs.resize(profile.layers.size());
+  for (const auto& members : plan_buckets(sizes, options.limits)) add_bucket(plan, pieces, members);
+  return plan;
+}
+
+std::vector<std::size_t> plan_fragments(const StepPlan& plan, std::size_t fragments) {
+  std::vector<std::size_t> order(plan.buckets.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>{},
+                           [&](std::size_t bucket) { return plan.buckets[bucket].count; });
+  std::vector<std::size_t> filled(fragments), fragment_of(order.size());
+  for (const std::size_t bucket : order) {
+    const auto emptiest = std::ranges::min_element(filled);
+    *emptiest += plan.buckets[bucket].count;
+    fragment_of[bucket] = static_cast<std::size_t>(emptiest - filled.begin());
+  }
+  return fragment_of;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/gradient/trace_peers.h"
+#include "gradwire/report/trace.h"
+#include "gradwire/report/trace_clock.h"
+#include "gradwire/report/trace_rank.h"
+#include "gradwire/report/trace_summary.h"
+
+namespace gradwire {
+
+struct TraceOptions {
+  std::filesystem::path file;  ///< Only rank 0's counts. Empty on every rank: nothing is recorded.
+  std::string host;            ///< This rank's, for people.
+  std::size_t spans = TraceRecorder::kSpans;  ///< Most that a rank keeps: the newest.
+};
+
+/// One trace of all ranks, from beginning to end. All ranks make one together, with or without a
+/// file alike, record on it, and finish together:
+///
+///     TraceSession session({.file = path, .host = name}, trace_peers(communicator), clock);
+///     averager = trace_averager(std::move(averager), session.recorder());
+///     ...                                     // TraceStep and TraceScope on session.recorder()
+///     if (const auto summary = session.finish()) std::cout << format_trace_summary(*summary);
+class TraceSession {
+ public:
+  /// Compares the clocks (collective), and on rank 0 sees to it that the file can be written.
+  /// `clock` must outlive it. Throws Exception.
+  TraceSession(TraceOptions options, std::unique_ptr<TracePeers> peers, const Clock& clock);
+
+  /// Null if nothing is recorded.
+  TraceRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
+
+  /// Rank 0 writes the file, whole or not at all, and gets the summary; the others, and all if
+  /// nothing is recorded, get nothing. Collective, and the end: nothing may be under way, and
+  /// nothing is recorded any more. Throws Exception.
+  std::optional<TraceSummary> finish();
+
+ private:
+  TraceSummary write(const TraceOfRank& own);
+
+  TraceOptions options_;
+  std::unique_ptr<TracePeers> peers_;
+  const Clock& clock_;
+  std::optional<TraceRecorder> recorder_;
+  std::optional<AtomicFile> file_;  ///< On rank 0.
+  Time origin_{};
+  ClockReading first_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,78 @@
+#include "gradwire/train/group_averager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/tensor_span.h"
+
+namespace gradwire {
+namespace {
+
+class GroupAverager final : public Averager {
+ public:
+  GroupAverager(ProcessGroup group, std::vector<torch::Tensor> flats)
+      : group_(std::move(group)), flats_(std::move(flats)), works_(flats_.size()) {
+    average_ = std::ranges::all_of(
+        flats_, [this](const auto& flat) { return can_average(*group_, flat.device().type()); });
+  }
+
+  void start(std::size_t bucket, LentSpan /*data*/, int /*urgency*/) override {
+    c10d::AllreduceOptions options;
+    options.reduceOp = average_ ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+    std::vector<torch::Tensor> tensors{flats_.at(bucket)};
+    works_[bucket] = group_->allreduce(tensors, options);
+  }
+
+  bool done(std::size_t bucket) override {
+    return !works_.at(bucket) || works_[bucket]->isCompleted();
+  }
+
+  void wait(std::size_t bucket) override {
+    const auto work = std::exchange(works_.at(bucket), nullptr);
+    if (work) work->wait();
+  }
+
+  void end_step() override {}
+  std::vector<State> state() override { return {}; }
+  void load_state(const std::vector<SavedState>& /*saved*/) override {}
+  std::string describe() const override { return "gradients travel as they are"; }
+
+ private:
+  ProcessGroup group_;
+  std::vector<torch::Tensor> flats_;
+  bool average_ = false;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace
+
+std::unique_ptr<Averager> group_averager(ProcessGroup group, std::vector<torch::Tensor> flats) {
+  return std::make_unique<GroupAverager>(std::move(group), std::move(flats));
+}
+
+std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
+                                       const std::vector<torch::Tensor>& flats,
+                                       std::vector<BucketShape> shapes,
+                                       const AveragerOptions& options) {
+  if (auto communicator = communicator_of(*group)) {
+    return make_averager(std::move(communicator), std::move(shapes), options);
+  }
+  if (options.codec != "none") {
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("DataParallel: codec \"{}\" needs a group of gradwire's own; use "
+                                "gradwire::init() for this one, or codec \"none\"",
+                                options.codec));
+  }
+  return group_averager(group, flats);
+}
+
+LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat) {
+  if (!communicator_of(group)) return {};
+  return lend(flat, {"DataParallel", "gradients", group.getRank()});
+}
+
+}  // namespace gradwire

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string_view>
+
+#include <torch/torch.h>
+
+namespace gradwire {
+
+/// Throws Exception(invalid_argument): "Lars: momentum is -1; it must be from 0 to 1".
+void require_within(std::string_view optimizer, std::string_view name, double value, double least,
+                    double most);
+
+/// Throws Exception(unsupported) for a sparse gradient.
+void require_dense(std::string_view optimizer, const torch::Tensor& gradient);
+
+/// Euclidean norm, as a scalar tensor in at least float32.
+torch::Tensor norm_of(const torch::Tensor& tensor);
+
+/// The state that `optimizer` keeps for a parameter; a new one if it has none yet.
+template <class State>
+State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (!state) state = std::make_unique<State>();
+  return static_cast<State&>(*state);
+}
+
+/// Runs `update(parameter, group's options)` for each parameter that has a gradient, without
+/// recording it; `closure`, if any, gives the loss first, as libtorch's optimisers do.
+template <class Options, class Update>
+torch::Tensor step_each(torch::optim::Optimizer& optimizer,
+                        const torch::optim::Optimizer::LossClosure& closure, const Update& update) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode enable_grad(true);
+    loss = closure();
+  }
+  for (auto& group : optimizer.param_groups()) {
+    const auto& options = static_cast<const Options&>(group.options());
+    for (auto& parameter : group.params()) {
+      if (parameter.grad().defined()) update(parameter, options);
+    }
+  }
+  return loss;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "gradwire/gradient/trace_peers.h"
+#include "gradwire/train/group.h"
+
+namespace gradwire {
+
+/// A TraceSession's peers over any c10d group that can send and receive bytes in main memory (Gloo,
+/// MPI, gradwire): for traces of training on groups that have no Communicator.
+std::unique_ptr<TracePeers> group_trace_peers(ProcessGroup group);
+
+}  // namespace gradwire

@@ -1,0 +1,183 @@
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/cli/bench/step_compare.h"
+#include "gradwire/cli/bench/step_options.h"
+#include "gradwire/cli/bench/step_report.h"
+#include "gradwire/gradient/profiles.h"
+#include "tests/cli/launched.h"
+
+/// `gradwire bench step`, as the real program, and what it makes of figures.
+namespace gradwire::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+Outcome step(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{gradwire_program(), "bench", "step"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Launched launched(command);
+  const int status = launched.wait();
+  return {status, launched.out(), launched.err()};
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+constexpr const char* kSmall = R"({"name": "small", "compute_ms": 6, "layers": [
+  {"name": "a", "forward": 1, "backward": 2, "parameters": [{"name": "a.w", "shape": [256, 128]}]},
+  {"name": "b", "forward": 1, "backward": 2, "parameters": [{"name": "b.w", "shape": [128, 256]},
+                                                            {"name": "b.b", "shape": [128]}]}]})";
+
+TEST(BenchStep, MeasuresEveryCombination) {
+  const TemporaryFolder folder;
+  const std::string profile = folder.write("small.json", kSmall);
+  const std::string plot = folder.path() + "/plot.svg";
+  const Outcome outcome = step({"-n", "2", "--profile", profile, "--codec", "none,int8",
+                                "--accumulate", "1,2", "--overlap", "none,full", "--steps", "3",
+                                "--json", "-", "--limit", "1Gb/s", "--plot", plot});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 8u);
+  for (const auto& row : rows) {
+    const double passes = row["accumulate"];
+    EXPECT_EQ(row["ranks"], 2);
+    EXPECT_EQ(row["steps"], 3);
+    EXPECT_GE(row["single_ms"], 5.99 * passes) << row;
+    EXPECT_GE(row["step_ms"], 5.99 * passes) << row;
+    EXPECT_GE(row["exposed_ms"], 0);
+    EXPECT_GT(row["eta"], 0);
+    EXPECT_LE(row["eta"], 1);
+    // Of two ranks, each sends half of what there is to the other, twice.
+    const double all = row["codec"] == "none" ? 4 * (2 * 32768 + 128) : 2 * 32768 + 4 * 128;
+    EXPECT_NEAR(row["bytes_per_step"].get<double>() / all, 1, 0.1) << row;
+  }
+  EXPECT_THAT(content_of(plot), HasSubstr("<svg"));
+}
+
+TEST(BenchStep, LocalStepsSendLess) {
+  const TemporaryFolder folder;
+  const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
+                                "--local-steps", "1,2", "--steps", "4", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  EXPECT_NEAR(rows[1]["bytes_per_step"].get<double>() / rows[0]["bytes_per_step"].get<double>(),
+              0.5, 0.01);
+}
+
+TEST(BenchStep, OneRankAloneHasNothingToWaitFor) {
+  const TemporaryFolder folder;
+  const Outcome outcome = step({"--profile", folder.write("small.json", kSmall), "--steps", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("small on 1 ranks"));
+}
+
+TEST(BenchStep, WritesATrace) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.path() + "/trace.json";
+  const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
+                                "--steps", "2", "--trace", trace});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(content_of(trace), HasSubstr("traceEvents"));
+}
+
+TEST(BenchStep, RefusesWhatIsNotThere) {
+  const auto refused = [](std::vector<std::string> arguments, const std::string& says) {
+    arguments.insert(arguments.end(), {"-n", "2"});
+    const Outcome outcome = step(arguments);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+  };
+  refused({"--compute-ms", "5", "--codec", "int9"}, "int8");
+  refused({"--compute-ms", "5", "--profile", "resnet5"}, "did you mean \"resnet50\"?");
+  refused({"--compute-ms", "5", "--overlap", "fully"}, "did you mean \"full\"?");
+  refused({"--compute-ms", "5", "--compare", "dpd"}, "did you mean \"ddp\"?");
+  refused({"--compute-ms", "5", "--codec", "none,bf16", "--trace", "f"}, "--trace");
+  refused({"--compute-ms", "5", "--bucket", "many"}, "--bucket");
+  refused({}, "--compute-ms");
+}
+
+StepRow row_of(const std::string& system, double step_ms) {
+  const auto ms = [](double value) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
+  };
+  StepRow row{.system = system, .what = {.codec = "bf16"}};
+  row.figures = {.ranks = 4,
+                 .steps = 5,
+                 .single = ms(100),
+                 .step = ms(step_ms),
+                 .exposed = ms(25),
+                 .bytes_per_step = 1e6,
+                 .cpu_seconds = 0.01};
+  return row;
+}
+
+TEST(StepReport, RowsSurviveJson) {
+  const std::vector<StepRow> rows{row_of("gradwire", 125)};
+  const auto read = parse_step_rows("text\n" + step_json(rows, 0), "gradwire", {&rows[0].what, 1});
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->front().figures.step, rows[0].figures.step);
+  EXPECT_EQ(read->front().figures.exposed, rows[0].figures.exposed);
+  EXPECT_DOUBLE_EQ(read->front().figures.efficiency(), 0.8);
+  EXPECT_FALSE(parse_step_rows("{}", "ddp", {&rows[0].what, 1}));
+}
+
+TEST(StepReport, TakesTheMiddleRound) {
+  const std::vector<StepRow> rounds{row_of("gradwire", 130), row_of("gradwire", 110),
+                                    row_of("gradwire", 120)};
+  const StepRow middle = median_round(rounds);
+  EXPECT_EQ(middle.figures.step, rounds[2].figures.step);
+  EXPECT_EQ(middle.rounds, 3);
+}
+
+TEST(StepReport, TheBoundIsWhatTheLinkCarries) {
+  StepRow row = row_of("gradwire", 125);
+  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.5);
+  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e7), 1);
+  row.what.accumulate = 2;  // 50 ms a pass, 200 to send: 50 + 200.
+  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.4);
+  EXPECT_THAT(step_svg(std::vector{row}, "t", 5e6), HasSubstr("bound"));
+  EXPECT_THAT(step_svg(std::vector{row}, "t", 0), Not(HasSubstr("bound")));
+}
+
+TEST(StepCompare, DdpHasSomeOfTheCases) {
+  EXPECT_EQ(ddp_case({.codec = "bf16"})->overlap, Overlap::backward);
+  EXPECT_EQ(ddp_case({.codec = "none", .overlap = Overlap::none})->overlap, Overlap::none);
+  EXPECT_EQ(ddp_case({.codec = "power_sgd:1", .accumulate = 2})->accumulate, 2);
+  EXPECT_FALSE(ddp_case({.codec = "int8"}));
+  EXPECT_FALSE(ddp_case({.local_steps = 8}));
+}
+
+TEST(StepCompare, PassesOptionsOn) {
+  StepOptions options;
+  options.compute_ms = 50;
+  options.launch.hosts = "a,b";
+  options.launch.interface = "gw0";
+  const Words ours = step_command(options, {.codec = "int8", .accumulate = 3}, "/bin/gradwire");
+  EXPECT_THAT(ours, Contains("int8"));
+  EXPECT_THAT(ours, Contains("--hosts"));
+  const Words theirs =
+      ddp_command(options, {.codec = "bf16"}, profile_named("resnet50"), "/bin/gradwire", "s.py");
+  EXPECT_THAT(theirs, Contains("GLOO_SOCKET_IFNAME=gw0"));
+  const auto job = nlohmann::json::parse(theirs.back());
+  EXPECT_EQ(job["layers"].size(), 54u);
+  EXPECT_EQ(job["compute_ms"], 50);
+}
+
+}  // namespace
+}  // namespace gradwire::testing

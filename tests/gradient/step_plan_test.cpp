@@ -1,0 +1,136 @@
+#include "gradwire/gradient/step_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/gradient/profiles.h"
+
+namespace gradwire {
+namespace {
+
+ProfileLayer layer(const std::string& name, std::vector<std::vector<std::int64_t>> shapes) {
+  ProfileLayer result{.name = name, .forward = 1, .backward = 2};
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    result.parameters.push_back({name + "." + std::to_string(i), shapes[i]});
+  return result;
+}
+
+LayerProfile profile_of(std::vector<ProfileLayer> layers) {
+  LayerProfile profile{.name = "test", .layers = std::move(layers)};
+  normalise_shares(profile);
+  return profile;
+}
+
+/// Without limits that would show in tests of a few numbers.
+StepPlanOptions roomy() {
+  return {.limits = {.first_bytes = 1 << 30, .bytes = 1 << 30, .last_bytes = 1 << 30}};
+}
+
+TEST(StepPlan, HoldsEveryTensorOnceInReverse) {
+  const LayerProfile profile = profile_named("resnet50");
+  for (const bool compress : {false, true}) {
+    StepPlanOptions options;
+    options.compress = compress;
+    const StepPlan plan = plan_step(profile, options);
+    EXPECT_EQ(plan.elements(), profile.parameters());
+    std::map<std::string, int> seen;
+    for (const BucketShape& bucket : plan.buckets) {
+      std::size_t offset = 0;
+      for (const BucketTensor& tensor : bucket.tensors) {
+        ++seen[tensor.name];
+        EXPECT_EQ(tensor.offset, offset);
+        offset += tensor.rows * tensor.columns;
+      }
+      EXPECT_EQ(offset, bucket.count);
+    }
+    EXPECT_EQ(seen.size(), profile.tensors());
+    EXPECT_TRUE(std::ranges::is_sorted(plan.first_layer, std::greater<>{}));
+    EXPECT_EQ(plan.first_layer.back(), 0u);
+  }
+}
+
+TEST(StepPlan, KnowsWhatEachLayerNeeds) {
+  const LayerProfile profile =
+      profile_of({layer("a", {{4}}), layer("b", {{4}}), layer("none", {}), layer("c", {{4}, {4}})});
+  StepPlanOptions options;
+  options.limits = {.first_bytes = 32, .bytes = 32, .last_bytes = 32};
+  const StepPlan plan = plan_step(profile, options);
+  ASSERT_EQ(plan.buckets.size(), 2u);
+  EXPECT_EQ(plan.first_layer, (std::vector<std::size_t>{3, 0}));
+  EXPECT_EQ(plan.needs, (std::vector<std::vector<std::size_t>>{{1}, {1}, {}, {0}}));
+}
+
+TEST(StepPlan, ABucketOverSeveralLayersIsCompleteWithTheFirst) {
+  const StepPlan plan =
+      plan_step(profile_of({layer("a", {{4}}), layer("b", {{4}}), layer("c", {{4}})}), roomy());
+  EXPECT_EQ(plan.first_layer, (std::vector<std::size_t>{0}));
+  EXPECT_EQ(plan.needs, (std::vector<std::vector<std::size_t>>{{0}, {0}, {0}}));
+}
+
+TEST(StepPlan, KeepsWhatTravelsExactlyApart) {
+  StepPlanOptions options = roomy();
+  options.compress = true;
+  options.exact_below = 6;
+  const StepPlan plan =
+      plan_step(profile_of({layer("a", {{2, 3}, {100}}), layer("b", {{5, 1}, {3, 3}})}), options);
+  ASSERT_EQ(plan.buckets.size(), 2u);
+  for (const BucketShape& bucket : plan.buckets) {
+    std::vector<std::string> names;
+    for (const BucketTensor& tensor : bucket.tensors) names.push_back(tensor.name);
+    EXPECT_EQ(names, bucket.exact ? (std::vector<std::string>{"b.0", "a.1"})
+                                  : (std::vector<std::string>{"b.1", "a.0"}));
+  }
+  options.compress = false;
+  EXPECT_EQ(plan_step(profile_of({layer("a", {{2, 3}, {100}})}), options).buckets.size(), 1u);
+}
+
+TEST(StepPlan, CutsTensorsBetweenRows) {
+  StepPlanOptions options;
+  options.limits = {.first_bytes = 24, .bytes = 24, .last_bytes = 24};
+  options.partition_bytes = 24;
+  const StepPlan plan = plan_step(profile_of({layer("a", {{5, 3}})}), options);
+  std::vector<std::string> names;
+  std::size_t rows = 0;
+  for (const BucketShape& bucket : plan.buckets) {
+    ASSERT_EQ(bucket.tensors.size(), 1u);
+    names.push_back(bucket.tensors[0].name);
+    EXPECT_EQ(bucket.tensors[0].columns, 3u);
+    rows += bucket.tensors[0].rows;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"a.0[3:5]", "a.0[1:3]", "a.0[0:1]"}));
+  EXPECT_EQ(rows, 5u);
+  EXPECT_EQ(plan.needs[0].size(), 3u);
+}
+
+TEST(StepPlan, LeavesASmallBucketToTheFirstLayer) {
+  for (const std::string_view name : {"resnet50", "resnet101"}) {
+    for (const bool compress : {false, true}) {
+      StepPlanOptions options;
+      options.compress = compress;
+      const StepPlan plan = plan_step(profile_named(std::string(name)), options);
+      std::size_t bytes = 0;  // What the first forward layer waits for.
+      for (const std::size_t bucket : plan.needs[0]) bytes += plan.buckets[bucket].count * 4;
+      EXPECT_LE(bytes, 100u << 10) << name << compress;
+    }
+  }
+}
+
+TEST(StepPlan, FragmentsAreAlike) {
+  StepPlanOptions options;
+  options.limits.bytes = options.partition_bytes = 1 << 20;
+  const StepPlan plan = plan_step(profile_named("resnet50"), options);
+  for (const std::size_t fragments : {1u, 2u, 8u}) {
+    const auto fragment_of = plan_fragments(plan, fragments);
+    std::vector<double> elements(fragments);
+    for (std::size_t i = 0; i < plan.buckets.size(); ++i)
+      elements[fragment_of[i]] += static_cast<double>(plan.buckets[i].count);
+    const double mean = static_cast<double>(plan.elements()) / static_cast<double>(fragments);
+    for (const double count : elements) EXPECT_NEAR(count, mean, 0.05 * mean);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,64 @@
+"""`gradwire bench step` between hosts: a short run of each kind, beside DDP where that is there."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from harness import RSH, Hosts
+
+GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+
+
+class Step(unittest.TestCase):
+    def bench(self, hosts, *options):
+        """The rows, and what was printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "rows.json"
+            job = hosts.start(0, [GRADWIRE, "bench", "step", *options, "--hosts",
+                                  ",".join(hosts.names), "--rsh", RSH, "--interface", "gw0",
+                                  "--json", report])
+            self.assertEqual(job.wait(150), 0, job.output())
+            return json.loads(report.read_text())["rows"], job.output()
+
+    def test_hides_what_is_sent(self):
+        with Hosts(4, "1gbit") as hosts:
+            rows, output = self.bench(hosts, "--compute-ms", "500", "--steps", "3", "--limit",
+                                      "956Mb/s", "--codec", "int8", "--overlap", "none,full")
+        none, full = rows
+        self.assertEqual((none["overlap"], full["overlap"]), ("none", "full"))
+        for row in rows:
+            self.assertEqual((row["codec"], row["accumulate"], row["ranks"], row["steps"]),
+                             ("int8", 1, 4, 3))
+            self.assertAlmostEqual(row["eta"], min(row["single_ms"] / row["step_ms"], 1), places=6)
+            # 25.6 million bytes and a scale for each block, to and from their owners.
+            self.assertAlmostEqual(row["bytes_per_step"] / (1.5 * 25557032), 1, delta=0.05)
+            self.assertAlmostEqual(row["single_ms"], 500, delta=25)
+        # 38 MB take 320 ms of 1 Gb/s: all of it shows, or nearly none.
+        self.assertGreater(none["exposed_ms"], 300)
+        self.assertLess(full["exposed_ms"], none["exposed_ms"] / 2)
+        self.assertIn("bound", output)
+
+    def test_local_steps_send_a_share(self):
+        with Hosts(2, "100mbit") as hosts:
+            rows, _ = self.bench(hosts, "--compute-ms", "200", "--steps", "4", "--local-steps", "4")
+        self.assertEqual([(row["local_steps"], row["steps"]) for row in rows], [(4, 4)])
+        self.assertAlmostEqual(rows[0]["bytes_per_step"] / 25557032, 1, delta=0.02)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "built without PyTorch")
+    def test_ddp_runs_beside_it(self):
+        with Hosts(2, "1gbit") as hosts:
+            rows, _ = self.bench(hosts, "--compute-ms", "100", "--steps", "3", "--compare", "ddp",
+                                 "--python", sys.executable, "--rounds", "1", "--codec", "bf16",
+                                 "--accumulate", "2")
+        self.assertEqual([(row["system"], row["codec"], row["accumulate"]) for row in rows],
+                         [("gradwire", "bf16", 2), ("ddp", "bf16", 2)])
+        self.assertAlmostEqual(rows[1]["single_ms"], 200, delta=50)
+        self.assertGreater(rows[1]["exposed_ms"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

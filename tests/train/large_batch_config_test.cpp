@@ -1,0 +1,112 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/learning_rate.h"
+#include "gradwire/train/train_config.h"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TrainConfig parsed(const char* text) {
+  return parse_train_config(nlohmann::json::parse(text));
+}
+
+std::string error_of(const char* text) {
+  try {
+    parsed(text);
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(LargeBatchConfig, ReadsLarsAndLamb) {
+  const auto lars = parsed(R"({"optimizer": {"name": "lars", "trust_coefficient": 0.01,
+                                             "momentum": 0.8, "weight_decay": 0.1}})")
+                        .optimizer;
+  EXPECT_EQ(lars.trust_coefficient, 0.01);
+  EXPECT_EQ(lars.momentum, 0.8);
+  EXPECT_EQ(lars.learning_rate, 1);
+  const auto lamb = parsed(R"({"optimizer": {"name": "lamb", "beta2": 0.9}})").optimizer;
+  EXPECT_EQ(lamb.beta2, 0.9);
+  EXPECT_EQ(lamb.epsilon, 1e-6);
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "lamb", "momentum": 0.9}})"),
+              HasSubstr("\"momentum\""));
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "sgd", "trust_coefficient": 1}})"),
+              HasSubstr("\"trust_coefficient\""));
+}
+
+TEST(LargeBatchConfig, TheRateGrowsWithTheBatchAsItIsTold) {
+  const auto rate = [](const char* scaling, std::int64_t batch) {
+    OptimizerConfig config{.learning_rate = 0.1, .scaling = scaling, .base_batch_size = 128};
+    return scaled_learning_rate(config, batch);
+  };
+  EXPECT_DOUBLE_EQ(rate("none", 512), 0.1);
+  EXPECT_DOUBLE_EQ(rate("linear", 512), 0.4);
+  EXPECT_DOUBLE_EQ(rate("sqrt", 512), 0.2);
+  EXPECT_DOUBLE_EQ(rate("linear", 128), 0.1);
+}
+
+TEST(LargeBatchConfig, ScalingNeedsToKnowFromWhat) {
+  const auto config = parsed(R"({"optimizer": {"learning_rate_scaling": "sqrt",
+                                               "base_batch_size": 64}})");
+  EXPECT_EQ(config.optimizer.scaling, "sqrt");
+  EXPECT_EQ(config.optimizer.base_batch_size, 64);
+  EXPECT_THAT(error_of(R"({"optimizer": {"learning_rate_scaling": "linear"}})"),
+              HasSubstr("optimizer.base_batch_size"));
+  EXPECT_THAT(error_of(R"({"optimizer": {"learning_rate_scaling": "root"}})"),
+              AllOf(HasSubstr("learning_rate_scaling"), HasSubstr("sqrt")));
+}
+
+TEST(LocalStepsConfig, ReadsEveryKey) {
+  const auto config = parsed(R"({"local_steps": {"steps": 20, "outer_learning_rate": 0.7,
+      "outer_momentum": 0.9, "fragments": 2, "overlap_steps": 3, "mixing": 0.2,
+      "codec": "int8"}})")
+                          .local_steps;
+  EXPECT_EQ(config, (LocalStepsConfig{.steps = 20,
+                                      .outer_learning_rate = 0.7,
+                                      .outer_momentum = 0.9,
+                                      .fragments = 2,
+                                      .overlap_steps = 3,
+                                      .mixing = 0.2,
+                                      .codec = "int8",
+                                      .enabled = true}));
+  EXPECT_FALSE(parsed("{}").local_steps.enabled);
+}
+
+TEST(LocalStepsConfig, MixesHalfAndHalfWhereStepsOverlap) {
+  EXPECT_EQ(parsed(R"({"local_steps": {"steps": 4}})").local_steps.mixing, 0);
+  EXPECT_EQ(parsed(R"({"local_steps": {"steps": 4, "overlap_steps": 1}})").local_steps.mixing, 0.5);
+}
+
+TEST(LocalStepsConfig, WhatDoesNotGoTogetherIsRefused) {
+  EXPECT_THAT(error_of(R"({"local_steps": {"codec": "int8"}})"), HasSubstr("steps is missing"));
+  EXPECT_THAT(error_of(R"({"local_steps": {"steps": 4, "fragments": 5}})"),
+              HasSubstr("5 fragments"));
+  EXPECT_THAT(error_of(R"({"local_steps": {"steps": 4, "overlap_steps": 4}})"),
+              HasSubstr("overlap_steps"));
+  EXPECT_THAT(error_of(R"({"local_steps": {"step": 4}})"), HasSubstr("\"steps\""));
+}
+
+TEST(TextConfig, SelectsTheModelAndItsContext) {
+  const auto config = parsed(R"({"data": {"name": "text", "context": 32},
+                                 "model": {"width": 32, "layers": 3, "heads": 8}})");
+  EXPECT_EQ(config.model.name, "transformer");
+  EXPECT_EQ(config.model.context, 32);
+  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_THAT(error_of(R"({"data": {"name": "text"}, "model": {"name": "convnet"}})"),
+              HasSubstr("transformer"));
+  EXPECT_THAT(error_of(R"({"data": {"name": "text"}, "model": {"width": 6, "heads": 4}})"),
+              HasSubstr("model.width 6 does not divide by model.heads 4"));
+  EXPECT_THAT(error_of(R"({"data": {"context": 32}})"), HasSubstr("\"context\""));
+  EXPECT_THAT(error_of(R"({"model": {"name": "transformer"}})"), HasSubstr("convnet"));
+}
+
+}  // namespace
+}  // namespace gradwire::test

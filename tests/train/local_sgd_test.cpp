@@ -1,0 +1,322 @@
+#include "gradwire/train/local_sgd.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "tests/torch/loopback.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire {
+
+/// For the names of tests.
+inline void PrintTo(const LocalStepsConfig& config, std::ostream* out) {
+  *out << config.steps << " steps, outer rate " << config.outer_learning_rate << " and momentum "
+       << config.outer_momentum << ", " << config.fragments << " fragments, overlap "
+       << config.overlap_steps << ", mixing " << config.mixing << ", codec " << config.codec;
+}
+
+}  // namespace gradwire
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr double kInnerRate = 0.1;
+constexpr int kRanks = 3;
+
+/// Four parameters of unlike sizes, the same on all ranks.
+std::vector<torch::Tensor> first_parameters(torch::ScalarType type = torch::kFloat64) {
+  auto generator = at::detail::createCPUGenerator(7);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& shape : std::vector<std::vector<std::int64_t>>{{4, 5}, {5}, {3, 3, 2}, {20}}) {
+    parameters.push_back(torch::randn(shape, generator, torch::kFloat64).to(type));
+  }
+  return parameters;
+}
+
+/// What a rank's batch would give: towards a point of its own, which moves.
+torch::Tensor gradient_of(const torch::Tensor& parameter, int rank, std::int64_t step) {
+  const auto goal = torch::full_like(parameter, rank + 0.1 * static_cast<double>(step % 5));
+  return parameter - goal;
+}
+
+void inner_step(std::vector<torch::Tensor>& parameters, int rank, std::int64_t step) {
+  for (auto& parameter : parameters) {
+    parameter.sub_(gradient_of(parameter, rank, step), kInnerRate);
+  }
+}
+
+std::vector<NamedTensor> named(const std::vector<torch::Tensor>& parameters) {
+  std::vector<NamedTensor> list;
+  for (const auto& parameter : parameters) {
+    list.push_back({"p" + std::to_string(list.size()), parameter});
+  }
+  return list;
+}
+
+LocalSgdOptions options_with(const LocalStepsConfig& steps) {
+  LocalSgdOptions options;
+  options.steps = steps;
+  return options;
+}
+
+/// Each rank's parameters after `steps` steps.
+using Ranks = std::vector<std::vector<torch::Tensor>>;
+
+/// The papers' algorithm for all ranks at once, one parameter after the other: what LocalSgd must
+/// come to without synchronise().
+Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
+  Ranks own(static_cast<std::size_t>(ranks));
+  for (auto& parameters : own) parameters = first_parameters();
+  const std::vector<std::int64_t> sizes{20, 5, 18, 20};
+  const auto fragments = plan_fragments(sizes, config.fragments);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    auto outer = first_parameters()[i];
+    auto velocity = torch::zeros_like(outer);
+    torch::Tensor difference;
+    const auto turn =
+        (static_cast<std::int64_t>(fragments[i]) + 1) * config.steps / config.fragments;
+    const auto due = [&](std::int64_t t) { return t >= turn && (t - turn) % config.steps == 0; };
+    for (std::int64_t t = 1; t <= steps; ++t) {
+      for (int r = 0; r < ranks; ++r) {
+        auto& mine = own[static_cast<std::size_t>(r)][i];
+        mine.sub_(gradient_of(mine, r, t), kInnerRate);
+      }
+      if (due(t)) {
+        difference = torch::zeros_like(outer);
+        for (const auto& parameters : own) difference += (outer - parameters[i]) / ranks;
+      }
+      if (!due(t - config.overlap_steps)) continue;
+      velocity = config.outer_momentum * velocity + difference;
+      outer = outer - config.outer_learning_rate * (difference + config.outer_momentum * velocity);
+      for (auto& parameters : own) {
+        parameters[i].copy_(config.mixing * parameters[i] + (1 - config.mixing) * outer);
+      }
+    }
+  }
+  return own;
+}
+
+/// The same by LocalSgd, on threads.
+Ranks trained(const LocalStepsConfig& config, int ranks, std::int64_t steps, bool synchronise) {
+  Ranks result(static_cast<std::size_t>(ranks));
+  run_on_threads(ranks, [&](const auto& group) {
+    auto parameters = first_parameters();
+    LocalSgd local(named(parameters), group, options_with(config));
+    for (std::int64_t t = 1; t <= steps; ++t) {
+      inner_step(parameters, group->getRank(), t);
+      local.step();
+    }
+    if (synchronise) local.synchronise();
+    result[static_cast<std::size_t>(group->getRank())] = parameters;
+  });
+  return result;
+}
+
+double difference(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, (a[i] - b[i]).abs().max().template item<double>());
+  }
+  return largest;
+}
+
+TEST(LocalSgd, WithOneStepIsSynchronousSgd) {
+  const auto ours = trained({.steps = 1}, kRanks, 20, false);
+  auto expected = first_parameters();
+  for (std::int64_t t = 1; t <= 20; ++t) {
+    for (auto& parameter : expected) {
+      auto mean = torch::zeros_like(parameter);
+      for (int rank = 0; rank < kRanks; ++rank) mean += gradient_of(parameter, rank, t) / kRanks;
+      parameter.sub_(mean, kInnerRate);
+    }
+  }
+  // Not to the last bit: (w - g1 + w - g2) / 2 rounds otherwise than w - (g1 + g2) / 2.
+  EXPECT_LT(difference(ours[0], expected), 1e-13);
+  EXPECT_EQ(difference(ours[0], ours[2]), 0);
+}
+
+struct Definition : ::testing::TestWithParam<LocalStepsConfig> {};
+
+TEST_P(Definition, LocalSgdIsThePapersAlgorithm) {
+  const auto expected = reference(GetParam(), kRanks, 31);
+  const auto ours = trained(GetParam(), kRanks, 31, false);
+  for (std::size_t r = 0; r < ours.size(); ++r) {
+    EXPECT_LT(difference(ours[r], expected[r]), 1e-12) << r;
+  }
+  EXPECT_GT(difference(expected[0], expected[1]), 1e-3) << "there must be something to average";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, Definition,
+    ::testing::Values(
+        LocalStepsConfig{.steps = 4},
+        LocalStepsConfig{.steps = 5, .outer_learning_rate = 0.7, .outer_momentum = 0.9},
+        LocalStepsConfig{.steps = 6, .outer_momentum = 0.5, .fragments = 3},
+        LocalStepsConfig{.steps = 7, .fragments = 2, .overlap_steps = 2, .mixing = 0.5},
+        LocalStepsConfig{.steps = 9,
+                         .outer_learning_rate = 0.7,
+                         .outer_momentum = 0.9,
+                         .fragments = 3,
+                         .overlap_steps = 1,
+                         .mixing = 0.25},
+        LocalStepsConfig{.steps = 8, .overlap_steps = 5, .mixing = 0}));
+
+TEST(LocalSgd, RanksAreEqualAfterAFullSynchronisation) {
+  const LocalStepsConfig streaming{.steps = 6,
+                                   .outer_learning_rate = 0.7,
+                                   .outer_momentum = 0.9,
+                                   .fragments = 2,
+                                   .overlap_steps = 2,
+                                   .mixing = 0.5};
+  for (const std::int64_t steps : {0, 1, 13, 14, 15, 18}) {
+    const auto ranks = trained(streaming, kRanks, steps, true);
+    EXPECT_EQ(difference(ranks[0], ranks[1]), 0) << steps;
+    EXPECT_EQ(difference(ranks[0], ranks[2]), 0) << steps;
+  }
+  const auto plain = trained({.steps = 4}, kRanks, 8, false);
+  EXPECT_EQ(difference(plain[0], plain[1]), 0);
+}
+
+TEST(LocalSgd, SynchronisingTwiceChangesNothingMore) {
+  run_on_threads(2, [](const auto& group) {
+    auto parameters = first_parameters();
+    LocalSgd local(named(parameters), group, options_with({.steps = 3, .outer_momentum = 0.9}));
+    inner_step(parameters, group->getRank(), 1);
+    local.step();
+    local.synchronise();
+    const auto once = parameters[0].clone();
+    local.synchronise();
+    EXPECT_TRUE(parameters[0].equal(once));
+    EXPECT_EQ(local.stats().synchronised, 1);
+  });
+}
+
+TEST(LocalSgd, BeginsWithTheParametersOfRank0AndRefusesOtherShapes) {
+  run_on_threads(2, [](const auto& group) {
+    auto parameter = torch::full({3}, group->getRank() + 1.0);
+    LocalSgd local({{"w", parameter}}, group, options_with({}));
+    EXPECT_TRUE(parameter.equal(torch::ones({3})));
+  });
+  const auto errors = errors_on_threads(2, [](const auto& group) {
+    LocalSgd local({{"w", torch::ones({3 + group->getRank()})}}, group, options_with({}));
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("'w' of shape [3]"), HasSubstr("[4]"))));
+}
+
+TEST(LocalSgd, OfOneRankIsItsInnerOptimiser) {
+  const auto ours = trained({.steps = 4}, 1, 10, true);
+  auto expected = first_parameters();
+  for (std::int64_t t = 1; t <= 10; ++t) inner_step(expected, 0, t);
+  EXPECT_LT(difference(ours[0], expected), 1e-13);
+}
+
+TEST(LocalSgd, SendsAnHthOfTheBytes) {
+  constexpr std::int64_t kSteps = 12;
+  std::vector<double> sent;
+  for (const std::int64_t h : {1, 4, 12}) {
+    for (const std::int64_t fragments : {1, 2}) {
+      if (fragments > h) continue;
+      run_on_loopback(2, [&](const auto& group) {
+        auto parameters = first_parameters(torch::kFloat32);
+        LocalSgd local(named(parameters), group,
+                       options_with({.steps = h, .fragments = fragments}));
+        const auto communicator = communicator_of(*group);
+        const auto before = communicator->payload_bytes_sent();
+        for (std::int64_t t = 1; t <= kSteps; ++t) local.step();
+        // Of two ranks, each sends as much as an all-reduce is long: 2(P-1)/P = 1.
+        EXPECT_EQ(communicator->payload_bytes_sent() - before, 63 * 4 * kSteps / h);
+        EXPECT_EQ(local.stats().bytes, 63 * 4 * kSteps / h);
+      });
+    }
+  }
+}
+
+/// Trains on loopback, at half time through a checkpoint if `stop`: each rank's parameters.
+Ranks trained_with_codec(const LocalStepsConfig& config, bool stop) {
+  Ranks result(2);
+  run_on_loopback(2, [&](const auto& group) {
+    const int rank = group->getRank();
+    auto parameters = first_parameters(torch::kFloat32);
+    auto options = options_with(config);
+    options.codec_min_elements = 1;
+    auto local = std::make_unique<LocalSgd>(named(parameters), group, options);
+    for (std::int64_t t = 1; t <= 27; ++t) {
+      inner_step(parameters, rank, t);
+      local->step();
+      if (!stop || t != 13) continue;
+      std::map<std::string, torch::Tensor> saved;
+      for (const auto& [name, tensor] : local->state()) saved[name] = tensor;
+      const auto kept = parameters;
+      parameters = first_parameters(torch::kFloat32);
+      local = std::make_unique<LocalSgd>(named(parameters), group, options);
+      local->load_state(saved);
+      for (std::size_t i = 0; i < kept.size(); ++i) parameters[i].copy_(kept[i]);
+    }
+    result[static_cast<std::size_t>(rank)] = parameters;
+  });
+  return result;
+}
+
+struct Saving : ::testing::TestWithParam<LocalStepsConfig> {};
+
+TEST_P(Saving, GoesOnWithTheSameBits) {
+  const auto straight = trained_with_codec(GetParam(), false);
+  const auto stopped = trained_with_codec(GetParam(), true);
+  EXPECT_EQ(difference(straight[0], stopped[0]), 0);
+  EXPECT_EQ(difference(straight[1], stopped[1]), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, Saving,
+    ::testing::Values(LocalStepsConfig{.steps = 5, .outer_momentum = 0.9},
+                      // In flight when it is saved, after step 13.
+                      LocalStepsConfig{
+                          .steps = 6, .outer_momentum = 0.9, .overlap_steps = 3, .mixing = 0.5},
+                      LocalStepsConfig{.steps = 3, .fragments = 2, .codec = "int8"},
+                      LocalStepsConfig{.steps = 6, .overlap_steps = 3, .codec = "one_bit"}));
+
+TEST(LocalSgd, ThroughACodecRanksStayEqualAndNearTheExactMean) {
+  const auto exact = trained_with_codec({.steps = 3}, false);
+  const auto coded = trained_with_codec({.steps = 3, .codec = "int8"}, false);
+  EXPECT_EQ(difference(coded[0], coded[1]), 0);
+  EXPECT_LT(difference(coded[0], exact[0]), 0.05);
+  EXPECT_GT(difference(coded[0], exact[0]), 0) << "a codec that loses nothing is none";
+}
+
+std::string error_of_load(const std::function<void(std::map<std::string, torch::Tensor>&)>& spoil) {
+  const auto errors = errors_on_threads(1, [&](const auto& group) {
+    auto parameters = first_parameters();
+    LocalSgd local(named(parameters), group, options_with({.steps = 2, .outer_momentum = 0.9}));
+    std::map<std::string, torch::Tensor> saved;
+    for (const auto& [name, tensor] : local.state()) saved[name] = tensor;
+    spoil(saved);
+    local.load_state(saved);
+  });
+  return errors[0];
+}
+
+TEST(LocalSgd, WrongStateIsAnErrorThatNamesTheParameter) {
+  EXPECT_EQ(error_of_load([](auto&) {}), "");
+  EXPECT_THAT(error_of_load([](auto& saved) { saved["p1.outer_velocity"] = torch::ones({6}); }),
+              AllOf(HasSubstr("'p1.outer_velocity'"), HasSubstr("[6]"), HasSubstr("[5]")));
+  EXPECT_THAT(error_of_load([](auto& saved) { saved.erase("p2.outer"); }),
+              HasSubstr("no 'p2.outer'"));
+  EXPECT_THAT(error_of_load([](auto& saved) { saved.erase("local_steps.position"); }),
+              HasSubstr("local_steps.position"));
+}
+
+TEST(LocalSgd, ACodecNeedsAGroupOfOurs) {
+  const auto errors = errors_on_threads(2, [](const auto& group) {
+    auto parameters = first_parameters();
+    LocalSgd local(named(parameters), group, options_with({.steps = 2, .codec = "int8"}));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("gradwire::init()")));
+}
+
+}  // namespace
+}  // namespace gradwire::test
