@@ -7,7 +7,7 @@ import subprocess
 from tree import read
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-_SECTION = re.compile(r"^## gradwire (\w+)$", re.MULTILINE)
+_SECTION = re.compile(r"^## gradwire ([a-z]+(?: [a-z]+)?)$", re.MULTILINE)
 
 
 def sections(text):
@@ -37,8 +37,9 @@ def disagreements(command, documented, defined):
 def violations(build):
     program = pathlib.Path(build) / "bin/gradwire"
     for command, text in sections(read("docs/cli.md")).items():
-        done = subprocess.run([program, command, "--help"], text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        done = subprocess.run([program, *command.split(), "--help"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL)
         if done.returncode:
             yield f"gradwire {command} --help exits with {done.returncode}: {done.stdout}"
         else:

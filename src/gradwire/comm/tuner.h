@@ -25,9 +25,9 @@ struct AlgorithmEstimate {
   bool measured = false;       ///< The time is not the model's: `gradwire tune` found it.
 };
 
-/// Chooses the algorithm of a collective: the one that was measured to be the fastest for about that
-/// size, and where nothing was measured the one whose schedule the cost model finds fastest on the
-/// topology. Depends on nothing but its arguments, so that all ranks choose the same.
+/// Chooses the algorithm of a collective: the one that was measured to be the fastest for about
+/// that size, and where nothing was measured the one whose schedule the cost model finds fastest on
+/// the topology. Depends on nothing but its arguments, so that all ranks choose the same.
 /// Thread-safe.
 class Tuner {
  public:

@@ -39,8 +39,7 @@ std::string format_summary(const TrainingSummary& s) {
   text += line(
       "communication T_c",
       fmt::format("{:.2f} ms a step not hidden behind compute (median)", 1e3 * s.exposed_seconds));
-  text += line("waiting for data",
-               fmt::format("{:.2f} ms a step (median)", 1e3 * s.data_seconds));
+  text += line("waiting for data", fmt::format("{:.2f} ms a step (median)", 1e3 * s.data_seconds));
   text += line("scaling efficiency",
                fmt::format("{:.1f} % = T_s / (T_s + T_c)",
                            100 * scaling_efficiency(s.compute_seconds, s.exposed_seconds)));

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
-#include "gradwire/base/atomic_file.h"
 
 namespace gradwire {
 namespace {
