@@ -1,5 +1,6 @@
 #include "gradwire/torch/tensor_span.h"
 
+#include <cstring>
 #include <optional>
 #include <sstream>
 
@@ -65,6 +66,26 @@ LentSpan span_of(const torch::Tensor& tensor, DataType type) {
           .keep_alive = std::make_shared<torch::Tensor>(tensor)};
 }
 
+torch::ScalarType scalar_type_of(DataType type) {
+  switch (type) {
+    case DataType::float32:
+      return torch::kFloat32;
+    case DataType::float64:
+      return torch::kFloat64;
+    case DataType::bfloat16:
+      return torch::kBFloat16;
+    case DataType::float16:
+      return torch::kFloat16;
+    case DataType::int32:
+      return torch::kInt32;
+    case DataType::int64:
+      return torch::kInt64;
+    case DataType::uint8:
+      break;
+  }
+  return torch::kUInt8;
+}
+
 }  // namespace
 
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
@@ -82,6 +103,12 @@ LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name) {
   check_memory(tensor, name);
   return span_of(tensor, data_type_of(tensor.scalar_type()).value_or(DataType::uint8));
+}
+
+torch::Tensor copy_of(const LentSpan& span) {
+  auto copy = torch::empty({static_cast<std::int64_t>(span.count)}, scalar_type_of(span.type));
+  if (span.count > 0) std::memcpy(copy.data_ptr(), span.data, copy.nbytes());
+  return copy;
 }
 
 }  // namespace gradwire

@@ -25,4 +25,7 @@ LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
 /// without a DataType (bool, int16, complex, ...) are lent as uint8.
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name);
 
+/// A tensor of one dimension of its own, with what lies in the span.
+torch::Tensor copy_of(const LentSpan& span);
+
 }  // namespace gradwire

@@ -1,4 +1,3 @@
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,32 +32,6 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
       fmt::format("'{}' is {} in the saved state and {} here; go on with the model and the "
                   "local_steps that were saved",
                   name, describe(tensor), describe(like)));
-}
-
-torch::ScalarType scalar_type_of(DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return torch::kFloat32;
-    case DataType::float64:
-      return torch::kFloat64;
-    case DataType::bfloat16:
-      return torch::kBFloat16;
-    case DataType::float16:
-      return torch::kFloat16;
-    case DataType::int32:
-      return torch::kInt32;
-    case DataType::int64:
-      return torch::kInt64;
-    case DataType::uint8:
-      break;
-  }
-  return torch::kUInt8;
-}
-
-torch::Tensor copy_of(const LentSpan& span) {
-  auto copy = torch::empty({static_cast<std::int64_t>(span.count)}, scalar_type_of(span.type));
-  if (span.count > 0) std::memcpy(copy.data_ptr(), span.data, copy.nbytes());
-  return copy;
 }
 
 }  // namespace
