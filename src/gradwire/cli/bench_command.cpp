@@ -87,7 +87,7 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
 }
 
 int compare_all(const BenchOptions& options, const Job& job, const Environment& environment) {
-  if (!options.starts_ranks() || job.launcher != "none") {
+  if (!options.launch.starts_ranks(job)) {
     throw Exception(ErrorKind::invalid_argument,
                     "--compare starts the ranks itself, outside any job: say where with -n or "
                     "--hosts");
@@ -111,7 +111,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   declare(app, options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment(environment);
-  const bool starts = options.starts_ranks() && job.launcher == "none";
+  const bool starts = options.launch.starts_ranks(job);
   limit_gbps(options);  // Wrong arguments are refused before ranks start.
   make_cases(options, starts ? ranks_to_start(options) : job.world_size);
   if (!options.compare.empty()) return compare_all(options, job, environment);

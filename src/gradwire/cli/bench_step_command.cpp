@@ -79,7 +79,7 @@ int measure_all(const std::shared_ptr<Communicator>& communicator, const StepBen
 }
 
 int compare_all(const StepBench& bench, const Job& job) {
-  if (!bench.options.starts_ranks() || job.launcher != "none") {
+  if (!bench.options.launch.starts_ranks(job)) {
     throw Exception(ErrorKind::invalid_argument,
                     "--compare starts the ranks itself, outside any job: say where with -n or "
                     "--hosts");
@@ -117,7 +117,7 @@ int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store) 
   const Job job = Job::from_environment(environment);
   read_options(bench);
   if (!bench.options.compare.empty()) return compare_all(bench, job);
-  if (bench.options.starts_ranks() && job.launcher == "none") {
+  if (bench.options.launch.starts_ranks(job)) {
     LaunchOptions launch = launch_options_of(bench.options.launch);
     launch.name = "gradwire bench step";
     std::vector<std::string> words{"bench"};

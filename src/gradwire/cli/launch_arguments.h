@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "gradwire/cli/launch/launch.h"
+#include "gradwire/comm/job.h"
 
 namespace gradwire {
 
@@ -17,6 +18,12 @@ struct LaunchArguments {
   int master_port = 0;
   int port = 0;
   std::vector<std::string> variables;
+
+  /// Whether they ask this process to start ranks, and it is not one of `job` itself.
+  bool starts_ranks(const Job& job) const {
+    const bool asked = ranks > 0 || !hosts.empty() || !hostfile.empty();
+    return asked && job.launcher == "none";
+  }
 };
 
 /// Adds them to a command's options. `given` must live as long as `app`.

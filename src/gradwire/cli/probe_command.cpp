@@ -35,12 +35,6 @@ void declare(CLI::App& app, ProbeArguments& given) {
   declare_launch_arguments(app, given.launch);
 }
 
-bool starts_ranks(const ProbeArguments& given, const Job& job) {
-  const LaunchArguments& launch = given.launch;
-  const bool asked = launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
-  return asked && job.launcher == "none";
-}
-
 int be_a_rank(const Job& job, const ProbeArguments& given) {
   if (job.world_size < 2) {
     throw Exception(
@@ -75,7 +69,7 @@ int probe_command(int argc, char** argv) {
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment();
-  if (!starts_ranks(given, job)) return be_a_rank(job, given);
+  if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
   LaunchOptions options = launch_options_of(given.launch);
   options.name = "gradwire probe";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));

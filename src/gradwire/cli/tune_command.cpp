@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/run_self.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/schedule/catalogue.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire {
@@ -145,9 +145,7 @@ int tune_command(int argc, char** argv) {
     make_cases(bench_options(given, collective), 2);  // Wrong names are refused before ranks start.
   }
   const Job job = Job::from_environment();
-  const bool starts =
-      given.launch.ranks > 0 || !given.launch.hosts.empty() || !given.launch.hostfile.empty();
-  if (!starts || job.launcher != "none") return be_a_rank(job, given);
+  if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
   value_or_throw(read_cluster(given.topology));
   LaunchOptions options = launch_options_of(given.launch);
   options.name = "gradwire tune";

@@ -29,11 +29,6 @@ struct BenchOptions {
   std::vector<std::string> compare;
   int rounds = 3;
   std::string python = "python3", mpirun = "mpirun";
-
-  /// Whether this process starts ranks, if it is not one itself.
-  bool starts_ranks() const {
-    return launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
-  }
 };
 
 /// Adds the options to a command line parser; `options` must live as long as it. The environment's

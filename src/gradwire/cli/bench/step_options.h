@@ -33,11 +33,6 @@ struct StepOptions {
   std::vector<std::string> compare;
   int rounds = 3;
   std::string python = "python3";
-
-  /// Whether this process starts ranks, if it is not one itself.
-  bool starts_ranks() const {
-    return launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
-  }
 };
 
 /// Adds the options to a command line parser; `options` must live as long as it. The environment's
