@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gradwire/comm/communicator.h"
+
+namespace gradwire {
+
+/// Moves flat units of a model between "every rank has all of it" and "every rank has its part":
+/// what ZeRO does instead of an all-reduce (Rajbhandari et al., "ZeRO: Memory Optimizations Toward
+/// Training Trillion Parameter Models", arXiv:1910.02054, section 7). A unit has P parts of the
+/// same size, the r-th of which is rank r's.
+///
+/// Every rank starts the reductions in the same order, and the gathers in the same order; how the
+/// two interleave is each rank's own affair. Each unit has at most one of either kind under way.
+/// Calls may come from different threads, one at a time.
+class ShardExchange {
+ public:
+  virtual ~ShardExchange() = default;
+
+  /// Begins `shard` = the mean over ranks of this rank's part of `unit` (P * shard.count elements).
+  /// The two must not overlap, and are lent until wait_reduce() returns or throws. More urgent
+  /// operations overtake. Does not block for the network. Throws Exception.
+  virtual void start_reduce(std::size_t index, LentConstSpan unit, LentSpan shard, int urgency) = 0;
+
+  /// Begins `unit` (P * shard.count elements) = the ranks' shards one after the other. `shard` may
+  /// be its own place in `unit`. Lent until wait_gather() is over.
+  virtual void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) = 0;
+
+  /// Whether a wait would return, or throw, at once; also if nothing was started.
+  virtual bool reduced(std::size_t index) = 0;
+  virtual bool gathered(std::size_t index) = 0;
+
+  /// Until it is over; at once if nothing was started. Throws Exception, if the communicator
+  /// failed.
+  virtual void wait_reduce(std::size_t index) = 0;
+  virtual void wait_gather(std::size_t index) = 0;
+};
+
+struct ShardExchangeOptions {
+  /// Reductions and gathers have a lane of the communicator each: this one and the next. Two
+  /// exchanges on one communicator need different ones.
+  int first_lane = 1 << 20;
+  std::optional<Duration> timeout;
+  std::string algorithm;  ///< Forced for both kinds; empty: the tuner's choice.
+};
+
+/// Over a communicator, for `units` units (indices 0 .. units - 1). In a world of one, a reduction
+/// and a gather are copies, or nothing where both spans are the same memory.
+std::unique_ptr<ShardExchange> shard_exchange(std::shared_ptr<Communicator> communicator,
+                                              std::size_t units,
+                                              const ShardExchangeOptions& options = {});
+
+}  // namespace gradwire
