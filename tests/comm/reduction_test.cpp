@@ -51,6 +51,22 @@ TEST(Reduction, IntegersWrapAround) {
   EXPECT_EQ(combined<std::uint8_t>({200}, {100}, DataType::uint8, ReduceOp::sum)[0], 44);
 }
 
+TEST(Reduction, ShortIntegersKnowTheirSign) {
+  EXPECT_EQ(combined<std::int8_t>({-3}, {2}, DataType::int8, ReduceOp::max)[0], 2);
+  EXPECT_EQ(combined<std::int16_t>({-300}, {200}, DataType::int16, ReduceOp::min)[0], -300);
+  EXPECT_EQ(combined<std::int16_t>({-1}, {-1}, DataType::int16, ReduceOp::product)[0], 1);
+  EXPECT_EQ(combined<std::int8_t>({100}, {100}, DataType::int8, ReduceOp::sum)[0], -56);
+}
+
+TEST(Reduction, BitsOfIntegers) {
+  EXPECT_EQ(combined<std::uint8_t>({12}, {10}, DataType::uint8, ReduceOp::bit_and)[0], 8);
+  EXPECT_EQ(combined<std::int32_t>({12}, {10}, DataType::int32, ReduceOp::bit_or)[0], 14);
+  EXPECT_EQ(combined<std::int64_t>({12}, {10}, DataType::int64, ReduceOp::bit_xor)[0], 6);
+  EXPECT_TRUE(combines(DataType::int16, ReduceOp::bit_xor));
+  EXPECT_FALSE(combines(DataType::float16, ReduceOp::bit_xor));
+  EXPECT_TRUE(combines(DataType::float16, ReduceOp::product));
+}
+
 TEST(Reduction, AnyAddressAndAnyCountWillDo) {
   std::vector<std::byte> memory(4096);
   for (std::size_t offset = 0; offset < 8; ++offset) {

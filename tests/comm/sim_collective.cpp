@@ -27,6 +27,8 @@ double combined(const std::vector<double>& values, ReduceOp op) {
       case ReduceOp::product:
         result *= values[i];
         break;
+      default:  // Bitwise operations have tests of their own.
+        break;
     }
   }
   return op == ReduceOp::mean ? result / static_cast<double>(values.size()) : result;

@@ -42,6 +42,10 @@ void store_element(std::byte* at, DataType type, double value) {
       return put(at, static_cast<std::int64_t>(value));
     case DataType::uint8:
       return put(at, static_cast<std::uint8_t>(value));
+    case DataType::int8:
+      return put(at, static_cast<std::int8_t>(value));
+    case DataType::int16:
+      return put(at, static_cast<std::int16_t>(value));
   }
 }
 
@@ -61,6 +65,10 @@ double load_element(const std::byte* at, DataType type) {
       return static_cast<double>(get<std::int64_t>(at));
     case DataType::uint8:
       return get<std::uint8_t>(at);
+    case DataType::int8:
+      return get<std::int8_t>(at);
+    case DataType::int16:
+      return get<std::int16_t>(at);
   }
   return 0;
 }

@@ -31,6 +31,9 @@ void check_parts(std::string_view operation, int ranks, std::size_t part, DataTy
 void check_splits(std::string_view side, int ranks, std::span<const std::size_t> counts,
                   std::size_t count);
 
+/// combines(type, op).
+void check_reduction(DataType type, ReduceOp op);
+
 void check_same_type(std::string_view operation, DataType input, DataType output);
 
 }  // namespace gradwire

@@ -51,9 +51,11 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Stor
   if (job.world_size == 1) {
     return {std::make_shared<SoloEngine>(executor_options(options), clock), {}, Tuner::assumed(1)};
   }
-  Mesh mesh = value_or_throw(connect_mesh(
-      job, {.timeout = options.rendezvous_timeout, .dead_peer_timeout = options.dead_peer_timeout},
-      store));
+  Mesh mesh = value_or_throw(connect_mesh(job,
+                                          {.timeout = options.rendezvous_timeout,
+                                           .dead_peer_timeout = options.dead_peer_timeout,
+                                           .scope = options.scope},
+                                          store));
   Topology topology = assumed_topology(mesh.places);
   auto engine =
       std::make_shared<Progress>(std::move(mesh.transport), job.rank, job.world_size,

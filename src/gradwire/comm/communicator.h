@@ -74,6 +74,9 @@ struct CommunicatorOptions {
   /// A file that `gradwire probe` wrote; only rank 0's counts, and it tells the others. Empty:
   /// GRADWIRE_TOPOLOGY's value; without either the links are taken for 1 Gb/s Ethernet.
   std::string topology;
+  /// Keeps apart the communicators of one process that meet in one store or share one port; the
+  /// same on all of their ranks.
+  std::string scope = "0";
 };
 
 /// Ranks that do collective operations together. Every rank must call the same collectives in the

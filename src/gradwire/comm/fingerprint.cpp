@@ -82,8 +82,8 @@ Result<Fingerprint> decode_fingerprint(ConstBytes from) {
   std::memcpy(f.algorithm.data(), at + 16, f.algorithm.size());
   f.sent = load_little_endian<std::uint64_t>(at + 32);
   f.expected = load_little_endian<std::uint64_t>(at + 40);
-  if (f.collective > Collective::all_to_all || f.type > DataType::uint8 ||
-      f.op > ReduceOp::product) {
+  if (f.collective > Collective::all_to_all || f.type > DataType::int16 ||
+      f.op > ReduceOp::bit_xor) {
     return failure(ErrorKind::corrupted, "an announcement of an unknown operation");
   }
   return f;

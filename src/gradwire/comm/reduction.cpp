@@ -72,10 +72,21 @@ struct Arithmetic<Float16> {
   static Float16 store(float x) { return {static_cast<_Float16>(x)}; }
 };
 
-/// Integers wrap around, as they do in PyTorch; signed overflow must not be undefined.
+/// Integers wrap around, as they do in PyTorch; signed overflow must not be undefined, not even
+/// that of the int which the product of two short integers is computed in.
 template <class T>
-using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                             std::type_identity<T>>::type;
+struct WrappingOf {
+  using type = T;
+};
+
+template <class T>
+requires std::is_integral_v<T>
+struct WrappingOf<T> {
+  using type = std::conditional_t<sizeof(T) < sizeof(int), unsigned, std::make_unsigned_t<T>>;
+};
+
+template <class T>
+using Wrapping = typename WrappingOf<T>::type;
 
 struct Sum {
   template <class A>
@@ -105,6 +116,27 @@ struct Max {
   }
 };
 
+struct BitAnd {
+  template <class A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a & b);
+  }
+};
+
+struct BitOr {
+  template <class A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a | b);
+  }
+};
+
+struct BitXor {
+  template <class A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a ^ b);
+  }
+};
+
 template <class T, class Op>
 inline __attribute__((always_inline)) void combine_loop(std::byte* out, const std::byte* left,
                                                         const std::byte* right, std::size_t count) {
@@ -116,6 +148,15 @@ inline __attribute__((always_inline)) void combine_loop(std::byte* out, const st
   for (std::size_t i = 0; i < count; ++i) {
     o[i] = A::store(Op::template apply<typename A::type>(A::load(l[i]), A::load(r[i])));
   }
+}
+
+template <class T>
+inline __attribute__((always_inline)) void combine_bits(std::byte* out, const std::byte* left,
+                                                        const std::byte* right, std::size_t count,
+                                                        ReduceOp op) {
+  if (op == ReduceOp::bit_and) return combine_loop<T, BitAnd>(out, left, right, count);
+  if (op == ReduceOp::bit_or) return combine_loop<T, BitOr>(out, left, right, count);
+  combine_loop<T, BitXor>(out, left, right, count);
 }
 
 template <class T>
@@ -132,6 +173,10 @@ inline __attribute__((always_inline)) void combine_as(std::byte* out, const std:
       return combine_loop<T, Max>(out, left, right, count);
     case ReduceOp::product:
       return combine_loop<T, Product>(out, left, right, count);
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      if constexpr (std::is_integral_v<T>) combine_bits<T>(out, left, right, count, op);
   }
 }
 
@@ -167,6 +212,10 @@ void combine(std::byte* out, const std::byte* left, const std::byte* right, std:
       return combine_as<std::int64_t>(out, left, right, count, op);
     case DataType::uint8:
       return combine_as<std::uint8_t>(out, left, right, count, op);
+    case DataType::int8:
+      return combine_as<std::int8_t>(out, left, right, count, op);
+    case DataType::int16:
+      return combine_as<std::int16_t>(out, left, right, count, op);
   }
 }
 
@@ -188,6 +237,10 @@ void finish_reduction(std::byte* data, std::size_t count, DataType type, ReduceO
       return divide<std::int64_t>(data, count, ranks);
     case DataType::uint8:
       return divide<std::uint8_t>(data, count, ranks);
+    case DataType::int8:
+      return divide<std::int8_t>(data, count, ranks);
+    case DataType::int16:
+      return divide<std::int16_t>(data, count, ranks);
   }
 }
 

@@ -222,6 +222,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
                                              DataType type, ReduceOp op,
                                              const OperationOptions& options) const {
   check_lane(options.lane);
+  check_reduction(type, op);
   const Plan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   OperationRequest request;
   request.program = plan.program;

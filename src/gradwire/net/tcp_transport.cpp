@@ -32,12 +32,14 @@ constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 /// What the last switch before us may have to hold, in bytes: cheap ones share some 512 KB among
 /// their ports.
-constexpr int kLastSwitchHolds = 384 * 1024;
+constexpr int kLastSwitchHolds = 256 * 1024;
 constexpr int kLeastWindow = 32 * 1024;
-constexpr int kAnyWindow = 1 << 30;
+/// For how long a stream counts as one of several after it was.
+constexpr Duration kCrowded = std::chrono::seconds(2);
 
-int window_of(int senders) {
-  return std::max(kLeastWindow, kLastSwitchHolds / senders);
+/// What to ask for: the kernel doubles it, and up to two thirds of that become the window.
+int receive_buffer_of(int senders) {
+  return std::max(kLeastWindow, kLastSwitchHolds / senders) / 4 * 3;
 }
 
 /// Some pieces as the kernel wants them.
@@ -283,18 +285,29 @@ std::string TcpTransport::describe(StreamId id) const {
 }
 
 /// Senders that each fill a window overflow the queue of the one port they all go to, and then wait
-/// for what was lost (incast: Wu et al., "ICTCP", CoNEXT 2010).
+/// for what was lost (incast: Wu et al., "ICTCP", CoNEXT 2010). The window follows from the receive
+/// buffer; a clamp on it alone (TCP_WINDOW_CLAMP) is forgotten as soon as the kernel tunes that
+/// buffer. What was in flight under a wider window comes as a burst, so that the small buffer
+/// outlasts pauses, and operations of few senders between those of many.
 void TcpTransport::share_window(Stream& stream, int senders) {
-  if (senders == stream.senders) return;
+  const Time now = SteadyClock().now();
+  const bool fewer = senders < stream.senders;
+  if (!fewer) stream.crowded_until = now + kCrowded;
+  if (senders == stream.senders || (fewer && now < stream.crowded_until)) return;
   stream.senders = senders;
-  const int window = senders > 1 ? window_of(senders) : kAnyWindow;
-  ::setsockopt(stream.socket.descriptor(), IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
+  const int socket = stream.socket.descriptor();
+  if (senders > 1) {
+    const int buffer = receive_buffer_of(senders);
+    ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+  } else {
+    const int none = 0;  // The kernel tunes it again.
+    ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &none, sizeof none);
+  }
 }
 
 void TcpTransport::expect(StreamId id, std::size_t bytes, int senders) {
   Stream& stream = find(id);
   share_window(stream, senders);
-  if (senders > 1) bytes = std::min(bytes, static_cast<std::size_t>(window_of(senders)) / 2);
   int room = 0;
   socklen_t size = sizeof room;
   if (bytes > 1) {

@@ -47,7 +47,7 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
-  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and TCP_WINDOW_CLAMP.
+  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and SO_RCVBUF.
   void expect(StreamId stream, std::size_t bytes, int senders) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
@@ -63,7 +63,8 @@ class TcpTransport final : public PollingTransport {
     bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
     std::atomic<int> low_water = 1;    ///< As expect() has set it.
-    int senders = 1;                   ///< As expect() has been told.
+    int senders = 1;                   ///< As expect() has been told: the most of late.
+    Time crowded_until{};              ///< Until then fewer senders change nothing.
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };

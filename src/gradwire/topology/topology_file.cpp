@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/topology/json_fields.h"
+#include "gradwire/base/json_fields.h"
 
 namespace gradwire {
 namespace {

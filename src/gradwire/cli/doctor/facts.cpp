@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gradwire/topology/json_fields.h"
+#include "gradwire/base/json_fields.h"
 
 namespace gradwire {
 namespace {

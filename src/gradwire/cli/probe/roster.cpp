@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/topology/json_fields.h"
+#include "gradwire/base/json_fields.h"
 #include "gradwire/topology/machine.h"
 
 namespace gradwire {

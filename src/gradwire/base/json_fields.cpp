@@ -1,6 +1,7 @@
-#include "gradwire/topology/json_fields.h"
+#include "gradwire/base/json_fields.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -58,6 +59,12 @@ double JsonFields::number(std::string_view key, double least, double most) {
   return number;
 }
 
+double JsonFields::number_or_nan(std::string_view key) {
+  const auto& value = find(key, "a number");
+  if (!value.is_number() && !value.is_null()) refuse(key, "a number");
+  return value.is_null() ? std::nan("") : value.get<double>();
+}
+
 int JsonFields::integer(std::string_view key, int least, int most) {
   const std::string expected = fmt::format("a whole number from {} to {}", least, most);
   const auto& value = find(key, expected);
@@ -86,6 +93,21 @@ std::vector<std::string> JsonFields::texts(std::string_view key) {
   for (const auto& one : value) {
     if (!one.is_string()) refuse(key, "a list of texts");
     all.push_back(one.get<std::string>());
+  }
+  return all;
+}
+
+std::string JsonFields::json_text(std::string_view key) {
+  return find(key, "there").dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<double> JsonFields::numbers(std::string_view key) {
+  const auto& value = find(key, "a list of numbers");
+  std::vector<double> all;
+  if (!value.is_array()) refuse(key, "a list of numbers");
+  for (const auto& one : value) {
+    if (!one.is_number() && !one.is_null()) refuse(key, "a list of numbers");
+    all.push_back(one.is_null() ? std::nan("") : one.get<double>());
   }
   return all;
 }

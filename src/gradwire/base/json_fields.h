@@ -24,10 +24,16 @@ class JsonFields {
 
   bool has(std::string_view key) const { return value_.contains(key); }
   double number(std::string_view key, double least, double most);
+  /// Any number; null, which stands for what is not finite, becomes NaN.
+  double number_or_nan(std::string_view key);
+  /// A list of such.
+  std::vector<double> numbers(std::string_view key);
   int integer(std::string_view key, int least, int most);
   bool flag(std::string_view key);
   std::string text(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
+  /// Whatever is there, as JSON.
+  std::string json_text(std::string_view key);
   JsonFields object(std::string_view key);
 
   /// The objects of a list with at least so many.
