@@ -80,6 +80,35 @@ TEST(BenchStep, LocalStepsSendLess) {
               0.5, 0.01);
 }
 
+TEST(BenchStep, ShardsWhatTheStageSays) {
+  const Outcome outcome = step({"-n", "2", "--profile", "uniform:8x64K", "--compute-ms", "8",
+                                "--zero-stage", "0,1,2,3", "--steps", "3", "--json", "-",
+                                // Each layer by itself.
+                                "--bucket", "1", "--first-bucket", "1", "--last-bucket", "1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  const double all = 8 << 16;
+  for (int stage = 0; stage < 4; ++stage) {
+    const auto& row = rows[static_cast<std::size_t>(stage)];
+    EXPECT_EQ(row["zero_stage"], stage);
+    EXPECT_EQ(row["all_reduce_bytes"], all);  // Two ranks: half of it, twice.
+    EXPECT_NEAR(row["bytes_per_step"].get<double>() / all, stage == 3 ? 1.5 : 1, 0.1) << row;
+    EXPECT_GE(row["step_ms"], 7.99) << row;
+  }
+  for (const int stage : {0, 1, 2}) EXPECT_EQ(rows[std::size_t(stage)]["parameter_bytes"], all);
+  EXPECT_LT(rows[3]["parameter_bytes"], all);
+  EXPECT_EQ(rows[0]["gradient_bytes"], all);
+  EXPECT_EQ(rows[1]["gradient_bytes"], 1.5 * all);  // All of them, and the part of the mean.
+}
+
+TEST(BenchStep, OneRankAloneShardsNothing) {
+  const Outcome outcome = step(
+      {"--profile", "uniform:3x4K", "--compute-ms", "3", "--zero-stage", "0,3", "--steps", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("x DDP"));
+}
+
 TEST(BenchStep, OneRankAloneHasNothingToWaitFor) {
   const TemporaryFolder folder;
   const Outcome outcome = step({"--profile", folder.write("small.json", kSmall), "--steps", "2"});
@@ -109,6 +138,9 @@ TEST(BenchStep, RefusesWhatIsNotThere) {
   refused({"--compute-ms", "5", "--compare", "dpd"}, "did you mean \"ddp\"?");
   refused({"--compute-ms", "5", "--codec", "none,bf16", "--trace", "f"}, "--trace");
   refused({"--compute-ms", "5", "--bucket", "many"}, "--bucket");
+  refused({"--compute-ms", "5", "--zero-stage", "4"}, "--zero-stage");
+  refused({"--compute-ms", "5", "--zero-stage", "1", "--codec", "int8"}, "--codec none");
+  refused({"--compute-ms", "5", "--profile", "uniform:0x5"}, "uniform:LAYERSxBYTES");
   refused({}, "--compute-ms");
 }
 
@@ -123,7 +155,9 @@ StepRow row_of(const std::string& system, double step_ms) {
                  .step = ms(step_ms),
                  .exposed = ms(25),
                  .bytes_per_step = 1e6,
-                 .cpu_seconds = 0.01};
+                 .cpu_seconds = 0.01,
+                 .memory = {.parameters = 4'000, .gradients = 2'000},
+                 .elements = 1'000};
   return row;
 }
 
@@ -134,7 +168,19 @@ TEST(StepReport, RowsSurviveJson) {
   EXPECT_EQ(read->front().figures.step, rows[0].figures.step);
   EXPECT_EQ(read->front().figures.exposed, rows[0].figures.exposed);
   EXPECT_DOUBLE_EQ(read->front().figures.efficiency(), 0.8);
+  EXPECT_DOUBLE_EQ(read->front().figures.all_reduce_bytes(), 6'000);
+  EXPECT_EQ(read->front().figures.memory.gradients, 2'000u);
   EXPECT_FALSE(parse_step_rows("{}", "ddp", {&rows[0].what, 1}));
+}
+
+TEST(StepReport, ShowsWhatZeroIsAboutIfAsked) {
+  StepRow row = row_of("gradwire", 125);
+  row.what.zero_stage = 3;
+  row.figures.bytes_per_step = 9'000;
+  EXPECT_THAT((StepTable{.zero = true}.line(row)), HasSubstr("1.50 of 1.5"));
+  EXPECT_THAT(StepTable{}.line(row), Not(HasSubstr("1.50 of 1.5")));
+  EXPECT_THAT((StepTable{.zero = true}.head("m", 4)), HasSubstr("x DDP"));
+  EXPECT_THAT(label_of(row.what), HasSubstr("ZeRO 3"));
 }
 
 TEST(StepReport, TakesTheMiddleRound) {
@@ -161,6 +207,7 @@ TEST(StepCompare, DdpHasSomeOfTheCases) {
   EXPECT_EQ(ddp_case({.codec = "power_sgd:1", .accumulate = 2})->accumulate, 2);
   EXPECT_FALSE(ddp_case({.codec = "int8"}));
   EXPECT_FALSE(ddp_case({.local_steps = 8}));
+  EXPECT_FALSE(ddp_case({.zero_stage = 1}));
 }
 
 TEST(StepCompare, PassesOptionsOn) {

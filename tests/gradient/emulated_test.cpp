@@ -7,21 +7,12 @@
 
 #include "gradwire/gradient/emulated_training.h"
 #include "gradwire/gradient/profiles.h"
+#include "tests/gradient/test_alarm.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// Time that passes when somebody waits.
-class TestAlarm final : public Alarm {
- public:
-  Time now() const override { return now_; }
-  void await(Time time) override { now_ = std::max(now_, time); }
-
- private:
-  Time now_{};
-};
 
 /// A network that carries one bucket at a time, the most urgent first, and can be interrupted
 /// anywhere: as good as one can be.

@@ -65,6 +65,18 @@ TEST(Profiles, NameTheKnownOnesWhenOneIsNot) {
   }
 }
 
+TEST(Profiles, CanBeUniform) {
+  const LayerProfile profile = profile_named("uniform:16x6250000");
+  ASSERT_EQ(profile.layers.size(), 16u);
+  EXPECT_EQ(profile.parameters(), 25'000'000u);
+  EXPECT_NEAR(profile.layers[7].forward, 1.0 / 48, 1e-12);
+  EXPECT_NEAR(profile.layers[7].backward, 2.0 / 48, 1e-12);
+  EXPECT_EQ(profile.layers[7].parameters[0].shape, (std::vector<std::int64_t>{1250, 1250}));
+  for (const char* wrong : {"uniform:", "uniform:16", "uniform:x4", "uniform:0x4K",
+                            "uniform:20000x4", "uniform:2x6", "uniform:2x", "uniform:2xmany"})
+    EXPECT_THROW(profile_named(wrong), Exception) << wrong;
+}
+
 TEST(LayerProfile, SurvivesAFile) {
   LayerProfile written = profile_named("vit_s");
   written.compute = std::chrono::microseconds(1500);

@@ -48,6 +48,22 @@ class Step(unittest.TestCase):
         self.assertEqual([(row["local_steps"], row["steps"]) for row in rows], [(4, 4)])
         self.assertAlmostEqual(rows[0]["bytes_per_step"] / 25557032, 1, delta=0.02)
 
+    def test_sharded_states_send_what_theory_says(self):
+        with Hosts(4, "1gbit") as hosts:
+            rows, output = self.bench(hosts, "--profile", "uniform:16x400000", "--compute-ms",
+                                      "300", "--steps", "3", "--zero-stage", "0,1,2,3",
+                                      "--bucket", "1", "--first-bucket", "1", "--last-bucket", "1")
+        self.assertEqual([row["zero_stage"] for row in rows], [0, 1, 2, 3])
+        for row in rows:
+            theory = 1.5 if row["zero_stage"] == 3 else 1
+            times = row["bytes_per_step"] / (2 * 3 / 4 * 16 * 400000)
+            self.assertLess(abs(times - theory), 0.06, row)
+            # 9.6 MB, or 14, take 80 or 120 ms of 1 Gb/s, nearly all of it hidden.
+            self.assertLess(row["exposed_ms"], 60, row)
+        self.assertLess(rows[3]["parameter_bytes"], rows[0]["parameter_bytes"] / 1.8)
+        self.assertLess(rows[2]["gradient_bytes"], rows[1]["gradient_bytes"] / 1.8)
+        self.assertIn("1.00 of 1.0", output)
+
     @unittest.skipUnless(importlib.util.find_spec("torch"), "built without PyTorch")
     def test_ddp_runs_beside_it(self):
         with Hosts(2, "1gbit") as hosts:

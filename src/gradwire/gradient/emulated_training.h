@@ -6,6 +6,7 @@
 #include "gradwire/gradient/averager.h"
 #include "gradwire/gradient/emulated_device.h"
 #include "gradwire/gradient/emulated_gradients.h"
+#include "gradwire/gradient/emulated_steps.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/gradient/step_plan.h"
 #include "gradwire/report/trace.h"
@@ -25,7 +26,7 @@ struct EmulatedTrainingOptions {
 /// buckets that hold its parameters, and nothing else does.
 ///
 /// With local steps the fragment that left in one step is waited for when that of the next leaves.
-class EmulatedTraining {
+class EmulatedTraining final : public EmulatedSteps {
  public:
   /// All but the options must outlive it. `averager` may be null: nothing is communicated. So may
   /// `trace`.
@@ -33,14 +34,14 @@ class EmulatedTraining {
                    const EmulatedTrainingOptions& options, EmulatedGradients& gradients,
                    Averager* averager, Alarm& alarm, TraceRecorder* trace = nullptr);
 
-  /// One step of the optimiser. What is under way at its end is the next one's to wait for. Throws
-  /// what the averager throws.
-  void step();
-
-  /// Until nothing is under way.
-  void finish() { collect_all(); }
-
-  const EmulatedDevice& device() const { return device_; }
+  void step() override;
+  void finish() override { collect_all(); }
+  const EmulatedDevice& device() const override { return device_; }
+  /// All of both, all the time.
+  EmulatedMemory memory() const override {
+    const std::size_t bytes = plan_.elements() * sizeof(float);
+    return {bytes, bytes};
+  }
 
  private:
   void forward(bool waits);

@@ -30,6 +30,8 @@ constexpr std::array<BuiltIn, 5> kBuiltIn{{
     {"gpt2", [] { return gpt2_profile(); }},
 }};
 
+constexpr std::string_view kUniform = "uniform:";
+
 const BuiltIn* find(std::string_view name) {
   for (const BuiltIn& model : kBuiltIn) {
     if (model.name == name) return &model;
@@ -40,7 +42,8 @@ const BuiltIn* find(std::string_view name) {
 [[noreturn]] void refuse(std::string_view name) {
   throw Exception(ErrorKind::invalid_argument,
                   unknown_name("profile", name, profile_names()) +
-                      "; or give a file that gradwire train --record-profile wrote");
+                      ", uniform:LAYERSxBYTES; or give a file that gradwire train "
+                      "--record-profile wrote");
 }
 
 }  // namespace
@@ -54,6 +57,7 @@ std::vector<std::string_view> profile_names() {
 LayerProfile profile_named(const std::string& name_or_path) {
   if (const BuiltIn* model = find(name_or_path)) return model->make().profile;
   if (std::filesystem::exists(name_or_path)) return read_profile(name_or_path);
+  if (name_or_path.starts_with(kUniform)) return uniform_profile(name_or_path);
   refuse(name_or_path);
 }
 

@@ -15,8 +15,12 @@ namespace gradwire {
 /// "resnet50", "resnet101", "vit_s", "vit_b", "gpt2".
 std::vector<std::string_view> profile_names();
 
-/// The profile of that name, or else that of the file of that name. Throws Exception:
-/// invalid_argument, which lists the names; what read_profile throws.
+/// LAYERS layers of BYTES bytes of float32 each, and of the same time: "uniform:16x6250000" is 100
+/// MB in 16 layers. Each has one matrix. Throws Exception(invalid_argument).
+LayerProfile uniform_profile(const std::string& name);
+
+/// The profile of that name ("uniform:..." too), or else that of the file of that name. Throws
+/// Exception: invalid_argument, which lists the names; what read_profile throws.
 LayerProfile profile_named(const std::string& name_or_path);
 
 /// Multiplications of one forward pass of a built-in model, those of a bias or a normalisation not

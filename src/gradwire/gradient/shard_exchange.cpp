@@ -24,21 +24,28 @@ class CommunicatorShardExchange final : public ShardExchange {
   void start_reduce(std::size_t index, LentConstSpan unit, LentSpan shard, int urgency) override {
     check(index, unit.count, shard.count, reductions_, "reduction");
     if (communicator_->size() == 1) return copy(unit, shard);
+    const std::size_t bytes = unit.count * size_of(unit.type);
+    const Time begin = now();
     reductions_[index] = communicator_->reduce_scatter(std::move(unit), std::move(shard),
                                                        ReduceOp::mean, operation(urgency, 0));
+    record(reductions_[index], "reduce", index, begin, bytes);
   }
 
   void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {
     check(index, unit.count, shard.count, gathers_, "gather");
     if (communicator_->size() == 1) return copy(shard, unit);
+    const std::size_t bytes = unit.count * size_of(unit.type);
+    const Time begin = now();
+    const int lane = options_.gathers_in_any_order ? 1 + static_cast<int>(index) : 1;
     gathers_[index] =
-        communicator_->all_gather(std::move(shard), std::move(unit), operation(urgency, 1));
+        communicator_->all_gather(std::move(shard), std::move(unit), operation(urgency, lane));
+    record(gathers_[index], "gather", index, begin, bytes);
   }
 
   bool reduced(std::size_t index) override { return over(reductions_, index); }
   bool gathered(std::size_t index) override { return over(gathers_, index); }
-  void wait_reduce(std::size_t index) override { wait(reductions_, index); }
-  void wait_gather(std::size_t index) override { wait(gathers_, index); }
+  void wait_reduce(std::size_t index) override { wait(reductions_, index, "reduce"); }
+  void wait_gather(std::size_t index) override { wait(gathers_, index, "gather"); }
 
  private:
   using Works = std::vector<Work>;  ///< By unit; not valid: nothing under way.
@@ -47,9 +54,24 @@ class CommunicatorShardExchange final : public ShardExchange {
     return !works.at(index).valid() || works[index].done();
   }
 
-  static void wait(Works& works, std::size_t index) {
+  void wait(Works& works, std::size_t index, const char* kind) {
     const Work work = std::exchange(works.at(index), Work());
-    if (work.valid()) work.wait();
+    if (!work.valid()) return;
+    if (options_.trace == nullptr || work.done()) return work.wait();
+    const std::string name = fmt::format("wait for {} {}", kind, index);
+    const TraceScope scope(options_.trace, TraceKind::wait, name);
+    work.wait();
+  }
+
+  Time now() const { return options_.trace == nullptr ? Time() : options_.trace->now(); }
+
+  void record(const Work& work, const char* kind, std::size_t index, Time begin,
+              std::size_t bytes) const {
+    if (options_.trace == nullptr) return;
+    work.on_done([trace = options_.trace, name = fmt::format("{} {}", kind, index),
+                  step = options_.trace->step(), begin, bytes](const Work&) {
+      trace->record(TraceKind::communication, name, step, begin, trace->now(), bytes);
+    });
   }
 
   static void copy(const LentConstSpan& from, const LentSpan& to) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/report/trace.h"
 
 namespace gradwire {
 
@@ -46,6 +47,12 @@ struct ShardExchangeOptions {
   int first_lane = 1 << 20;
   std::optional<Duration> timeout;
   std::string algorithm;  ///< Forced for both kinds; empty: the tuner's choice.
+  /// Gathers, too, may be started in another order on each rank: each unit's have a lane of their
+  /// own, so that the exchange has 1 + units lanes.
+  bool gathers_in_any_order = false;
+  /// Where operations and waits are recorded ("reduce 3", "gather 3"), if anywhere. Must outlive
+  /// the operations.
+  TraceRecorder* trace = nullptr;
 };
 
 /// Over a communicator, for `units` units (indices 0 .. units - 1). In a world of one, a reduction

@@ -6,6 +6,7 @@
 
 #include <sys/resource.h>
 
+#include "gradwire/gradient/emulated_zero.h"
 #include "gradwire/gradient/trace_averager.h"
 
 namespace gradwire {
@@ -43,11 +44,11 @@ class StepRun {
         alarm_(alarm),
         trace_(trace),
         plan_(plan_step(profile, plan_options())),
-        gradients_(plan_.buckets, options.seed + static_cast<std::uint64_t>(communicator->rank())) {
-  }
+        gradients_(plan_.buckets, options.seed + static_cast<std::uint64_t>(communicator->rank())),
+        units_(zero_units(plan_, communicator->rank(), communicator->size())) {}
 
   StepFigures measure() {
-    StepFigures figures{.ranks = communicator_->size()};
+    StepFigures figures{.ranks = communicator_->size(), .elements = plan_.elements()};
     measure_single(figures);
     measure_steps(figures);
     figures.bytes_per_step = highest(figures.bytes_per_step);
@@ -84,6 +85,29 @@ class StepRun {
     return trace_averager(make_averager(communicator_, plan_.buckets, options), trace_);
   }
 
+  /// Steps that communicate, with what they communicate over.
+  struct Communicating {
+    std::unique_ptr<Averager> averager;
+    std::unique_ptr<ShardExchange> exchange;
+    std::unique_ptr<EmulatedSteps> steps;
+  };
+
+  Communicating communicating() {
+    Communicating run;
+    if (what_.zero_stage == 0) {
+      run.averager = averager();
+      run.steps = std::make_unique<EmulatedTraining>(training(run.averager.get()));
+      return run;
+    }
+    const EmulatedZeroOptions options{
+        .compute = options_.compute, .stage = what_.zero_stage, .prefetch = options_.prefetch};
+    run.exchange = shard_exchange(communicator_, units_.size(),
+                                  {.gathers_in_any_order = true, .trace = trace_});
+    run.steps =
+        std::make_unique<EmulatedZero>(profile_, units_, options, *run.exchange, alarm_, trace_);
+    return run;
+  }
+
   void measure_single(StepFigures& figures) {
     communicator_->barrier().wait();
     EmulatedTraining alone = training(nullptr);
@@ -93,11 +117,11 @@ class StepRun {
   }
 
   void measure_steps(StepFigures& figures) {
-    const std::unique_ptr<Averager> averages = averager();
     const int warmup = whole_rounds(std::max(options_.warmup, 1));
     communicator_->barrier().wait();
     const std::size_t sent = communicator_->payload_bytes_sent();
-    EmulatedTraining run = training(averages.get());
+    const Communicating holder = communicating();
+    EmulatedSteps& run = *holder.steps;
     const Time start = run.device().free_at();
     for (int i = 0; i < warmup; ++i) run.step();
     figures.steps = steps_that_count(seconds(run.device().free_at() - start) / warmup);
@@ -110,6 +134,7 @@ class StepRun {
         duration_of(highest(seconds(run.device().stalled() - stalled) / figures.steps));
     figures.cpu_seconds = (cpu_time() - cpu) / figures.steps;
     run.finish();
+    figures.memory = run.memory();
     figures.bytes_per_step =
         static_cast<double>(communicator_->payload_bytes_sent() - sent) / (warmup + figures.steps);
   }
@@ -140,6 +165,7 @@ class StepRun {
   TraceRecorder* trace_;
   StepPlan plan_;
   EmulatedGradients gradients_;
+  ZeroUnits units_;
 };
 
 }  // namespace
@@ -147,6 +173,10 @@ class StepRun {
 double StepFigures::efficiency() const {
   if (step <= Duration::zero()) return 1;
   return std::min(1.0, seconds(single) / seconds(step));
+}
+
+double StepFigures::all_reduce_bytes() const {
+  return 2.0 * (ranks - 1) / ranks * static_cast<double>(elements * sizeof(float));
 }
 
 StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/gradient/emulated_steps.h"
 #include "gradwire/gradient/emulated_training.h"
 #include "gradwire/gradient/layer_profile.h"
 #include "gradwire/gradient/make_averager.h"
@@ -17,6 +18,9 @@ struct StepCase {
   int accumulate = 1;
   int local_steps = 1;
   Overlap overlap = Overlap::full;
+  /// 1 to 3: what ZeRO shards (gradient/emulated_zero.h); with codec none, one pass, no local steps
+  /// and Overlap::full only.
+  int zero_stage = 0;
 };
 
 /// How all of them are measured.
@@ -28,6 +32,7 @@ struct StepMeasurementOptions {
   int single_steps = 3;      ///< Steps without communication.
   StepPlanOptions plan;      ///< `compress` is set as the codec needs it.
   AveragerOptions averager;  ///< `codec` is that of the case.
+  int prefetch = 2;          ///< ZeRO stage 3: layers ahead whose parameters are gathered.
   std::uint64_t seed = 1;
 };
 
@@ -41,6 +46,11 @@ struct StepFigures {
   Duration exposed{};         ///< Of a step: computing stood still.
   double bytes_per_step = 0;  ///< That a rank sends.
   double cpu_seconds = 0;     ///< User and system time of a rank for a step.
+  EmulatedMemory memory;      ///< Of a rank, at most.
+  std::size_t elements = 0;   ///< The model's parameters.
+
+  /// What an all-reduce of all gradients sends by theory, 2 (P - 1) / P of them: DDP's volume.
+  double all_reduce_bytes() const;
 
   /// Of what the ranks could compute, the share that they did.
   double efficiency() const;

@@ -58,7 +58,9 @@ std::optional<TraceSummary> TraceSession::finish() {
   const TraceOfRank own{.rank = peers_->rank(),
                         .host = options_.host,
                         .clock = {.first = first_, .last = read_clock(*peers_, clock_)},
-                        .log = recorder_->log()};
+                        .log = recorder_->log(),
+                        .memory = memory_,
+                        .memory_begin = memory_begin_};
   if (peers_->rank() == 0) return write(own);
   gather_traces(*peers_, own, [](const TraceOfRank&) {});
   return std::nullopt;

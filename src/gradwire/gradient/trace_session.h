@@ -4,10 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/trace_peers.h"
+#include "gradwire/report/memory_timeline.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/report/trace_clock.h"
 #include "gradwire/report/trace_rank.h"
@@ -37,6 +39,13 @@ class TraceSession {
   /// Null if nothing is recorded.
   TraceRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
 
+  /// Goes into the trace, too; its seconds count from `begin` of the session's clock. Before
+  /// finish().
+  void add_memory(MemoryTimeline memory, Time begin) {
+    memory_ = std::move(memory);
+    memory_begin_ = begin;
+  }
+
   /// Rank 0 writes the file, whole or not at all, and gets the summary; the others, and all if
   /// nothing is recorded, get nothing. Collective, and the end: nothing may be under way, and
   /// nothing is recorded any more. Throws Exception.
@@ -52,6 +61,8 @@ class TraceSession {
   std::optional<AtomicFile> file_;  ///< On rank 0.
   Time origin_{};
   ClockReading first_;
+  MemoryTimeline memory_;
+  Time memory_begin_{};
 };
 
 }  // namespace gradwire

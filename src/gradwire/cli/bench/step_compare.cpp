@@ -68,7 +68,7 @@ bool ddp_is_wanted(const StepOptions& options) {
 
 bool same(const StepCase& a, const StepCase& b) {
   return a.codec == b.codec && a.accumulate == b.accumulate && a.local_steps == b.local_steps &&
-         a.overlap == b.overlap;
+         a.overlap == b.overlap && a.zero_stage == b.zero_stage;
 }
 
 std::vector<Contender> contenders(const StepOptions& options, const std::vector<StepCase>& cases,
@@ -108,7 +108,7 @@ void take_turn(Contender& contender) {
 std::optional<StepCase> ddp_case(const StepCase& what) {
   const bool known = what.codec == "none" || what.codec == "bf16" || what.codec == "fp16" ||
                      what.codec.starts_with("power_sgd");
-  if (!known || what.local_steps > 1) return std::nullopt;
+  if (!known || what.local_steps > 1 || what.zero_stage > 0) return std::nullopt;
   StepCase nearest = what;
   if (what.overlap == Overlap::full) nearest.overlap = Overlap::backward;
   return nearest;
@@ -130,6 +130,10 @@ Words step_command(const StepOptions& options, const StepCase& what, const std::
               fmt::to_string(what.local_steps),
               "--overlap",
               std::string(name_of(what.overlap)),
+              "--zero-stage",
+              fmt::to_string(what.zero_stage),
+              "--prefetch",
+              fmt::to_string(options.prefetch),
               "--seconds",
               fmt::to_string(options.seconds),
               "--warmup",

@@ -12,8 +12,8 @@ namespace {
 
 void declare_cases(CLI::App& app, StepOptions& options) {
   app.add_option("--profile", options.profile,
-                 "the model: resnet50, resnet101, vit_s, vit_b, gpt2, or a file that gradwire "
-                 "train --record-profile wrote")
+                 "the model: resnet50, resnet101, vit_s, vit_b, gpt2, uniform:LAYERSxBYTES, or "
+                 "a file that gradwire train --record-profile wrote")
       ->capture_default_str();
   app.add_option("--compute-ms", options.compute_ms,
                  "how long a forward and backward pass takes; default: as long as when the "
@@ -40,9 +40,19 @@ void declare_cases(CLI::App& app, StepOptions& options) {
                  "a comma list")
       ->delimiter(',')
       ->capture_default_str();
+  app.add_option("--zero-stage", options.zero_stages,
+                 "what ranks share instead of each having it: 0 nothing, 1 the optimiser's states, "
+                 "2 gradients too, 3 parameters too; a comma list")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("--prefetch", options.prefetch,
+                 "with --zero-stage 3: so many layers ahead parameters are gathered")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   app.add_flag("--ladder", options.ladder,
                "from fp32 with nothing overlapped to local steps, rung by rung: in place of the "
-               "four options above");
+               "lists above");
 }
 
 void declare_measurement(CLI::App& app, StepOptions& options) {
@@ -124,6 +134,19 @@ std::vector<StepCase> ladder() {
   };
 }
 
+/// Sharding has none of the rest.
+void check_zero(const StepCase& what) {
+  if (what.zero_stage == 0) return;
+  if (what.codec == "none" && what.accumulate == 1 && what.local_steps == 1 &&
+      what.overlap == Overlap::full) {
+    return;
+  }
+  refuse(
+      fmt::format("--zero-stage {} goes with --codec none, --accumulate 1, --local-steps 1 and "
+                  "--overlap full alone",
+                  what.zero_stage));
+}
+
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
   if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
@@ -147,17 +170,21 @@ std::vector<StepCase> step_cases(const StepOptions& options) {
   for (const std::string& codec : options.codecs) {
     for (const int accumulate : options.accumulate) {
       for (const int local_steps : options.local_steps) {
-        for (const std::string& overlap : options.overlaps)
-          cases.push_back({codec, accumulate, local_steps, overlap_of(overlap)});
+        for (const std::string& overlap : options.overlaps) {
+          for (const int stage : options.zero_stages)
+            cases.push_back({codec, accumulate, local_steps, overlap_of(overlap), stage});
+        }
       }
     }
   }
+  for (const StepCase& what : cases) check_zero(what);
   return cases;
 }
 
 StepMeasurementOptions measurement_options(const StepOptions& options,
                                            const LayerProfile& profile) {
-  StepMeasurementOptions how{.steps = options.steps, .warmup = options.warmup};
+  StepMeasurementOptions how{
+      .steps = options.steps, .warmup = options.warmup, .prefetch = options.prefetch};
   how.compute = profile.compute;
   if (options.compute_ms > 0) {
     const std::chrono::duration<double, std::milli> given(options.compute_ms);

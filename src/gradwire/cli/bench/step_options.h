@@ -19,6 +19,8 @@ struct StepOptions {
   std::vector<int> accumulate{1};
   std::vector<int> local_steps{1};
   std::vector<std::string> overlaps{"full"};
+  std::vector<int> zero_stages{0};
+  int prefetch = 2;
   bool ladder = false;
   int steps = 0;
   double seconds = 10;

@@ -22,6 +22,24 @@ double bound_of(const StepRow& row, double limit) {
   return efficiency_bound(row.what, row.figures, limit);
 }
 
+std::string zero_head() {
+  return fmt::format(" {:>4} {:>12} {:>10} {:>10}", "zero", "x DDP", "params", "grads");
+}
+
+/// What is sent, in all-reduces; 0 where it is unknown, or nothing.
+double times_ddp(const StepFigures& figures) {
+  const double all_reduce = figures.all_reduce_bytes();
+  return all_reduce > 0 ? figures.bytes_per_step / all_reduce : 0;
+}
+
+std::string zero_columns(const StepRow& row) {
+  const StepFigures& f = row.figures;
+  const std::string times =
+      fmt::format("{:.2f} of {:.1f}", times_ddp(f), zero_volume(row.what.zero_stage));
+  return fmt::format(" {:>4} {:>12} {:>10} {:>10}", row.what.zero_stage, times,
+                     format_bytes(f.memory.parameters), format_bytes(f.memory.gradients));
+}
+
 nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
   const StepFigures& f = row.figures;
   nlohmann::ordered_json entry = {{"system", row.system},
@@ -29,6 +47,7 @@ nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
                                   {"accumulate", row.what.accumulate},
                                   {"local_steps", row.what.local_steps},
                                   {"overlap", name_of(row.what.overlap)},
+                                  {"zero_stage", row.what.zero_stage},
                                   {"ranks", f.ranks},
                                   {"steps", f.steps},
                                   {"single_ms", milliseconds(f.single)},
@@ -36,7 +55,11 @@ nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
                                   {"exposed_ms", milliseconds(f.exposed)},
                                   {"eta", f.efficiency()},
                                   {"bytes_per_step", f.bytes_per_step},
-                                  {"cpu_ms", 1e3 * f.cpu_seconds}};
+                                  {"cpu_ms", 1e3 * f.cpu_seconds},
+                                  {"elements", f.elements},
+                                  {"all_reduce_bytes", f.all_reduce_bytes()},
+                                  {"parameter_bytes", f.memory.parameters},
+                                  {"gradient_bytes", f.memory.gradients}};
   if (limit > 0) entry["bound"] = bound_of(row, limit);
   if (row.rounds > 1) entry["rounds"] = row.rounds;
   return entry;
@@ -52,7 +75,7 @@ StepRow median_round(std::span<const StepRow> rounds) {
   return median;
 }
 
-std::string step_table_head(const std::string& profile, int ranks, double limit) {
+std::string StepTable::head(const std::string& profile, int ranks) const {
   std::string head = fmt::format(
       "# {} on {} ranks; ms a step, of the slowest rank; sent: by a rank in a step; cpu: ms of a "
       "rank for a step\n",
@@ -61,21 +84,31 @@ std::string step_table_head(const std::string& profile, int ranks, double limit)
     head +=
         fmt::format("# bound: T_s / max(T_s, T_c), T_c: what is sent at {}\n", format_rate(limit));
   }
+  if (zero) {
+    head +=
+        "# x DDP: sent, in all-reduces of the gradients, and what theory says; params, grads: "
+        "most memory of a rank\n";
+  }
   return head +
-         fmt::format("{:>9} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}\n",
+         fmt::format("{:>9} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
                      "system", "codec", "acc.", "local", "overlap", "single", "step", "exposed",
-                     "eta", limit > 0 ? "   bound" : "", "sent", "cpu");
+                     "eta", limit > 0 ? "   bound" : "", "sent", "cpu", zero ? zero_head() : "");
 }
 
-std::string step_table_line(const StepRow& row, double limit) {
+std::string StepTable::line(const StepRow& row) const {
   const StepFigures& f = row.figures;
   const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
-      "{:>9} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}\n",
+      "{:>9} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
       row.system, row.what.codec, row.what.accumulate, row.what.local_steps,
       name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
       milliseconds(f.exposed), 100 * f.efficiency(), bound,
-      format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds);
+      format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds,
+      zero ? zero_columns(row) : "");
+}
+
+double zero_volume(int stage) {
+  return stage == 3 ? 1.5 : 1.0;
 }
 
 std::string step_json(std::span<const StepRow> rows, double limit) {
@@ -106,7 +139,10 @@ Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const st
                    .step = from_milliseconds(entry.value("step_ms", 0.0)),
                    .exposed = from_milliseconds(entry.value("exposed_ms", 0.0)),
                    .bytes_per_step = entry.value("bytes_per_step", 0.0),
-                   .cpu_seconds = 1e-3 * entry.value("cpu_ms", 0.0)};
+                   .cpu_seconds = 1e-3 * entry.value("cpu_ms", 0.0),
+                   .memory = {.parameters = entry.value("parameter_bytes", std::size_t{0}),
+                              .gradients = entry.value("gradient_bytes", std::size_t{0})},
+                   .elements = entry.value("elements", std::size_t{0})};
   }
   return rows;
 }
@@ -115,6 +151,7 @@ std::string label_of(const StepCase& what) {
   std::string label = what.codec == "none" ? "fp32" : what.codec;
   if (what.accumulate > 1) label += fmt::format(", {} passes", what.accumulate);
   if (what.local_steps > 1) label += fmt::format(", every {} steps", what.local_steps);
+  if (what.zero_stage > 0) label += fmt::format(", ZeRO {}", what.zero_stage);
   if (what.overlap == Overlap::none) label += ", no overlap";
   if (what.overlap == Overlap::backward) label += ", backward alone";
   return label;

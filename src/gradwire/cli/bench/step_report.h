@@ -21,9 +21,18 @@ struct StepRow {
 StepRow median_round(std::span<const StepRow> rounds);
 
 /// A table for people: what was measured, the head, and a line a row. `limit` (bytes per second)
-/// above 0 adds the bound.
-std::string step_table_head(const std::string& profile, int ranks, double limit);
-std::string step_table_line(const StepRow& row, double limit);
+/// above 0 adds the bound, `zero` what ZeRO is about: stage, bytes against DDP's, and memory.
+struct StepTable {
+  double limit = 0;
+  bool zero = false;
+
+  std::string head(const std::string& profile, int ranks) const;
+  std::string line(const StepRow& row) const;
+};
+
+/// What a stage sends by theory, in multiples of an all-reduce of the gradients (Rajbhandari et
+/// al., arXiv:1910.02054, section 7).
+double zero_volume(int stage);
 
 /// {"rows": [...]}: times in milliseconds (docs/ladder.md).
 std::string step_json(std::span<const StepRow> rows, double limit);

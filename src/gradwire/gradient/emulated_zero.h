@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "gradwire/gradient/emulated_steps.h"
+#include "gradwire/gradient/layer_profile.h"
+#include "gradwire/gradient/zero_gradients.h"
+#include "gradwire/gradient/zero_parameters.h"
+#include "gradwire/report/trace.h"
+
+namespace gradwire {
+
+struct EmulatedZeroOptions {
+  Duration compute{};  ///< Of a forward and backward pass.
+  int stage = 1;       ///< 1: optimiser states are sharded, 2: gradients too, 3: parameters too.
+  /// Stage 3: so many layers ahead parameters are gathered.
+  int prefetch = 2;
+  /// Stages 2 and 3: gradients that are being reduced while backward goes on; more wait.
+  std::size_t reductions = 4;
+};
+
+/// The steps of sharded data-parallel training with emulated compute and real communication
+/// (ZeRO: Rajbhandari et al., arXiv:1910.02054, section 5): units of gradients are reduced to their
+/// ranks' parts as backward completes them, the optimiser steps on a part as soon as it has come,
+/// and parameters are gathered for the next forward, and in stage 3 for backward too, at the layers
+/// that need them. What a layer needs sooner is more urgent.
+class EmulatedZero final : public EmulatedSteps {
+ public:
+  /// All but the options must outlive it; `trace` may be null.
+  EmulatedZero(const LayerProfile& profile, const ZeroUnits& units,
+               const EmulatedZeroOptions& options, ShardExchange& exchange, Alarm& alarm,
+               TraceRecorder* trace = nullptr);
+
+  void step() override;
+  void finish() override;
+  const EmulatedDevice& device() const override { return device_; }
+  EmulatedMemory memory() const override {
+    return {parameters_->peak_bytes(), gradients_.peak_bytes()};
+  }
+
+ private:
+  void forward(std::size_t layer);
+  void backward(std::size_t layer);
+  void use_parameters();
+  bool make_gradients(std::size_t layer);
+  void reduce_gradients(std::size_t layer);
+  void step_on_what_has_come();
+  bool step_on(std::size_t unit);
+  void compute(double share);
+
+  const LayerProfile& profile_;
+  const ZeroUnits& units_;
+  EmulatedZeroOptions options_;
+  TraceRecorder* trace_;
+  EmulatedDevice device_;
+  LayerVisits visits_;
+  ZeroGradients gradients_;
+  std::unique_ptr<ZeroParameters> parameters_;
+  std::int64_t visit_ = 0;             ///< Of which layer.
+  std::vector<std::int64_t> left_at_;  ///< By unit: the visit after which its gradient left.
+  float read_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/base/types.h"
+#include "gradwire/gradient/step_plan.h"
+
+namespace gradwire {
+
+/// The buckets of a plan as flat units of float32, each of P equal parts, the r-th of which is rank
+/// r's; only a unit's end is padded.
+struct ZeroUnits {
+  Rank rank = 0;
+  int ranks = 1;
+  std::vector<std::size_t> shards;       ///< By unit: elements of a part.
+  std::vector<std::size_t> first_layer;  ///< By unit: of the layers that it has parameters of ...
+  std::vector<std::size_t> last_layer;
+  std::vector<std::vector<std::size_t>> of_layer;  ///< By layer: its units.
+
+  std::size_t size() const { return shards.size(); }
+  std::size_t layers() const { return of_layer.size(); }
+  /// Elements, padding included.
+  std::size_t count(std::size_t unit) const {
+    return shards[unit] * static_cast<std::size_t>(ranks);
+  }
+  std::size_t bytes() const;
+};
+
+ZeroUnits zero_units(const StepPlan& plan, Rank rank, int ranks);
+
+/// A layer is visited twice a step: in forward, and on the way back. Visits are numbered from the
+/// first step's first layer on, so that a smaller number is sooner.
+struct LayerVisits {
+  std::size_t layers = 1;
+
+  std::int64_t a_step() const { return 2 * static_cast<std::int64_t>(layers); }
+  std::int64_t step_of(std::int64_t visit) const { return visit / a_step(); }
+  bool is_forward(std::int64_t visit) const {
+    return visit % a_step() < static_cast<std::int64_t>(layers);
+  }
+  std::size_t layer_of(std::int64_t visit) const {
+    const std::int64_t in_step = visit % a_step();
+    return static_cast<std::size_t>(is_forward(visit) ? in_step : a_step() - 1 - in_step);
+  }
+  /// The next step's forward through `layer`.
+  std::int64_t forward_after(std::int64_t visit, std::size_t layer) const {
+    return (step_of(visit) + 1) * a_step() + static_cast<std::int64_t>(layer);
+  }
+};
+
+/// The sooner something is needed, the more urgent it is (earliest deadline first).
+inline int urgency_of(std::int64_t needed_at_visit) {
+  return static_cast<int>(-needed_at_visit);
+}
+
+/// Marks a part's ends with the number of optimiser steps behind it, so that a layer can tell
+/// whether the parameters it runs on have come.
+void mark_version(std::span<float> part, std::int64_t version);
+/// As no version is marked.
+void mark_absent(std::span<float> unit, int ranks);
+
+/// Throws Exception(mismatch), which names the layer, the unit and the rank, unless every part of
+/// `unit` is marked with `version`. Empty: it is not there.
+void check_version(std::span<const float> unit, int ranks, std::int64_t version, std::size_t layer,
+                   std::size_t index);
+
+}  // namespace gradwire

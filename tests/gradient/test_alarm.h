@@ -1,0 +1,19 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gradwire/gradient/emulated_device.h"
+
+namespace gradwire {
+
+/// Time that passes when somebody waits.
+class TestAlarm final : public Alarm {
+ public:
+  Time now() const override { return now_; }
+  void await(Time time) override { now_ = std::max(now_, time); }
+
+ private:
+  Time now_{};
+};
+
+}  // namespace gradwire
