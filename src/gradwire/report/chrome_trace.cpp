@@ -1,11 +1,14 @@
 #include "gradwire/report/chrome_trace.h"
 
+#include <chrono>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/report/trace_flows.h"
 #include "gradwire/report/trace_lanes.h"
 
 namespace gradwire {
@@ -52,6 +55,47 @@ std::string complete(const TraceOfRank& trace, const TracePlace& place, Time ori
                      microseconds(span.end - span.begin), span.step, bytes);
 }
 
+/// A value of several series, which viewers stack.
+std::string counter(const TraceOfRank& trace, const MemorySample& sample, Time origin) {
+  std::string bytes;
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    bytes +=
+        fmt::format(R"({}"{}":{})", i == 0 ? "" : ",", kMemoryCategoryNames[i], sample.bytes[i]);
+  }
+  const auto since =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(sample.seconds));
+  return fmt::format(R"({{"ph":"C","pid":{},"tid":0,"name":"memory","ts":{},"args":{{{}}}}})",
+                     trace.rank, microseconds(trace.memory_begin + since - origin), bytes);
+}
+
+/// One end of an arrow, or a point on its way: it ties to the slice of that thread at that time.
+std::string flow_point(const TraceOfRank& trace, char phase, std::size_t number, int thread,
+                       Duration since_origin) {
+  const auto id = (static_cast<std::uint64_t>(trace.rank) << 32) + number;
+  const auto binding = phase == 's' ? "" : R"(,"bp":"e")";
+  return fmt::format(R"({{"ph":"{}","pid":{},"tid":{},"id":{},"name":"wait","cat":"flow",)"
+                     R"("ts":{}{}}})",
+                     phase, trace.rank, thread, id, microseconds(since_origin), binding);
+}
+
+/// Arrows from where computing launched what it came to wait for, by way of that, to the wait.
+std::vector<std::string> arrows(const TraceOfRank& trace, const std::vector<TracePlace>& places,
+                                Time origin) {
+  std::vector<int> threads(trace.log.spans.size());
+  for (const auto& place : places) threads[place.span] = thread_of(place);
+  std::vector<std::string> points;
+  const std::vector<TraceFlow> flows = flows_of(trace.log);
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    const auto& [communication, wait] = flows[i];
+    const Duration launched = trace.log.spans[communication].begin - origin;
+    const Duration over = trace.log.spans[wait].end - origin;
+    points.push_back(flow_point(trace, 's', i, threads[wait], launched));
+    points.push_back(flow_point(trace, 't', i, threads[communication], launched));
+    points.push_back(flow_point(trace, 'f', i, threads[wait], over));
+  }
+  return points;
+}
+
 }  // namespace
 
 ChromeTraceWriter::ChromeTraceWriter(Sink sink, Time origin)
@@ -82,6 +126,8 @@ void ChromeTraceWriter::add(const TraceOfRank& trace) {
                    fmt::format(R"("sort_index":{})", thread)));
   }
   for (const auto& place : places) event(complete(trace, place, origin_));
+  for (const auto& point : arrows(trace, places, origin_)) event(point);
+  for (const auto& sample : trace.memory.samples) event(counter(trace, sample, origin_));
 }
 
 void ChromeTraceWriter::finish() {

@@ -10,7 +10,9 @@ namespace gradwire {
 /// Writes the JSON that ui.perfetto.dev and chrome://tracing load ("Trace Event Format", JSON
 /// object form): a process a rank, named with its host; a thread for computing and as many for
 /// communication as there are buckets under way at once; complete ("X") events with times in
-/// microseconds since `origin`, and step and bytes as arguments. One rank at a time is in memory.
+/// microseconds since `origin`, and step and bytes as arguments; arrows ("s", "t", "f") from where
+/// something was launched to the wait for it; where memory was measured, counter ("C") events with
+/// bytes by category. One rank at a time is in memory.
 class ChromeTraceWriter {
  public:
   /// Takes the next piece of the text.

@@ -136,11 +136,12 @@ class Picture {
       const double bytes = std::exp2(power);
       add(R"(<path d="M{:.1f} {}v5" stroke="black"/>)", scale_.x(bytes), bottom);
       add(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", scale_.x(bytes), bottom + 19,
-          short_bytes(bytes));
+          plot_.x_title.empty() ? short_bytes(bytes) : fmt::format("{:.0f}", bytes));
     }
     add(R"(<path d="M{} {}h{}" stroke="black"/>)", kLeft, bottom, kPlotWidth);
-    add(R"(<text x="{}" y="{}" text-anchor="middle">bytes; K, M and G are powers of two</text>)",
-        kLeft + kPlotWidth / 2, bottom + 40);
+    add(R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)", kLeft + kPlotWidth / 2,
+        bottom + 40,
+        plot_.x_title.empty() ? "bytes; K, M and G are powers of two" : escaped(plot_.x_title));
   }
 
   void limit() {

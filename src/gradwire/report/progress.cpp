@@ -45,6 +45,11 @@ void ProgressPrinter::update(const Progress& progress, Time now) {
   }
 }
 
+void ProgressPrinter::say(const std::string& line) {
+  end_line();
+  out_ << line << std::endl;
+}
+
 void ProgressPrinter::end_line() {
   if (line_open_) out_ << std::endl;
   line_open_ = false;

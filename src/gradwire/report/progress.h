@@ -35,6 +35,9 @@ class ProgressPrinter {
 
   void update(const Progress& progress, Time now);
 
+  /// A line of its own.
+  void say(const std::string& line);
+
   /// Lets other output follow: ends the live line.
   void end_line();
 

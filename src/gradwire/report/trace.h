@@ -3,10 +3,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gradwire/base/clock.h"
@@ -76,6 +78,13 @@ class TraceRecorder {
   void begin_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
+  /// Has `observer(step)` called at each beginning and end of a TraceScope, on its thread: to
+  /// sample something else then. Before the first scope.
+  void observe(std::function<void(std::int64_t step)> observer) { observer_ = std::move(observer); }
+  void tell_observer() const {
+    if (observer_) observer_(step());
+  }
+
   /// An empty name is that of the kind.
   void record(TraceKind kind, std::string_view name, std::int64_t step, Time begin, Time end,
               std::uint64_t bytes = 0);
@@ -89,6 +98,7 @@ class TraceRecorder {
   const Clock& clock_;
   const std::size_t capacity_;
   std::atomic<std::int64_t> step_{-1};
+  std::function<void(std::int64_t)> observer_;
 
   mutable std::mutex mutex_;
   std::map<std::string, std::uint32_t, std::less<>> numbers_;
@@ -106,11 +116,13 @@ class [[nodiscard]] TraceScope {
       : recorder_(recorder), kind_(kind), name_(name) {
     if (recorder_ == nullptr) return;
     step_ = recorder_->step();
+    recorder_->tell_observer();
     begin_ = recorder_->now();
   }
   ~TraceScope() {
     if (recorder_ != nullptr) {
       recorder_->record(kind_, name_, step_, begin_, recorder_->now(), bytes_);
+      recorder_->tell_observer();
     }
   }
   TraceScope(const TraceScope&) = delete;

@@ -1,6 +1,7 @@
 #include "gradwire/report/trace_rank.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -55,6 +56,20 @@ TraceSpan span_of(const json& value, std::size_t names) {
   return span;
 }
 
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+json to_json(const MemorySample& sample) {
+  return {sample.seconds, sample.step, sample.bytes};
+}
+
+MemorySample memory_of(const json& value) {
+  return {.seconds = value.at(0).get<double>(),
+          .step = value.at(1).get<std::int64_t>(),
+          .bytes = value.at(2).get<MemoryBytes>()};
+}
+
 }  // namespace
 
 TraceOfRank aligned(TraceOfRank trace) {
@@ -64,6 +79,12 @@ TraceOfRank aligned(TraceOfRank trace) {
     span.end = clock.aligned(span.end);
   }
   if (trace.log.dropped > 0) trace.log.whole_from = clock.aligned(trace.log.whole_from);
+  const auto memory_begin = clock.aligned(trace.memory_begin);
+  for (auto& sample : trace.memory.samples) {
+    const auto at = clock.aligned(trace.memory_begin + duration_of(sample.seconds));
+    sample.seconds = std::chrono::duration<double>(at - memory_begin).count();
+  }
+  trace.memory_begin = memory_begin;
   for (auto* reading : {&trace.clock.first, &trace.clock.last}) {
     reading->at += std::exchange(reading->ahead, {});
   }
@@ -73,6 +94,8 @@ TraceOfRank aligned(TraceOfRank trace) {
 std::vector<std::byte> encode_trace(const TraceOfRank& trace) {
   auto spans = json::array();
   for (const auto& span : trace.log.spans) spans.push_back(to_json(span));
+  auto memory = json::array();
+  for (const auto& sample : trace.memory.samples) memory.push_back(to_json(sample));
   const json all = {{"rank", trace.rank},
                     {"host", trace.host},
                     {"first", to_json(trace.clock.first)},
@@ -80,7 +103,9 @@ std::vector<std::byte> encode_trace(const TraceOfRank& trace) {
                     {"names", trace.log.names},
                     {"dropped", trace.log.dropped},
                     {"whole_from", count(trace.log.whole_from)},
-                    {"spans", std::move(spans)}};
+                    {"spans", std::move(spans)},
+                    {"memory_begin", count(trace.memory_begin)},
+                    {"memory", std::move(memory)}};
   const auto bytes = json::to_cbor(all);
   const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
   return {from, from + bytes.size()};
@@ -99,6 +124,10 @@ Result<TraceOfRank> decode_trace(ConstBytes bytes) {
     trace.log.whole_from = time_of(all.at("whole_from"));
     for (const auto& span : all.at("spans")) {
       trace.log.spans.push_back(span_of(span, trace.log.names.size()));
+    }
+    trace.memory_begin = time_of(all.at("memory_begin"));
+    for (const auto& sample : all.at("memory")) {
+      trace.memory.samples.push_back(memory_of(sample));
     }
     return trace;
   } catch (const std::exception& error) {

@@ -7,6 +7,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
+#include "gradwire/report/memory_timeline.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/report/trace_clock.h"
 
@@ -18,6 +19,8 @@ struct TraceOfRank {
   std::string host;
   ClockAlignment clock;
   TraceLog log;
+  MemoryTimeline memory;  ///< No samples: not measured.
+  Time memory_begin{};    ///< When its seconds begin.
 };
 
 /// All times on the reference's clock instead of the rank's own. What is left of the alignment is

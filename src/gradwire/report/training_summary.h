@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gradwire/base/types.h"
+#include "gradwire/report/memory_peak.h"
 
 namespace gradwire {
 
@@ -23,6 +24,7 @@ struct TrainingSummary {
   double gradient_bytes = 0;     ///< G: what a step all-reduces.
   double sent_bytes = 0;   ///< Payload that a rank sent a step; < 0 if the backend cannot say.
   std::string checkpoint;  ///< Where the model was written; empty: nowhere.
+  MemoryPeak memory;       ///< Of the rank that needed most; `resident`: the greatest of all ranks.
 };
 
 /// Several lines, each with its unit and, where one was used, its formula.

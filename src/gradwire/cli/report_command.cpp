@@ -1,0 +1,51 @@
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/base/atomic_file.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/report/report_page.h"
+
+namespace gradwire {
+namespace {
+
+struct ReportOptions {
+  std::vector<std::string> inputs;
+  std::string output = "report.html";
+  std::string title = "gradwire report";
+};
+
+void describe(CLI::App& app, ReportOptions& options) {
+  app.add_option("runs", options.inputs,
+                 "output folders of gradwire train, or JSON files of gradwire train --json and "
+                 "gradwire bench step --json; NAME=PATH names one")
+      ->required();
+  app.add_option("-o,--output", options.output, "file for the page")->capture_default_str();
+  app.add_option("--title", options.title, "heading of the page")->capture_default_str();
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+int report_command(int argc, char** argv) {
+  ReportOptions options;
+  CLI::App app("Shows training runs as one HTML page, which needs no network", "gradwire report");
+  describe(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  const auto inputs = read_report_inputs(options.inputs);
+  const auto page = value_or_throw(report_page(inputs, options.title));
+  AtomicFile file(options.output);
+  file.write(page.data(), page.size());
+  file.commit();
+  fmt::print("{}: {}, {}\n", options.output, counted(inputs.runs.size(), "run"),
+             counted(inputs.ladders.size(), "ladder"));
+  return 0;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,98 @@
+#include "gradwire/report/chart_library.h"
+
+#include <fmt/format.h>
+
+namespace gradwire {
+
+/// Files that the build compiles in (cmake/GradwireEmbed.cmake). Empty: was not there.
+namespace embedded {
+std::string_view charts_css();
+std::string_view charts_js();
+std::string_view echarts_js();
+std::string_view echarts_notices();
+}  // namespace embedded
+
+namespace {
+
+constexpr std::string_view kHead = R"(<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:;
+  style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+)";
+
+constexpr std::string_view kBody = R"(</head>
+<body>
+<noscript>This page draws its charts with JavaScript, which is switched off here.</noscript>
+<main id="page"></main>
+)";
+
+std::string element(std::string_view tag, std::string_view attributes, std::string_view content) {
+  return fmt::format("<{}{}>{}</{}>\n", tag, attributes, content, tag);
+}
+
+}  // namespace
+
+std::string html_escaped(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      case '\'':
+        escaped += "&#39;";
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string json_for_script(std::string_view json) {
+  std::string safe;
+  for (const char c : json) {
+    // Only inside strings can JSON have it.
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+Result<std::string> html_page(const HtmlPage& page) {
+  if (embedded::echarts_js().empty()) {
+    return failure(ErrorKind::unsupported,
+                   "this gradwire was built without the chart library that pages are drawn with: "
+                   "run scripts/setup.sh build where npm's registry can be reached, and build "
+                   "gradwire again");
+  }
+  std::string html{kHead};
+  html += element("title", "", html_escaped(page.title));
+  html += element("style", "", embedded::charts_css());
+  for (const auto style : page.styles) html += element("style", "", style);
+  html += kBody;
+  html += element("script", " type=\"application/json\" id=\"data\"", json_for_script(page.data));
+  html += element("script", " type=\"text/plain\" id=\"licences\"", embedded::echarts_notices());
+  html += element("script", "", embedded::echarts_js());
+  html += element("script", "", embedded::charts_js());
+  for (const auto script : page.scripts) html += element("script", "", script);
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace gradwire

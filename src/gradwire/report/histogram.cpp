@@ -1,0 +1,53 @@
+#include "gradwire/report/histogram.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gradwire/report/spread.h"
+
+namespace gradwire {
+namespace {
+
+/// The smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is not below `value`.
+double round_up(double value) {
+  const double power = std::pow(10, std::floor(std::log10(value)));
+  for (const double step : {1.0, 2.0, 2.5, 5.0}) {
+    if (step * power >= value * (1 - 1e-9)) return step * power;
+  }
+  return 10 * power;
+}
+
+}  // namespace
+
+Histogram histogram(std::span<const double> values, const Bins& bins) {
+  Histogram result{.bins = bins, .counts = std::vector<std::int64_t>(bins.count)};
+  for (const double value : values) {
+    const double place = std::floor((value - bins.low) / bins.width());
+    if (place < 0) {
+      ++result.below;
+    } else if (place >= static_cast<double>(bins.count)) {
+      ++result.above;
+    } else {
+      ++result.counts[static_cast<std::size_t>(place)];
+    }
+  }
+  return result;
+}
+
+Bins bins_between(double low, double high, std::size_t count) {
+  const double range = std::max(high - low, 1e-3 * std::abs(high) + 1e-12);
+  const double width = round_up(range / static_cast<double>(count));
+  // A border that rounding missed by little is that border.
+  const double first = std::floor(low / width + 1e-6);
+  const double bins = std::floor(high / width + 1e-6) + 1 - first;
+  return {.low = first * width,
+          .high = (first + bins) * width,
+          .count = static_cast<std::size_t>(bins)};
+}
+
+Bins bins_for(std::vector<double> values, std::size_t count) {
+  std::ranges::sort(values);
+  return bins_between(values.front(), quantile(values, 0.99), count);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,178 @@
+#include "gradwire/report/report_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "gradwire/report/spread.h"
+#include "gradwire/report/statistics.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kCurvePoints = 500;
+constexpr std::size_t kMemoryPoints = 600;
+
+/// With six digits, which is more than a chart shows and a third of the bytes.
+Json number(double value) {
+  if (!std::isfinite(value)) return {};
+  if (value == 0 || std::floor(value) == value) return value;
+  const double power = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
+  return std::round(value * power) / power;
+}
+
+template <class Items, class Get>
+Json list_of(const Items& items, Get get) {
+  Json list = Json::array();
+  for (const auto& item : items) list.push_back(get(item));
+  return list;
+}
+
+Json spread_json(const std::vector<double>& values) {
+  const auto spread = spread_of(values);
+  if (spread.count == 0) return {};
+  return {{"count", spread.count},
+          {"least", number(spread.least)},
+          {"lower_quartile", number(spread.lower_quartile)},
+          {"median", number(spread.median)},
+          {"upper_quartile", number(spread.upper_quartile)},
+          {"most", number(spread.most)}};
+}
+
+Json curve_json(const RunRecord& run) {
+  const auto curve = loss_curve(run.steps, kCurvePoints);
+  if (curve.step.empty() && curve.not_finite == 0) return {};
+  return {{"step", curve.step},
+          {"loss", list_of(curve.loss, number)},
+          {"not_finite", curve.not_finite}};
+}
+
+Json histogram_json(const std::vector<double>& seconds, const Bins& bins) {
+  if (seconds.empty()) return {};
+  const auto counted = histogram(seconds, bins);
+  return {{"low", number(bins.low)},
+          {"width", number(bins.width())},
+          {"counts", counted.counts},
+          {"above", counted.above}};
+}
+
+Json samples_json(const std::vector<MemorySample>& samples) {
+  if (samples.empty()) return {};
+  Json bytes = Json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    bytes[std::string(kMemoryCategoryNames[i])] =
+        list_of(samples, [i](const MemorySample& sample) { return sample.bytes[i]; });
+  }
+  return {{"time_s", list_of(samples, [](const auto& s) { return number(s.seconds); })},
+          {"step", list_of(samples, [](const MemorySample& s) { return s.step; })},
+          {"bytes", std::move(bytes)}};
+}
+
+Json categories_json(const MemoryBytes& at_peak) {
+  Json bytes = Json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    bytes[std::string(kMemoryCategoryNames[i])] = at_peak[i];
+  }
+  return {{"total", total_bytes(at_peak)}, {"bytes", std::move(bytes)}};
+}
+
+/// Of the rank that needed most; where only rank 0 was asked, of that.
+Json peak_json(const RunRecord& run) {
+  if (run.summary.memory.bytes > 0) return categories_json(run.summary.memory.at_peak);
+  if (run.memory.samples.empty()) return {};
+  const auto total = [](const MemorySample& sample) { return total_bytes(sample.bytes); };
+  return categories_json(std::ranges::max_element(run.memory.samples, {}, total)->bytes);
+}
+
+std::int64_t most_bytes(const RunRecord& run) {
+  return std::max({run.peak_rank_bytes, run.memory.peak_bytes, run.summary.memory.bytes});
+}
+
+Json summary_figures(const TrainingSummary& s) {
+  return {{"ranks", s.ranks},
+          {"steps", s.steps},
+          {"test_accuracy", number(s.test_accuracy)},
+          {"test_loss", number(s.test_loss)},
+          {"images_per_second", number(s.images_per_second)},
+          {"training_s", number(std::chrono::duration<double>(s.training).count())},
+          {"compute_s", number(s.compute_seconds)},
+          {"exposed_s", number(s.exposed_seconds)},
+          {"data_s", number(s.data_seconds)},
+          {"efficiency", number(scaling_efficiency(s.compute_seconds, s.exposed_seconds))},
+          {"gradient_bytes", number(s.gradient_bytes)},
+          {"sent_bytes", s.sent_bytes < 0 ? Json() : number(s.sent_bytes)},
+          {"textbook_bytes", number(textbook_all_reduce_bytes(s.ranks, s.gradient_bytes))}};
+}
+
+Json run_json(const ReportRun& item, const Bins& bins) {
+  const RunRecord& run = item.record;
+  std::vector<double> seconds;
+  for (const auto& step : run.steps) seconds.push_back(step.seconds());
+  const std::int64_t peak = most_bytes(run);
+  const std::int64_t resident = run.summary.memory.resident;
+  return {{"name", run.name},
+          {"strategy", run.strategy},
+          {"source", item.source},
+          {"config", run.config.empty() ? Json() : Json::parse(run.config)},
+          {"every", run.every},
+          {"summary", summary_figures(run.summary)},
+          {"epoch_s", spread_json(run.epoch_seconds)},
+          {"step_s", spread_json(seconds)},
+          {"loss", curve_json(run)},
+          {"histogram", histogram_json(seconds, bins)},
+          {"peak_bytes", peak > 0 ? Json(peak) : Json()},
+          {"resident_bytes", resident > 0 ? Json(resident) : Json()},
+          {"memory", samples_json(thinned(run.memory.samples, kMemoryPoints))},
+          {"memory_of_a_step", samples_json(busiest_step(run.memory))},
+          {"memory_at_peak", peak_json(run)}};
+}
+
+/// Of each run, how far its losses are from those of the first run that has any.
+void add_differences(const std::vector<ReportRun>& runs, Json& entries) {
+  const auto reference =
+      std::ranges::find_if(runs, [](const ReportRun& run) { return !run.record.steps.empty(); });
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const double difference =
+        reference == runs.end() ? -1
+                                : largest_difference(reference->record.steps, runs[i].record.steps);
+    entries[i]["loss_difference"] = difference < 0 ? Json() : number(difference);
+  }
+}
+
+Json row_json(const LadderRow& row) {
+  return {{"label", label_of(row)},
+          {"system", row.system},
+          {"ranks", row.ranks},
+          {"single_ms", number(row.single_ms)},
+          {"step_ms", number(row.step_ms)},
+          {"exposed_ms", number(row.exposed_ms)},
+          {"eta", number(row.eta)},
+          {"bound", row.bound > 0 ? number(row.bound) : Json()},
+          {"bytes_per_step", number(row.bytes_per_step)}};
+}
+
+}  // namespace
+
+Json report_data(const ReportInputs& inputs, const std::string& title) {
+  bool shared = false;
+  const auto bins = step_time_bins(inputs.runs, shared);
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < inputs.runs.size(); ++i) {
+    runs.push_back(run_json(inputs.runs[i], bins[i]));
+  }
+  add_differences(inputs.runs, runs);
+  return {{"title", title},
+          {"categories", kMemoryCategoryNames},
+          {"same_bins", shared},
+          {"runs", std::move(runs)},
+          {"ladders", list_of(inputs.ladders, [](const ReportLadder& ladder) {
+             return Json{{"name", ladder.name},
+                         {"source", ladder.source},
+                         {"rows", list_of(ladder.rows, row_json)}};
+           })}};
+}
+
+}  // namespace gradwire

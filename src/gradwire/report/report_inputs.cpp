@@ -1,0 +1,110 @@
+#include "gradwire/report/report_inputs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace gradwire {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRemedy =
+    "give an output folder of gradwire train, its run.json, or the JSON of gradwire train --json "
+    "or "
+    "gradwire bench step --json";
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), message));
+}
+
+template <class T>
+T value_of(Result<T> result, const fs::path& path) {
+  if (!result) refuse(path, result.error().message);
+  return std::move(*result);
+}
+
+/// The name, or "", and the path of an argument.
+std::pair<std::string, fs::path> split(const std::string& argument) {
+  const auto equals = argument.find('=');
+  if (equals == std::string::npos || fs::exists(argument)) return {"", argument};
+  return {argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+fs::path file_of(const fs::path& path) {
+  if (!fs::exists(path)) refuse(path, fmt::format("there is no such file or folder; {}", kRemedy));
+  if (!fs::is_directory(path)) return path;
+  const auto file = path / RunRecord::kFileName;
+  if (fs::exists(file)) return file;
+  refuse(path, fmt::format("the folder has no {}, which gradwire train writes at its end; {}",
+                           RunRecord::kFileName, kRemedy));
+}
+
+std::string content_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) refuse(file, "cannot be read");
+  return text;
+}
+
+/// "out/ddp-x4/run.json" is called ddp-x4, "ladder.json" ladder.
+std::string usual_name(const fs::path& file) {
+  if (file.filename() != RunRecord::kFileName) return file.stem().string();
+  return fs::absolute(file).lexically_normal().parent_path().filename().string();
+}
+
+RunRecord record_of(const nlohmann::json& json, const std::string& text, const fs::path& file) {
+  if (json.contains("format")) return value_of(parse_run_record(text), file);
+  RunRecord record;
+  record.summary = value_of(parse_summary(text), file);
+  return record;
+}
+
+std::string unique(const std::string& name, const std::vector<ReportRun>& runs) {
+  const auto taken = [&runs](const std::string& candidate) {
+    return std::ranges::any_of(
+        runs, [&candidate](const ReportRun& run) { return run.record.name == candidate; });
+  };
+  std::string candidate = name;
+  for (int i = 2; taken(candidate); ++i) candidate = fmt::format("{} ({})", name, i);
+  return candidate;
+}
+
+void add(const std::string& argument, ReportInputs& inputs) {
+  const auto [name, path] = split(argument);
+  const auto file = file_of(path);
+  const auto text = content_of(file);
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) refuse(file, fmt::format("it is not JSON; {}", kRemedy));
+  if (json.contains("rows")) {
+    inputs.ladders.push_back({.name = name.empty() ? usual_name(file) : name,
+                              .source = file.string(),
+                              .rows = value_of(parse_ladder(text), file)});
+    return;
+  }
+  if (!json.contains("format") && !json.contains("images_per_second")) {
+    refuse(file, fmt::format("it is neither a run nor a ladder: it has none of the keys format, "
+                             "rows and images_per_second; {}",
+                             kRemedy));
+  }
+  ReportRun run{.record = record_of(json, text, file), .source = file.string()};
+  if (!name.empty()) run.record.name = name;
+  if (run.record.name.empty()) run.record.name = usual_name(file);
+  run.record.name = unique(run.record.name, inputs.runs);
+  inputs.runs.push_back(std::move(run));
+}
+
+}  // namespace
+
+ReportInputs read_report_inputs(const std::vector<std::string>& arguments) {
+  ReportInputs inputs;
+  for (const auto& argument : arguments) add(argument, inputs);
+  return inputs;
+}
+
+}  // namespace gradwire

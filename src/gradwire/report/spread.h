@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace gradwire {
+
+/// How values spread: quantiles by linear interpolation (Hyndman and Fan, "Sample quantiles in
+/// statistical packages", The American Statistician 50(4), 1996, type 7, as numpy's default).
+struct Spread {
+  std::size_t count = 0;  ///< With 0, nothing else means anything.
+  double least = 0;
+  double lower_quartile = 0;
+  double median = 0;
+  double upper_quartile = 0;
+  double most = 0;
+};
+
+/// The values must be finite.
+Spread spread_of(std::vector<double> values);
+
+/// The quantile `share` (0 .. 1) of sorted values, at least one.
+double quantile(const std::vector<double>& sorted, double share);
+
+}  // namespace gradwire

@@ -1,0 +1,161 @@
+#include "gradwire/report/run_record.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/report/step_log.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+RunRecord some_record() {
+  return {.name = "<b>\"ddp\" & more",
+          .strategy = "DDP x4",
+          .config = R"({"epochs":3})",
+          .summary = {.ranks = 4,
+                      .steps = 6,
+                      .test_accuracy = 0.75,
+                      .test_loss = 0.5,
+                      .test_images = 100,
+                      .images_per_second = 1234.5,
+                      .training = std::chrono::milliseconds(1500),
+                      .compute_seconds = 0.25,
+                      .exposed_seconds = 0.125,
+                      .data_seconds = 0.5,
+                      .gradient_bytes = 1e6,
+                      .sent_bytes = 1.5e6,
+                      .checkpoint = "out/model.safetensors",
+                      .memory = {.bytes = 21,
+                                 .at_peak = {1, 2, 3, 4, 5, 6},
+                                 .most = {2, 3, 4, 5, 6, 7},
+                                 .resident = 4096}},
+          .steps = {{.step = 0, .loss = 2.5, .compute = 0.25, .exposed = 0.125, .data = 0.0625},
+                    {.step = 2,
+                     .loss = std::numeric_limits<double>::infinity(),
+                     .compute = 0.5,
+                     .exposed = 0,
+                     .data = 0}},
+          .every = 2,
+          .epoch_seconds = {1.5, 1.25},
+          .memory = {.samples = {{.seconds = 0.5, .step = -1, .bytes = {1, 2, 3, 4, 5, 6}},
+                                 {.seconds = 0.75, .step = 1, .bytes = {7, 8, 9, 10, 11, 12}}},
+                     .peak_bytes = 60},
+          .peak_rank_bytes = 70};
+}
+
+nlohmann::json some_json() {
+  return nlohmann::json::parse(run_record_json(some_record()));
+}
+
+std::string message_for(const nlohmann::json& json) {
+  const auto record = parse_run_record(json.dump());
+  return record ? "" : record.error().message;
+}
+
+TEST(RunRecord, ComesBackAsItWas) {
+  const auto before = some_record();
+  const auto record = parse_run_record(run_record_json(before));
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_EQ(record->name, before.name);
+  EXPECT_EQ(record->strategy, before.strategy);
+  EXPECT_EQ(record->config, before.config);
+  EXPECT_EQ(summary_json(record->summary), summary_json(before.summary));
+  ASSERT_EQ(record->steps.size(), 2);
+  EXPECT_EQ(record->steps[0].loss, 2.5);
+  EXPECT_EQ(record->steps[0].seconds(), 0.4375);
+  EXPECT_TRUE(std::isnan(record->steps[1].loss));  // JSON has no infinity.
+  EXPECT_EQ(record->steps[1].step, 2);
+  EXPECT_EQ(record->every, 2);
+  EXPECT_THAT(record->epoch_seconds, ElementsAre(1.5, 1.25));
+  ASSERT_EQ(record->memory.samples.size(), 2);
+  EXPECT_EQ(record->memory.samples[0].step, -1);
+  EXPECT_EQ(record->memory.samples[1].seconds, 0.75);
+  EXPECT_THAT(record->memory.samples[1].bytes, ElementsAre(7, 8, 9, 10, 11, 12));
+  EXPECT_EQ(record->memory.peak_bytes, 60);
+  EXPECT_EQ(record->peak_rank_bytes, 70);
+}
+
+TEST(RunRecord, MemoryMayBeMissingAndNothingElse) {
+  const auto whole = some_json();
+  for (const auto& item : whole.items()) {
+    auto json = whole;
+    json.erase(item.key());
+    if (item.key() == "memory") {
+      EXPECT_EQ(message_for(json), "");
+    } else {
+      EXPECT_THAT(message_for(json), HasSubstr(item.key() + " is missing"));
+    }
+  }
+}
+
+TEST(RunRecord, WhatIsWrongIsNamed) {
+  const auto with = [](const char* pointer, nlohmann::json value) {
+    auto json = some_json();
+    json[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    return message_for(json);
+  };
+  EXPECT_THAT(with("/format", "a picture"), HasSubstr("format is \"a picture\""));
+  EXPECT_THAT(with("/version", 2), HasSubstr("version is 2; it must be 1"));
+  EXPECT_THAT(with("/name", 5), HasSubstr("name is 5; it must be a text"));
+  EXPECT_THAT(with("/steps/compute_s", {1.0}), HasSubstr("steps.compute_s"));
+  EXPECT_THAT(with("/steps/loss", "none"), HasSubstr("steps.loss is \"none\""));
+  EXPECT_THAT(with("/steps/exposed_s", {0.1, nullptr}), HasSubstr("steps.exposed_s"));
+  EXPECT_THAT(with("/memory/bytes/gradients", {1, -1}), HasSubstr("memory.bytes.gradients"));
+  EXPECT_THAT(with("/memory/bytes/optimizer", {1, 1}), HasSubstr("did you mean \"optimiser\""));
+  EXPECT_THAT(with("/summary/test_accuracy", 75), HasSubstr("summary.test_accuracy is 75"));
+  EXPECT_THAT(with("/stpes", 1), HasSubstr("did you mean \"steps\""));
+  EXPECT_THAT(parse_run_record("{").error().message, HasSubstr("not JSON"));
+  EXPECT_THAT(parse_run_record("[]").error().message, HasSubstr("must be an object"));
+}
+
+TEST(RunRecord, SummaryAlone) {
+  const auto before = some_record().summary;
+  const auto summary = parse_summary(summary_json(before));
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_EQ(summary_json(*summary), summary_json(before));
+  EXPECT_THAT(parse_summary(R"({"ranks": 0})").error().message, HasSubstr("ranks is 0"));
+}
+
+std::vector<std::int64_t> steps_kept(std::size_t most, std::int64_t added) {
+  StepLog log(most);
+  for (std::int64_t i = 0; i < added; ++i) log.add({.step = i});
+  std::vector<std::int64_t> kept;
+  for (const auto& step : log.steps()) {
+    EXPECT_EQ(step.step, log.every() * static_cast<std::int64_t>(kept.size()));
+    kept.push_back(step.step);
+  }
+  return kept;
+}
+
+TEST(StepLog, KeepsEverySecondStepWhenThereAreTooMany) {
+  EXPECT_THAT(steps_kept(4, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(steps_kept(4, 5), ElementsAre(0, 2, 4));
+  EXPECT_THAT(steps_kept(4, 9), ElementsAre(0, 4, 8));
+  const auto kept = steps_kept(1000, 123'457);
+  EXPECT_GT(kept.size(), 400);
+  EXPECT_LE(kept.size(), 1000);
+  EXPECT_GT(kept.back(), 123'000);
+}
+
+TEST(MemoryTimeline, ThinnedKeepsPeaks) {
+  std::vector<MemorySample> samples(100);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i].step = static_cast<std::int64_t>(i);
+    samples[i].bytes = {1, static_cast<std::int64_t>(i % 10 == 7 ? 50 : i % 3)};
+  }
+  const auto kept = thinned(samples, 10);
+  ASSERT_EQ(kept.size(), 10);
+  for (const auto& sample : kept) EXPECT_EQ(sample.step % 10, 7);
+  EXPECT_EQ(thinned(samples, 100).size(), 100);
+}
+
+}  // namespace
+}  // namespace gradwire

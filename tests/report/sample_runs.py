@@ -1,0 +1,97 @@
+"""Makes records of runs that look like those of gradwire train, the same every time."""
+
+import json
+import math
+import pathlib
+import random
+
+CATEGORIES = ["parameters", "gradients", "optimiser", "activations", "communication", "other"]
+MIB = 1 << 20
+
+
+def memory(shards, steps, step_s):
+    """A sawtooth: activations and gradients come and go in each step. Bytes, per category."""
+    samples = []
+    for step in range(steps):
+        for i in range(16):
+            share = 1 - abs(i - 8) / 8
+            samples.append(((step + i / 16) * step_s, step, [
+                int(96 * MIB / shards), int(96 * MIB * (i > 8) * (i - 8) / 8 / shards),
+                int(192 * MIB / shards), int(300 * MIB * share), int(25 * MIB * (i > 8)), 3 * MIB]))
+    return {"peak_bytes": max(sum(bytes_) for _, _, bytes_ in samples),
+            "time_s": [s[0] for s in samples], "step": [s[1] for s in samples],
+            "bytes": {name: [s[2][i] for s in samples] for i, name in enumerate(CATEGORIES)}}
+
+
+def summary(ranks, steps, compute, exposed, accuracy=0.9):
+    return {"ranks": ranks, "steps": steps, "test_accuracy": accuracy, "test_loss": 0.31,
+            "test_images": 10000, "training_s": steps * (compute + exposed),
+            "images_per_second": 256 / (compute + exposed), "compute_ms": 1e3 * compute,
+            "exposed_ms": 1e3 * exposed, "data_ms": 0.4, "gradient_bytes_per_step": 96.0 * MIB,
+            "sent_bytes_per_step": 2 * (ranks - 1) / ranks * 96 * MIB, "checkpoint": ""}
+
+
+def run(name, strategy, ranks=1, shards=1, compute=0.25, exposed=0.0, steps=300, seed=1,
+        record_memory=True):
+    """What run.json of such a run holds."""
+    noise = random.Random(seed)
+    same = random.Random(7)  # The losses of all runs are the same.
+    times = [compute * (1 + abs(noise.gauss(0, 0.05))) for _ in range(steps)]
+    waits = [exposed * (1 + abs(noise.gauss(0, 0.2))) for _ in range(steps)]
+    epoch = max(steps // 6, 1)
+    whole = [sum(times[i:i + epoch]) + sum(waits[i:i + epoch]) for i in range(0, steps, epoch)]
+    record = {
+        "format": "gradwire run", "version": 1, "name": name, "strategy": strategy,
+        "config": {"batch_size": 256, "model": {"name": "resnet"}},
+        "summary": summary(ranks, steps, compute, exposed),
+        "steps": {"every": 1, "step": list(range(steps)),
+                  "loss": [2.3 * math.exp(-i / 90) + 0.2 + same.gauss(0, 0.03)
+                           for i in range(steps)],
+                  "compute_s": times, "exposed_s": waits, "data_s": [0.0004] * steps},
+        "epoch_s": whole, "peak_rank_bytes": 0}
+    if record_memory:
+        record["memory"] = memory(shards, 40, compute + exposed)
+    return record
+
+
+def ladder():
+    """What gradwire bench step --ladder --json writes."""
+    def row(system, codec, overlap, eta, bound):
+        return {"system": system, "codec": codec, "accumulate": 1, "local_steps": 1,
+                "overlap": overlap, "ranks": 4, "steps": 20, "single_ms": 234.0,
+                "step_ms": 234 / eta, "exposed_ms": 234 / eta - 234, "eta": eta,
+                "bytes_per_step": 153e6, "cpu_ms": 200.0, "bound": bound}
+    return {"rows": [row("gradwire", "none", "none", 0.665, 0.7),
+                     row("ddp", "none", "none", 0.61, 0.7),
+                     row("gradwire", "none", "full", 0.992, 1.0),
+                     row("ddp", "none", "full", 0.81, 1.0),
+                     row("gradwire", "bf16", "full", 0.999, 1.0),
+                     row("gradwire", "int8", "full", 0.998, 1.0)]}
+
+
+EXPERIMENT = [
+    dict(name="control", strategy="1 rank", compute=0.52),
+    dict(name="ddp-x2", strategy="DDP x2", ranks=2, compute=0.27, exposed=0.03),
+    dict(name="ddp-x4", strategy="DDP x4", ranks=4, compute=0.14, exposed=0.05),
+    dict(name="zero1-x4", strategy="ZeRO-1 x4", ranks=4, shards=1.6, compute=0.14, exposed=0.052),
+    dict(name="zero2-x4", strategy="ZeRO-2 x4", ranks=4, shards=2.3, compute=0.14, exposed=0.055),
+    dict(name="zero3-x2", strategy="ZeRO-3 x2", ranks=2, shards=2, compute=0.28, exposed=0.06),
+    dict(name="zero3-x4", strategy="ZeRO-3 x4", ranks=4, shards=4, compute=0.15, exposed=0.09),
+]
+
+
+def write(folder, runs):
+    """Writes each as FOLDER/NAME/run.json; returns the folders."""
+    made = []
+    for i, options in enumerate(runs):
+        place = pathlib.Path(folder) / f"run{i}"
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(json.dumps(run(seed=i + 1, **options)))
+        made.append(str(place))
+    return made
+
+
+def write_ladder(folder, name="2.5 Gb/s"):
+    path = pathlib.Path(folder) / "ladder.json"
+    path.write_text(json.dumps(ladder()))
+    return f"{name}={path}"

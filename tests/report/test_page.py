@@ -1,0 +1,191 @@
+"""`gradwire report` writes pages that a browser shows: every chart is drawn, the figures are right,
+nothing is said in the console, nothing is loaded from anywhere.
+
+usage: test_page.py GRADWIRE [unittest arguments]
+"""
+
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+import sample_runs
+
+GRADWIRE = sys.argv.pop(1) if len(sys.argv) > 1 else "build/bin/gradwire"
+RUNS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#7d7d7d"]
+CATEGORIES = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377", "#bbbbbb"]
+NASTY = ("</script><script>document.title='x'</script>"
+         "<img src=x onerror=\"document.title='y'\">&amp;")
+
+
+def tables(node):
+    """Each table as a list of rows of texts, the head first."""
+    return [[[cell.text() for cell in row.children if isinstance(cell, browser.Node)]
+             for row in table.all("tr")] for table in node.all("table")]
+
+
+def drawn(figure, colour):
+    """Of each shape of that colour, how many numbers say where it is: an icon of a legend has 40,
+    a bar 8 or so, a curve as many as it has points, and more."""
+    return [len(re.findall(r"[\d.]+", path.attributes["d"])) for path in figure.all("path")
+            if colour in (path.attributes.get("fill"), path.attributes.get("stroke"))]
+
+
+class Page(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def report(self, *inputs, **more):
+        page = self.folder / "page.html"
+        done = subprocess.run([GRADWIRE, "report", *inputs, "-o", page, "--title", "A <title>"],
+                              capture_output=True, text=True, check=False, **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return page
+
+    def shown(self, *inputs):
+        dom, said = browser.open_page(self.report(*inputs))
+        self.assertEqual(said, [])
+        self.assert_all_drawn(dom)
+        return dom
+
+    def assert_all_drawn(self, dom):
+        plots = [node for node in dom.all("div") if node.attributes.get("class") == "plot"]
+        html = next(dom.all("html"))
+        self.assertEqual(html.attributes.get("data-charts"), str(len(plots)))
+        for plot in plots:
+            shapes = [path for path in plot.all("path") if path.attributes.get("d")]
+            self.assertGreater(len(shapes), 5, plot.attributes)
+            self.assertTrue(plot.attributes.get("aria-label"))
+            self.assertNotIn("NaN", " ".join(path.attributes["d"] for path in shapes))
+            self.assertTrue([text for text in plot.all("text") if text.text().strip()])
+
+    def section(self, dom, name):
+        found = dom.by_id(name)
+        self.assertEqual(len(found), 1, name)
+        return found[0]
+
+    def assert_shapes(self, dom):
+        """Of the experiment's runs, each in its colour."""
+        of = {name: list(self.section(dom, name).all("figure"))
+              for name in ("loss", "epochs", "steps", "shares", "memory")}
+        for i, colour in enumerate(RUNS):
+            self.assertGreater(max(drawn(of["loss"][0], colour)), 300)
+            self.assertEqual(len(drawn(of["epochs"][0], colour)), 1)
+            self.assertEqual(len(drawn(of["steps"][0], colour)), 1)
+            bins = tables(of["steps"][1 + i])[0][1:]
+            self.assertEqual(len(drawn(of["steps"][1 + i], colour)), len(bins))
+        for figure in of["memory"][1:]:
+            for colour in CATEGORIES:
+                self.assertGreater(max(drawn(figure, colour)), 60, colour)
+
+    def test_the_experiment(self):
+        folders = sample_runs.write(self.folder, sample_runs.EXPERIMENT)
+        dom = self.shown(*folders, sample_runs.write_ladder(self.folder))
+        self.assertEqual(dom.by_id("page")[0].children[0].text(), "A <title>")
+        names = [run["name"] for run in sample_runs.EXPERIMENT]
+        charts = {"loss": 1, "epochs": 1, "steps": 1 + len(names), "shares": 1,
+                  "memory": 1 + 2 * len(names), "ladder": 1}
+        for name, count in charts.items():
+            figures = list(self.section(dom, name).all("figure"))
+            self.assertEqual(len(figures), count, name)
+            self.assertTrue(all(list(figure.all("table")) for figure in figures), name)
+        self.assert_shapes(dom)
+        overview = tables(self.section(dom, "overview"))[0]
+        self.assertEqual([row[0] for row in overview[1:]], names)
+        self.assertEqual(overview[3][:4], ["ddp-x4", "DDP x4", "4", "300"])
+        self.assertEqual(overview[3][overview[0].index("of 2(P−1)G/P")], "1.000")
+
+    def test_figures_are_those_of_the_records(self):
+        folders = sample_runs.write(self.folder, sample_runs.EXPERIMENT[:3])
+        dom = self.shown(*folders)
+        for i, folder in enumerate(folders):
+            record = json.loads((pathlib.Path(folder) / "run.json").read_text())
+            epochs = tables(self.section(dom, "epochs"))[0][1 + i]
+            quartiles = statistics.quantiles(record["epoch_s"], n=4, method="inclusive")
+            for cell, expected in zip(epochs[2:], [min(record["epoch_s"]), *quartiles,
+                                                   max(record["epoch_s"])]):
+                self.assertRegex(cell, r"^[\d.]+ s$")
+                self.assertAlmostEqual(float(cell[:-2]), expected, delta=0.005 * expected)
+            bars = tables(self.section(dom, "steps"))[1 + i]
+            beyond = re.search(r"(\d+) beyond", list(self.section(dom, "steps").all("figure"))
+                               [1 + i].text())
+            self.assertEqual(sum(int(row[2]) for row in bars[1:]) +
+                             (int(beyond.group(1)) if beyond else 0), 300)
+            losses = tables(self.section(dom, "loss"))[0][1 + i]
+            self.assertAlmostEqual(float(losses[1]), record["steps"]["loss"][0], delta=0.01)
+            self.assertEqual(losses[4], "0")  # All have the first run's losses.
+
+    def test_ladder(self):
+        dom = self.shown(sample_runs.write_ladder(self.folder))
+        rows = tables(self.section(dom, "ladder"))[0]
+        self.assertEqual(rows[1][:3], ["fp32, no overlap", "66.5 %", "70.0 %"])
+        self.assertEqual(rows[4][:3], ["ddp: fp32", "81.0 %", "100.0 %"])
+        self.assertFalse(dom.by_id("overview"))
+
+    def test_one_run_without_memory(self):
+        dom = self.shown(*sample_runs.write(self.folder, [
+            dict(name="alone", strategy="1 rank", steps=3, record_memory=False)]))
+        self.assertEqual(dom.by_id("memory"), [])
+        self.assertEqual(len(list(self.section(dom, "steps").all("figure"))), 2)
+
+    def test_twenty_runs(self):
+        runs = [dict(name=f"a run with a long name, number {i}", strategy=f"DDP x{i}", ranks=i,
+                     compute=0.05 * i) for i in range(1, 21)]
+        dom = self.shown(*sample_runs.write(self.folder, runs))
+        self.assertEqual(len(list(self.section(dom, "memory").all("figure"))), 41)
+        self.assertIn("axes of its own", self.section(dom, "steps").text())
+
+    def test_text_of_users_is_text(self):
+        path = sample_runs.write_ladder(self.folder, NASTY.replace("=", "-"))
+        dom = self.shown(*sample_runs.write(self.folder, [dict(name=NASTY, strategy=NASTY)]), path)
+        self.assertEqual(next(dom.all("title")).text(), "A <title>")
+        self.assertEqual(list(dom.all("img")), [])
+        self.assertEqual(tables(self.section(dom, "overview"))[0][1][:2], [NASTY, NASTY])
+
+    def test_losses_that_are_not_finite(self):
+        record = sample_runs.run("diverged", "DDP x2", ranks=2)
+        record["steps"]["loss"][100:] = [None] * 200
+        record["summary"]["test_loss"] = None
+        path = self.folder / "run.json"
+        path.write_text(json.dumps(record))
+        dom = self.shown(path)
+        self.assertEqual(tables(self.section(dom, "loss"))[0][1][5], "200")
+
+    def test_dark_and_printed(self):
+        page = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:2]))
+        colours = set()
+        for more in ([], ["--blink-settings=preferredColorScheme=0"]):
+            dom, said = browser.open_page(page, *more)
+            self.assertEqual(said, [])
+            self.assert_all_drawn(dom)
+            colours.add(next(next(dom.all("svg")).all("text")).attributes["fill"])
+        self.assertEqual(len(colours), 2, colours)
+        pdf = self.folder / "page.pdf"
+        _, said = browser.run(f"--print-to-pdf={pdf}", f"file://{page}")
+        self.assertEqual(said, [])
+        self.assertEqual(pdf.read_bytes()[:5], b"%PDF-")
+
+    def test_nothing_is_loaded(self):
+        text = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:1])).read_text()
+        self.assertIn("default-src 'none'", text)
+        markup = re.sub(r"(<script[^>]*>).*?</script>", r"\1", text, flags=re.DOTALL)
+        self.assertIn("<script>", markup)
+        self.assertEqual(re.findall(r"\b(?:src|href)=|url\(|@import", markup), [])
+
+    def test_bad_input(self):
+        done = subprocess.run([GRADWIRE, "report", self.folder, "-o", self.folder / "x.html"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"{self.folder}: the folder has no run.json", done.stderr)
+        self.assertFalse((self.folder / "x.html").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
