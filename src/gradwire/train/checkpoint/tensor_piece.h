@@ -15,6 +15,9 @@ struct TensorPiece {
   std::vector<std::int64_t> shape;  ///< Of the whole.
   std::int64_t begin = 0;           ///< The first element that is here.
   torch::Tensor data;               ///< 1-D, contiguous, live memory: loading copies into it.
+  /// False: ranks that hold it may differ (statistics of batch norm, say). Rank 0's counts, or the
+  /// lowest that has it; resumed on as many ranks, each gets its own back.
+  bool common = true;
 };
 
 /// What can be saved by many ranks and loaded by as many others: DataParallel, ZeRO. The model's

@@ -7,12 +7,12 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/train/checkpoint/stored_types.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 
-/// What a safetensors file holds (https://huggingface.co/docs/safetensors, "Format"): eight bytes,
-/// little-endian, that say how long the JSON header is; the header; the tensors' bytes.
+/// What a safetensors file holds (https://huggingface.co/docs/safetensors, "Format").
 struct SafetensorsFile {
   std::map<std::string, torch::Tensor> tensors;
   std::map<std::string, std::string> metadata;
@@ -27,8 +27,5 @@ void save_safetensors(const std::filesystem::path& path, const std::vector<Named
 /// Reads a whole file. Throws Exception(invalid_argument) that names the file and what is wrong
 /// with it: not there, cut off, a header that does not fit the data.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
-
-/// The format's name of an element type ("F32", "BF16", ...). Throws Exception(unsupported).
-std::string safetensors_type_name(torch::ScalarType type);
 
 }  // namespace gradwire

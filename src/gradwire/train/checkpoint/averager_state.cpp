@@ -1,4 +1,4 @@
-#include "gradwire/train/averager_state.h"
+#include "gradwire/train/checkpoint/averager_state.h"
 
 #include "gradwire/torch/tensor_span.h"
 

@@ -1,0 +1,71 @@
+#include "gradwire/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/safetensors_header.h"
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
+  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
+}
+
+}  // namespace
+
+InputFile open_shard(const std::filesystem::path& checkpoint, const ManifestFile& file) {
+  InputFile opened(checkpoint / file.name);
+  if (opened.size() == file.bytes) return opened;
+  refuse(opened.path(), fmt::format("is damaged: {} bytes where {} were written; use another "
+                                    "checkpoint",
+                                    opened.size(), file.bytes));
+}
+
+void verify_shard(const InputFile& file, const ManifestFile& expected) {
+  const auto crc = file.checksum();
+  if (crc == expected.crc) return;
+  refuse(file.path(), fmt::format("is damaged: its CRC-32C is {:08x} and was {:08x} when it was "
+                                  "written; use another checkpoint",
+                                  crc, expected.crc));
+}
+
+std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, std::int64_t begin,
+                                   std::int64_t count) {
+  const auto size = stored_type_bytes(tensor.type);
+  std::vector<PieceOverlap> found;
+  for (const auto& piece : tensor.pieces) {
+    const auto first = std::max(begin, piece.begin);
+    const auto last = std::min(begin + count, piece.begin + piece.count);
+    if (first >= last) continue;
+    found.push_back(
+        {.file = piece.file,
+         .offset = piece.offset + static_cast<std::uint64_t>(first - piece.begin) * size,
+         .begin = first - begin,
+         .count = last - first});
+  }
+  return found;
+}
+
+CheckpointReader::CheckpointReader(const std::filesystem::path& checkpoint)
+    : manifest_(read_manifest(checkpoint)) {
+  for (const auto& file : manifest_.files) files_.push_back(open_shard(checkpoint, file));
+}
+
+void CheckpointReader::verify() const {
+  for (std::size_t i = 0; i < files_.size(); ++i) verify_shard(files_[i], manifest_.files[i]);
+}
+
+void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t begin, Bytes into) const {
+  const auto size = stored_type_bytes(tensor.type);
+  const auto count = static_cast<std::int64_t>(into.size() / size);
+  for (const auto& part : overlaps(tensor, begin, count)) {
+    files_[part.file].read(part.offset, into.subspan(static_cast<std::size_t>(part.begin) * size,
+                                                     static_cast<std::size_t>(part.count) * size));
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,103 @@
+#include "gradwire/checkpoint/piece_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint64_t kLeastToDivide = 16 << 10;  // Bytes: below, one rank writes them all.
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+/// Elements that the same ranks hold.
+struct Segment {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::vector<int> ranks;  ///< Ascending, each once.
+};
+
+std::vector<std::int64_t> cuts_of(const std::vector<HeldPiece>& held, std::int64_t elements) {
+  std::vector<std::int64_t> cuts{0, elements};
+  for (const auto& piece : held) {
+    cuts.push_back(piece.begin);
+    cuts.push_back(piece.begin + piece.count);
+  }
+  std::ranges::sort(cuts);
+  const auto twice = std::ranges::unique(cuts);
+  cuts.erase(twice.begin(), twice.end());
+  return cuts;
+}
+
+std::vector<int> holders_of(const std::vector<HeldPiece>& held, std::int64_t begin,
+                            std::int64_t end) {
+  std::vector<int> ranks;
+  for (const auto& piece : held) {
+    if (piece.begin <= begin && end <= piece.begin + piece.count) ranks.push_back(piece.rank);
+  }
+  std::ranges::sort(ranks);
+  const auto twice = std::ranges::unique(ranks);
+  ranks.erase(twice.begin(), twice.end());
+  return ranks;
+}
+
+std::vector<Segment> segments_of(const std::string& name, std::int64_t elements,
+                                 const std::vector<HeldPiece>& held) {
+  const auto cuts = cuts_of(held, elements);
+  std::vector<Segment> segments;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    auto ranks = holders_of(held, cuts[i], cuts[i + 1]);
+    if (ranks.empty()) {
+      refuse(fmt::format("checkpoint: elements {} to {} of '{}' are on no rank", cuts[i],
+                         cuts[i + 1] - 1, name));
+    }
+    segments.push_back({cuts[i], cuts[i + 1], std::move(ranks)});
+  }
+  return segments;
+}
+
+int least_loaded(const std::vector<int>& ranks, const std::vector<std::uint64_t>& load) {
+  return *std::ranges::min_element(
+      ranks, {}, [&load](int rank) { return load[static_cast<std::size_t>(rank)]; });
+}
+
+}  // namespace
+
+std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t elements,
+                                   std::size_t element_bytes, const std::vector<HeldPiece>& held,
+                                   std::vector<std::uint64_t>& load) {
+  std::vector<HeldPiece> planned;
+  const auto give = [&](int rank, std::int64_t begin, std::int64_t end) {
+    planned.push_back({rank, begin, end - begin});
+    load[static_cast<std::size_t>(rank)] += static_cast<std::uint64_t>(end - begin) * element_bytes;
+  };
+  for (const auto& piece : held) {
+    if (piece.begin >= 0 && piece.count >= 0 && piece.begin + piece.count <= elements) continue;
+    refuse(fmt::format("checkpoint: rank {} has elements {} to {} of '{}', which has {}",
+                       piece.rank, piece.begin, piece.begin + piece.count - 1, name, elements));
+  }
+  if (elements == 0) {
+    give(held.empty() ? 0 : held.front().rank, 0, 0);
+    return planned;
+  }
+  for (const auto& [begin, end, ranks] : segments_of(name, elements, held)) {
+    const auto bytes = static_cast<std::uint64_t>(end - begin) * element_bytes;
+    if (ranks.size() == 1 || bytes < kLeastToDivide) {
+      give(least_loaded(ranks, load), begin, end);
+      continue;
+    }
+    const auto parts = static_cast<std::int64_t>(ranks.size());
+    for (std::int64_t i = 0; i < parts; ++i) {
+      give(ranks[static_cast<std::size_t>(i)], begin + (end - begin) * i / parts,
+           begin + (end - begin) * (i + 1) / parts);
+    }
+  }
+  return planned;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,167 @@
+#include "gradwire/train/checkpoint/checkpoint.h"
+
+#include <mutex>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/train/checkpoint/averager_state.h"
+#include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/checkpoint/local_state.h"
+#include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/train/checkpoint/together.h"
+
+namespace gradwire {
+namespace {
+
+using nlohmann::json;
+using Tensors = std::map<std::string, torch::Tensor>;
+
+constexpr const char* kFeedback = "feedback.";
+constexpr const char* kStep = "feedback.codec.step";
+constexpr const char* kOwn = "own.";
+constexpr const char* kRandom = "random";
+
+torch::Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+/// On other ranks than before: others than at the run's beginning, and the same whenever this is
+/// resumed so.
+void begin_random(std::int64_t step, int rank) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
+  generator.set_current_seed(static_cast<std::uint64_t>(step + 1) * kSpread +
+                             static_cast<std::uint64_t>(rank));
+}
+
+std::string run_json(const RunState& run) {
+  json values{{"position", json::parse(run.position)}};
+  if (run.scaler != nullptr) {
+    const auto [scale, steps] = run.scaler->state();
+    values["loss_scale"] = {{"scale", scale}, {"steps_since_change", steps}};
+  }
+  return values.dump();
+}
+
+/// Where ranks differ in what all of them have, each keeps its own too.
+void add_own(std::vector<NamedTensor>& tensors, const std::vector<TensorPiece>& pieces) {
+  for (const auto& piece : pieces) {
+    if (!piece.common) tensors.push_back({kOwn + piece.name, piece.data});
+  }
+}
+
+void load_own(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& piece : pieces) {
+    const auto found = saved.find(kOwn + piece.name);
+    if (found == saved.end() || found->second.numel() != piece.data.numel()) continue;
+    piece.data.detach().copy_(found->second);
+  }
+}
+
+void load_scaler(const RunState& run, const json& values) {
+  if (run.scaler == nullptr || !values.contains("loss_scale")) return;
+  const auto& saved = values["loss_scale"];
+  run.scaler->load(
+      {saved.at("scale").get<double>(), saved.at("steps_since_change").get<std::int64_t>()});
+}
+
+/// On other ranks `saved` is but what their codecs must not begin again: their warm-up.
+void load_rank_state(const RunState& run, const Tensors& saved) {
+  if (run.feedback != nullptr) load_state(*run.feedback, saved, kFeedback);
+  if (const auto random = saved.find(kRandom); random != saved.end()) {
+    set_random_state(random->second);
+  }
+}
+
+std::string summary_of(const RunState& run, const CheckpointLoader& loader, std::size_t left) {
+  const auto& manifest = loader.manifest();
+  auto text = fmt::format("resumed from {}, after {} steps", loader.path().string(), manifest.step);
+  std::vector<std::string> anew;
+  if (!loader.same_ranks()) {
+    text += fmt::format(" of {} ranks, on {}: the model and its optimiser are divided anew",
+                        manifest.ranks(), run.group->getSize());
+    anew.emplace_back("random numbers");
+    if (run.feedback != nullptr) anew.emplace_back("error feedback");
+    if (run.local != nullptr) anew.emplace_back("local steps and their optimisers");
+  }
+  if (left > 0) anew.emplace_back(fmt::format("{} optimiser states that it lacks", left));
+  if (anew.empty()) return text;
+  return text + fmt::format("; what begins anew: {}", fmt::join(anew, ", "));
+}
+
+CheckpointContent content_of(const RunState& run) {
+  CheckpointContent content{
+      .pieces = run.model.pieces(false), .model = run.description, .run = run_json(run)};
+  add_own(content.rank_tensors, content.pieces);
+  if (run.local != nullptr) split_local_state(*run.local, content);
+  if (run.feedback != nullptr) {
+    for (auto& state : state_of(*run.feedback, kFeedback)) {
+      content.rank_tensors.push_back(std::move(state));
+    }
+  }
+  content.rank_tensors.push_back({kRandom, random_state()});
+  return content;
+}
+
+}  // namespace
+
+std::filesystem::path save_checkpoint(const RunState& run, std::int64_t step,
+                                      const SavePlace& place) {
+  return save_pieces(*run.group, content_of(run), step, place);
+}
+
+ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& run) {
+  CheckpointLoader loader(*run.group, path);
+  const bool same = loader.same_ranks();
+  const auto pieces = run.model.pieces(true);
+  const auto saved = loader.rank_tensors(same ? run.group->getRank() : 0,
+                                         [&](const auto& name) { return same || name == kStep; });
+  std::size_t left = 0;
+  if (run.local != nullptr) {
+    load_local(loader, *run.local, pieces, saved);
+  } else {
+    left = loader.load(pieces);
+  }
+  together(*run.group, [&] {
+    if (same) load_own(pieces, saved);
+    if (!same) begin_random(loader.manifest().step, run.group->getRank());
+    load_rank_state(run, saved);
+    return "";
+  });
+  run.model.loaded();
+  const auto values = json::parse(loader.manifest().run);
+  load_scaler(run, values);
+  return {.step = loader.manifest().step,
+          .position = values.value("position", json::object()).dump(),
+          .path = loader.path(),
+          .summary = summary_of(run, loader, left)};
+}
+
+bool any_checkpoint(c10d::ProcessGroup& group, const std::filesystem::path& folder) {
+  const auto any = together(group, [&]() -> std::string {
+    return group.getRank() == 0 && !list_checkpoints(folder).empty() ? "yes" : "";
+  });
+  return any[0] == "yes";
+}
+
+void save_model(const std::filesystem::path& path, const torch::nn::Module& module,
+                const std::string& description) {
+  auto tensors = all_parameters(module);
+  for (auto& buffer : all_buffers(module)) tensors.push_back(std::move(buffer));
+  save_safetensors(path, tensors, {{"format", "pt"}, {"model", description}});
+}
+
+}  // namespace gradwire

@@ -1,0 +1,196 @@
+#include "gradwire/train/checkpoint/load.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/train/checkpoint/load_check.h"
+#include "gradwire/train/checkpoint/stored_types.h"
+#include "gradwire/train/checkpoint/together.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kChunkElements = 1 << 20;
+
+/// Puts elements `begin` and on of a tensor where a piece wants them, as far as it does.
+void put(const TensorPiece& piece, std::int64_t begin, const torch::Tensor& elements) {
+  const auto first = std::max(begin, piece.begin);
+  const auto last = std::min(begin + elements.numel(), piece.begin + piece.data.numel());
+  if (first >= last) return;
+  const auto from = elements.narrow(0, first - begin, last - first);
+  piece.data.detach().narrow(0, first - piece.begin, last - first).copy_(from);
+}
+
+}  // namespace
+
+CheckpointLoader::CheckpointLoader(c10d::ProcessGroup& group, const std::filesystem::path& path)
+    : group_(group) {
+  std::string text;
+  const auto from_there = together(group_, [&]() -> std::string {
+    if (group_.getRank() != 0) return "";
+    const auto found = find_checkpoint(path);
+    text = manifest_text(read_manifest(found));
+    return found.lexically_relative(path).string();
+  })[0];
+  path_ = (path / from_there).lexically_normal();
+  manifest_ = parse_manifest(text_of_root(group_, text), path_ / kManifestName);
+  for (const auto& tensor : manifest_.tensors) by_name_[tensor.name] = &tensor;
+  find_files();
+  verify();
+}
+
+void CheckpointLoader::find_files() {
+  const auto texts = together(group_, [this] {
+    std::string seen;
+    for (const auto& file : manifest_.files) {
+      const bool here = std::filesystem::exists(path_ / file.name);
+      files_.push_back(here ? std::optional(open_shard(path_, file)) : std::nullopt);
+      seen += here ? '1' : '0';
+    }
+    return seen;
+  });
+  seen_by_.resize(manifest_.files.size());
+  for (std::size_t f = 0; f < seen_by_.size(); ++f) {
+    for (std::size_t r = 0; r < texts.size(); ++r) {
+      if (texts[r][f] == '1') seen_by_[f].push_back(static_cast<int>(r));
+    }
+    if (!seen_by_[f].empty()) continue;
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("{}: no rank sees this file, which holds a part of the checkpoint "
+                                "of {} ranks; put it back, or take another checkpoint",
+                                (path_ / manifest_.files[f].name).string(), manifest_.ranks()));
+  }
+}
+
+void CheckpointLoader::verify() {
+  together(group_, [this] {
+    for (std::size_t f = 0; f < files_.size(); ++f) {
+      const auto& ranks = seen_by_[f];
+      if (ranks[f % ranks.size()] != group_.getRank()) continue;
+      verify_shard(*files_[f], manifest_.files[f]);
+    }
+    return "";
+  });
+}
+
+std::size_t CheckpointLoader::check(const std::vector<TensorPiece>& pieces) {
+  const CheckpointName name{path_, manifest_};
+  std::size_t left = 0;
+  const auto texts = together(group_, [&] {
+    std::map<std::string, bool> mine;
+    for (const auto& piece : pieces) {
+      const auto* source = source_of(piece, name, by_name_);
+      if (source == nullptr) ++left;
+      mine[piece.name] = true;
+    }
+    std::string here;
+    for (const auto& tensor : manifest_.tensors) here += mine.contains(tensor.name) ? '1' : '0';
+    return here;
+  });
+  for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) {
+    const bool wanted =
+        std::ranges::any_of(texts, [t](const auto& text) { return text[t] == '1'; });
+    if (!wanted) refuse_left_over(manifest_.tensors[t], name);
+  }
+  return left;
+}
+
+std::size_t CheckpointLoader::load(const std::vector<TensorPiece>& pieces) {
+  const torch::NoGradGuard no_grad;
+  const auto left = check(pieces);
+  together(group_, [&] {
+    read_seen(pieces);
+    return "";
+  });
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    if (!all_see(f)) receive(pieces, f);
+  }
+  return left;
+}
+
+void CheckpointLoader::read_seen(const std::vector<TensorPiece>& pieces) {
+  for (const auto& piece : pieces) {
+    const auto found = by_name_.find(piece.name);
+    if (found == by_name_.end()) continue;
+    const auto size = stored_type_bytes(found->second->type);
+    const auto type = safetensors_type(found->second->type);
+    for (const auto& part : overlaps(*found->second, piece.begin, piece.data.numel())) {
+      if (!all_see(part.file)) continue;
+      for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
+        const auto chunk = torch::empty({std::min(kChunkElements, part.count - at)}, type);
+        files_[part.file]->read(part.offset + static_cast<std::uint64_t>(at) * size,
+                                bytes_of(chunk));
+        put(piece, piece.begin + part.begin + at, chunk);
+      }
+    }
+  }
+}
+
+/// Elements that lie in a file, from one rank that sees it.
+torch::Tensor CheckpointLoader::chunk_from(std::size_t file, std::uint64_t offset,
+                                           std::int64_t count, const std::string& type) {
+  const int root = seen_by_[file].front();
+  auto chunk = torch::empty({count}, safetensors_type(type));
+  if (group_.getRank() == root) {
+    try {
+      files_[file]->read(offset, bytes_of(chunk));
+    } catch (const std::exception& error) {
+      abort_group(group_, error.what());  // The others wait for it.
+      throw;
+    }
+  }
+  if (group_.getSize() > 1) broadcast_tensors(group_, {{"chunk", chunk}}, root);
+  return chunk;
+}
+
+void CheckpointLoader::receive(const std::vector<TensorPiece>& pieces, std::size_t file) {
+  std::map<std::string, std::vector<const TensorPiece*>> mine;
+  for (const auto& piece : pieces) mine[piece.name].push_back(&piece);
+  for (const auto& tensor : manifest_.tensors) {
+    const auto size = stored_type_bytes(tensor.type);
+    for (const auto& part : tensor.pieces) {
+      if (part.file != file) continue;
+      for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
+        const auto chunk = chunk_from(file, part.offset + static_cast<std::uint64_t>(at) * size,
+                                      std::min(kChunkElements, part.count - at), tensor.type);
+        for (const auto* piece : mine[tensor.name]) put(*piece, part.begin + at, chunk);
+      }
+    }
+  }
+}
+
+std::map<std::string, torch::Tensor> CheckpointLoader::rank_tensors(
+    int rank, const std::function<bool(const std::string&)>& wanted) {
+  std::map<std::string, torch::Tensor> tensors;
+  const auto take = [&](std::size_t file, const RankTensor& tensor, const auto& read) {
+    if (!wanted(tensor.name)) return;
+    const auto flat = read(elements_of(tensor.shape));
+    if (static_cast<int>(file) == rank) tensors[tensor.name] = flat.view(tensor.shape);
+  };
+  together(group_, [&] {
+    const auto file = static_cast<std::size_t>(rank);
+    if (!all_see(file)) return "";
+    for (const auto& tensor : manifest_.rank_tensors[file]) {
+      take(file, tensor, [&](std::int64_t count) {
+        auto flat = torch::empty({count}, safetensors_type(tensor.type));
+        files_[file]->read(tensor.offset, bytes_of(flat));
+        return flat;
+      });
+    }
+    return "";
+  });
+  for (std::size_t file = 0; file < files_.size(); ++file) {
+    if (all_see(file)) continue;
+    for (const auto& tensor : manifest_.rank_tensors[file]) {
+      take(file, tensor,
+           [&](std::int64_t count) { return chunk_from(file, tensor.offset, count, tensor.type); });
+    }
+  }
+  return tensors;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,98 @@
+#include "gradwire/train/checkpoint/load_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/consolidate.h"
+#include "gradwire/train/checkpoint/stored_types.h"
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+/// The parameter that a state belongs to: "optimizer.STATE.PARAMETER".
+std::string parameter_of(const std::string& name) {
+  const auto dot = name.find('.', std::string_view(kOptimizerPrefix).size());
+  return dot == std::string::npos ? "" : name.substr(dot + 1);
+}
+
+std::string state_of(const std::string& name) {
+  const auto begin = std::string_view(kOptimizerPrefix).size();
+  return name.substr(begin, name.find('.', begin) - begin);
+}
+
+/// The states that the checkpoint has of a parameter.
+std::vector<std::string> states_in(const Manifest& manifest, const std::string& parameter) {
+  std::vector<std::string> states;
+  for (const auto& tensor : manifest.tensors) {
+    if (!tensor.name.starts_with(kOptimizerPrefix)) continue;
+    if (parameter_of(tensor.name) == parameter) states.push_back(state_of(tensor.name));
+  }
+  return states;
+}
+
+std::string another_model(const CheckpointName& checkpoint) {
+  return fmt::format(
+      "{} is of another model ({}): set this run's model as it was, or take another checkpoint",
+      checkpoint.path.string(), checkpoint.manifest.model);
+}
+
+std::string another_optimizer(const CheckpointName& checkpoint) {
+  return fmt::format(
+      "{} is of a run with another optimiser, or other local steps: set both as they were",
+      checkpoint.path.string());
+}
+
+std::string file_of(const ManifestTensor& tensor, const Manifest& manifest) {
+  return tensor.pieces.empty() ? kManifestName : manifest.files[tensor.pieces[0].file].name;
+}
+
+}  // namespace
+
+const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& checkpoint,
+                                const std::map<std::string, const ManifestTensor*>& by_name) {
+  const auto found = by_name.find(piece.name);
+  if (found == by_name.end()) {
+    if (!piece.name.starts_with(kOptimizerPrefix)) {
+      refuse(fmt::format("'{}' [{}] of this run's model is not in {}; {}", piece.name,
+                         fmt::join(piece.shape, ", "), checkpoint.path.string(),
+                         another_model(checkpoint)));
+    }
+    const auto states = states_in(checkpoint.manifest, parameter_of(piece.name));
+    if (states.empty()) return nullptr;
+    refuse(fmt::format("'{}' of '{}' is not in {}, which has {} of it; {}", state_of(piece.name),
+                       parameter_of(piece.name), checkpoint.path.string(), fmt::join(states, ", "),
+                       another_optimizer(checkpoint)));
+  }
+  const auto& tensor = *found->second;
+  if (tensor.shape != piece.shape) {
+    refuse(fmt::format("'{}' has shape [{}] in {} and [{}] in this run; {}", piece.name,
+                       fmt::join(tensor.shape, ", "),
+                       (checkpoint.path / file_of(tensor, checkpoint.manifest)).string(),
+                       fmt::join(piece.shape, ", "), another_model(checkpoint)));
+  }
+  const auto stored = safetensors_type(tensor.type);
+  const auto wanted = piece.data.scalar_type();
+  if (stored == wanted || (c10::isFloatingType(stored) && c10::isFloatingType(wanted))) {
+    return &tensor;
+  }
+  refuse(fmt::format("'{}' has elements of {} in {} and of {} in this run; {}", piece.name,
+                     tensor.type, checkpoint.path.string(), safetensors_type_name(wanted),
+                     another_model(checkpoint)));
+}
+
+void refuse_left_over(const ManifestTensor& tensor, const CheckpointName& checkpoint) {
+  const auto where = (checkpoint.path / file_of(tensor, checkpoint.manifest)).string();
+  if (tensor.name.starts_with(kOptimizerPrefix)) {
+    refuse(fmt::format("'{}' of '{}' in {} has no place in this run; {}", state_of(tensor.name),
+                       parameter_of(tensor.name), where, another_optimizer(checkpoint)));
+  }
+  refuse(fmt::format("'{}' [{}] in {} is not in this run's model; {}", tensor.name,
+                     fmt::join(tensor.shape, ", "), where, another_model(checkpoint)));
+}
+
+}  // namespace gradwire

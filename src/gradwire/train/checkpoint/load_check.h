@@ -1,0 +1,27 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gradwire/checkpoint/manifest.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
+
+namespace gradwire {
+
+/// A checkpoint that somebody wants to load, for messages.
+struct CheckpointName {
+  const std::filesystem::path& path;
+  const Manifest& manifest;
+};
+
+/// What `piece` is to be loaded from; null for an optimiser's state of a parameter that has none
+/// in the checkpoint. Throws Exception(invalid_argument) that names the tensor, the file, both
+/// shapes or types, and what to do: another model, another optimiser.
+const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& checkpoint,
+                                const std::map<std::string, const ManifestTensor*>& by_name);
+
+/// Throws Exception(invalid_argument) for a tensor of the checkpoint that no rank has.
+[[noreturn]] void refuse_left_over(const ManifestTensor& tensor, const CheckpointName& checkpoint);
+
+}  // namespace gradwire

@@ -1,0 +1,112 @@
+#include "gradwire/train/checkpoint/local_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/consolidate.h"
+
+namespace gradwire {
+namespace {
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+constexpr const char* kMine = "mine.";
+constexpr const char* kLocal = "local.";
+constexpr const char* kOuter = ".outer";
+constexpr const char* kVelocity = ".outer_velocity";
+
+std::string without(const std::string& name, std::string_view suffix) {
+  return name.substr(0, name.size() - suffix.size());
+}
+
+/// What a state of LocalSgd that is the same on all ranks is called in the checkpoint; empty for
+/// the others.
+std::string common_name(const std::string& state) {
+  if (state.ends_with(kOuter)) return without(state, kOuter);
+  if (!state.ends_with(kVelocity)) return "";
+  return fmt::format("{}outer_velocity.{}", kOptimizerPrefix, without(state, kVelocity));
+}
+
+TensorPiece piece_of(const std::string& name, const torch::Tensor& tensor) {
+  return {.name = name, .shape = tensor.sizes().vec(), .data = tensor.contiguous().view({-1})};
+}
+
+/// Where every rank has the same steps behind it and nothing under way.
+torch::Tensor at_rest(const torch::Tensor& position) {
+  auto rest = position.clone();
+  rest[1] = -1;
+  return rest;
+}
+
+void load_mine(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
+  for (const auto& piece : pieces) {
+    const auto found = saved.find(kMine + piece.name);
+    if (found != saved.end() && found->second.numel() == piece.data.numel()) {
+      piece.data.detach().copy_(found->second);
+    } else if (!piece.name.starts_with(kOptimizerPrefix)) {
+      throw Exception(ErrorKind::invalid_argument,
+                      fmt::format("checkpoint: this rank's '{}' is not in it; it is of a run "
+                                  "without local_steps",
+                                  piece.name));
+    }
+  }
+}
+
+}  // namespace
+
+void split_local_state(LocalSgd& local, CheckpointContent& content) {
+  for (const auto& piece : content.pieces) {
+    content.rank_tensors.push_back({kMine + piece.name, piece.data});
+  }
+  std::vector<TensorPiece> common;
+  for (const auto& [name, tensor] : local.state()) {
+    if (const auto known = common_name(name); !known.empty()) {
+      common.push_back(piece_of(known, tensor));
+    } else {
+      content.rank_tensors.push_back({kLocal + name, tensor});
+    }
+  }
+  for (const auto& piece : content.pieces) {
+    const auto same = [&piece](const auto& other) { return other.name == piece.name; };
+    const bool stepped = std::ranges::any_of(common, same);
+    if (!stepped && !piece.name.starts_with(kOptimizerPrefix)) common.push_back(piece);
+  }
+  content.pieces = std::move(common);
+}
+
+void load_local(CheckpointLoader& loader, LocalSgd& local, const std::vector<TensorPiece>& pieces,
+                const Tensors& saved) {
+  const torch::NoGradGuard no_grad;
+  Tensors state;
+  std::vector<TensorPiece> common;
+  std::map<std::string, torch::Tensor> outer;
+  for (const auto& [name, tensor] : local.state()) {
+    state[name] = tensor.contiguous();
+    const auto known = common_name(name);
+    if (known.empty()) continue;
+    common.push_back(piece_of(known, state[name]));
+    outer[known] = common.back().data;
+  }
+  for (const auto& piece : pieces) {
+    const bool optimizer = piece.name.starts_with(kOptimizerPrefix);
+    if (!optimizer && !outer.contains(piece.name)) common.push_back(piece);
+  }
+  loader.load(common);
+  if (loader.same_ranks()) {
+    load_mine(pieces, saved);
+    for (const auto& [name, tensor] : saved) {
+      if (name.starts_with(kLocal)) state[name.substr(std::strlen(kLocal))] = tensor;
+    }
+  } else {
+    for (const auto& piece : pieces) {
+      if (outer.contains(piece.name)) piece.data.detach().copy_(outer.at(piece.name));
+    }
+    state["local_steps.position"] = at_rest(state.at("local_steps.position"));
+  }
+  local.load_state(state);
+}
+
+}  // namespace gradwire

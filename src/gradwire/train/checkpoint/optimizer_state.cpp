@@ -1,0 +1,166 @@
+#include "gradwire/train/checkpoint/optimizer_state.h"
+
+#include <memory>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/lamb.h"
+#include "gradwire/train/lars.h"
+
+namespace gradwire {
+namespace {
+
+namespace optim = torch::optim;
+
+[[noreturn]] void refuse() {
+  throw Exception(ErrorKind::unsupported,
+                  "this optimiser's states cannot be put into a checkpoint; SGD, Adam, AdamW, "
+                  "RMSprop, Adagrad, Lars and Lamb can");
+}
+
+/// The states of one parameter as they are gathered; undefined ones are not there.
+struct States {
+  std::vector<NamedState> list;
+
+  States& tensor(const char* name, const torch::Tensor& value) {
+    if (value.defined()) list.push_back({name, value.detach()});
+    return *this;
+  }
+  States& count(std::int64_t& value) {
+    list.push_back({"step", torch::from_blob(&value, {}, torch::kInt64)});
+    return *this;
+  }
+};
+
+template <class State>
+std::vector<NamedState> adam_states(State& state) {
+  return States()
+      .count(state.step())
+      .tensor("exp_avg", state.exp_avg())
+      .tensor("exp_avg_sq", state.exp_avg_sq())
+      .tensor("max_exp_avg_sq", state.max_exp_avg_sq())
+      .list;
+}
+
+torch::Tensor zeros(const torch::Tensor& parameter) {
+  return torch::zeros_like(parameter, torch::MemoryFormat::Preserve).detach();
+}
+
+template <class State, class Options>
+std::unique_ptr<optim::OptimizerParamState> new_adam(const torch::Tensor& parameter,
+                                                     const optim::OptimizerOptions& options) {
+  auto state = std::make_unique<State>();
+  state->exp_avg(zeros(parameter)).exp_avg_sq(zeros(parameter));
+  if (static_cast<const Options&>(options).amsgrad()) state->max_exp_avg_sq(zeros(parameter));
+  return state;
+}
+
+std::unique_ptr<optim::OptimizerParamState> new_lamb(const torch::Tensor& parameter) {
+  auto state = std::make_unique<LambParamState>();
+  state->exp_avg(zeros(parameter)).exp_avg_sq(zeros(parameter));
+  return state;
+}
+
+/// Null without momentum: nothing is kept then.
+template <class State, class Options>
+std::unique_ptr<optim::OptimizerParamState> new_momentum(const torch::Tensor& parameter,
+                                                         const optim::OptimizerOptions& options) {
+  if (static_cast<const Options&>(options).momentum() == 0) return nullptr;
+  auto state = std::make_unique<State>();
+  state->momentum_buffer(zeros(parameter));
+  return state;
+}
+
+std::unique_ptr<optim::OptimizerParamState> new_rms(const torch::Tensor& parameter,
+                                                    const optim::OptimizerOptions& options) {
+  const auto& settings = static_cast<const optim::RMSpropOptions&>(options);
+  auto state = std::make_unique<optim::RMSpropParamState>();
+  state->square_avg(zeros(parameter));
+  if (settings.momentum() > 0) state->momentum_buffer(zeros(parameter));
+  if (settings.centered()) state->grad_avg(zeros(parameter));
+  return state;
+}
+
+std::unique_ptr<optim::OptimizerParamState> new_sum(const torch::Tensor& parameter,
+                                                    const optim::OptimizerOptions& options) {
+  const auto& settings = static_cast<const optim::AdagradOptions&>(options);
+  auto state = std::make_unique<optim::AdagradParamState>();
+  state->sum(torch::full_like(parameter, settings.initial_accumulator_value()).detach());
+  return state;
+}
+
+template <class Options>
+bool are(const optim::OptimizerOptions& options) {
+  return dynamic_cast<const Options*>(&options) != nullptr;
+}
+
+/// By the options, which tell optimisers apart that have no states yet.
+std::unique_ptr<optim::OptimizerParamState> new_state(const torch::Tensor& parameter,
+                                                      const optim::OptimizerOptions& options) {
+  using optim::AdamOptions, optim::AdamParamState, optim::AdamWOptions, optim::AdamWParamState;
+  using optim::SGDOptions, optim::SGDParamState;
+  if (are<AdamOptions>(options)) return new_adam<AdamParamState, AdamOptions>(parameter, options);
+  if (are<AdamWOptions>(options)) {
+    return new_adam<AdamWParamState, AdamWOptions>(parameter, options);
+  }
+  if (are<SGDOptions>(options)) return new_momentum<SGDParamState, SGDOptions>(parameter, options);
+  if (are<LarsOptions>(options)) {
+    return new_momentum<LarsParamState, LarsOptions>(parameter, options);
+  }
+  if (are<LambOptions>(options)) return new_lamb(parameter);
+  if (are<optim::RMSpropOptions>(options)) return new_rms(parameter, options);
+  if (are<optim::AdagradOptions>(options)) return new_sum(parameter, options);
+  refuse();
+}
+
+}  // namespace
+
+std::vector<NamedState> states_of(optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end() || !found->second) return {};
+  auto* state = found->second.get();
+  if (auto* adam = dynamic_cast<optim::AdamParamState*>(state)) return adam_states(*adam);
+  if (auto* adamw = dynamic_cast<optim::AdamWParamState*>(state)) return adam_states(*adamw);
+  if (auto* sgd = dynamic_cast<optim::SGDParamState*>(state)) {
+    return States().tensor("momentum_buffer", sgd->momentum_buffer()).list;
+  }
+  if (auto* lars = dynamic_cast<LarsParamState*>(state)) {
+    return States().tensor("momentum_buffer", lars->momentum_buffer()).list;
+  }
+  if (auto* lamb = dynamic_cast<LambParamState*>(state)) {
+    return States()
+        .count(lamb->step())
+        .tensor("exp_avg", lamb->exp_avg())
+        .tensor("exp_avg_sq", lamb->exp_avg_sq())
+        .list;
+  }
+  if (auto* rms = dynamic_cast<optim::RMSpropParamState*>(state)) {
+    return States()
+        .count(rms->step())
+        .tensor("square_avg", rms->square_avg())
+        .tensor("momentum_buffer", rms->momentum_buffer())
+        .tensor("grad_avg", rms->grad_avg())
+        .list;
+  }
+  if (auto* sum = dynamic_cast<optim::AdagradParamState*>(state)) {
+    return States().count(sum->step()).tensor("sum", sum->sum()).list;
+  }
+  refuse();
+}
+
+void make_states(optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  for (auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      auto& states = optimizer.state();
+      const auto found = states.find(parameter.unsafeGetTensorImpl());
+      if (found != states.end() && found->second && !states_of(optimizer, parameter).empty()) {
+        continue;
+      }
+      if (auto made = new_state(parameter, group.options())) {
+        states[parameter.unsafeGetTensorImpl()] = std::move(made);
+      }
+    }
+  }
+}
+
+}  // namespace gradwire

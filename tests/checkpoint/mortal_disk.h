@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <csignal>
+
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/disk.h"
+
+namespace gradwire::test {
+
+/// Counts what is asked of the file system, and makes call number `last` (from 0) the end: `kill`:
+/// the process dies, a write half done; otherwise the call throws. Counts threads' calls together.
+class MortalDisk final : public Disk {
+ public:
+  MortalDisk(std::int64_t last, bool kill) : last_(last), kill_(kill) {}
+
+  std::int64_t calls() const { return calls_; }
+
+  void make_folder(const std::filesystem::path& path) override {
+    count();
+    Disk::make_folder(path);
+  }
+  UniqueFd create(const std::filesystem::path& path) override {
+    count();
+    return Disk::create(path);
+  }
+  void write(const UniqueFd& file, ConstBytes bytes, const std::filesystem::path& path) override {
+    if (calls_ == last_) Disk::write(file, bytes.first(bytes.size() / 2), path);
+    count();
+    Disk::write(file, bytes, path);
+  }
+  /// Takes no time: the machine goes on when the process dies, with all that was written.
+  void flush(const UniqueFd&, const std::filesystem::path&) override { count(); }
+  void flush_folder(const std::filesystem::path&) override { count(); }
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    count();
+    Disk::rename(from, to);
+  }
+  void remove(const std::filesystem::path& path) override {
+    count();
+    Disk::remove(path);
+  }
+
+ private:
+  void count() {
+    if (calls_++ != last_) return;
+    if (kill_) std::raise(SIGKILL);
+    throw Exception(ErrorKind::system, "the disk is full");
+  }
+
+  std::int64_t last_;
+  bool kill_;
+  std::atomic<std::int64_t> calls_ = 0;
+};
+
+}  // namespace gradwire::test
