@@ -1,0 +1,97 @@
+#include "gradwire/cli/plan/check_command.h"
+
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/error.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/plan/simulate_options.h"
+#include "gradwire/plan/check/phase_check.h"
+#include "gradwire/plan/check/run_phases.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The options, and in place of those that were not given what the run says of itself.
+SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
+                            const MeasuredRun& run) {
+  SimulateOptions options = given;
+  const auto left_out = [&](const char* name) { return app.count(name) == 0; };
+  const RunCase& how = run.how;
+  if (left_out("--codec") && !how.codec.empty()) options.codec = how.codec;
+  if (left_out("--overlap") && !how.overlap.empty()) options.overlap = how.overlap;
+  if (left_out("--accumulate") && how.accumulate > 0) options.accumulate = how.accumulate;
+  if (left_out("--local-steps") && how.local_steps > 0) options.local_steps = how.local_steps;
+  if (left_out("--nodes") && how.ranks > 0) options.nodes = how.ranks;
+  if (!left_out("--compute-ms")) return options;
+  // What the run computed by itself stands for the pass: the prediction is of communication then.
+  const double update = std::max(run.phases.update, 0.0);
+  const double single = how.single > 0 ? how.single : run.phases.compute - update;
+  options.compute_ms = 1e3 * single / options.accumulate;
+  if (left_out("--update-ms")) options.update_ms = 1e3 * update;
+  return options;
+}
+
+StepPhases phases_of(const SimulatedStep& step, const SimulateOptions& options) {
+  StepPhases phases;
+  phases.forward = step.forward;
+  phases.backward = step.backward;
+  phases.update = 1e-3 * options.update_ms;
+  phases.compute = step.single;
+  phases.communication = step.under_way;
+  phases.exposed = step.exposed;
+  phases.step = step.step;
+  return phases;
+}
+
+Json json_of(const MeasuredRun& run, const std::vector<PhaseCheck>& checks) {
+  Json phases = Json::array();
+  for (const PhaseCheck& check : checks) {
+    phases.push_back({{"phase", check.phase},
+                      {"predicted_ms", 1e3 * check.predicted},
+                      {"measured_ms", 1e3 * check.measured}});
+  }
+  return {{"run", run.name}, {"step_error", step_error(checks)}, {"phases", phases}};
+}
+
+}  // namespace
+
+int plan_check_command(int argc, char** argv) {
+  SimulateOptions given;
+  std::string path;
+  CLI::App app(
+      "Holds a prediction against what a run measured, phase by phase. Codec, overlap, passes and "
+      "ranks are as the run says, unless they are given here; so is the time that computing took.",
+      "gradwire plan --check RUN");
+  app.add_option("--check", path,
+                 "what gradwire bench step --json or --trace, or gradwire train --json, --trace or "
+                 "--output wrote")
+      ->required();
+  declare(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  Json all = Json::array();
+  for (const MeasuredRun& run : value_or_throw(read_run(path))) {
+    const SimulateOptions options = options_for(app, given, run);
+    const SimulatedLinks links = links_of(options);
+    const SimulatedStep step = simulate(options, profile_of(options), links);
+    const auto checks = check_phases(phases_of(step, options), run.phases);
+    all.push_back(json_of(run, checks));
+    if (given.json == "-") continue;
+    if (!run.name.empty()) fmt::print("{}\n", run.name);
+    fmt::print("{}\n", format_checks(checks));
+  }
+  const std::string text = Json{{"runs", all}}.dump(2) + "\n";
+  if (given.json == "-") fmt::print("{}", text);
+  if (given.json.empty() || given.json == "-") return 0;
+  std::ofstream file(given.json);
+  file << text;
+  file.close();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", given.json));
+  return 0;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,95 @@
+#include "gradwire/cli/plan/place_command.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/base/error.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/plan/plan_arguments.h"
+#include "gradwire/plan/place/degrees.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kShown = 5;
+
+Json json_of(const PlacedStrategy& placed) {
+  const Strategy& s = placed.input.strategy;
+  Json stages = Json::array();
+  for (const PipelineStage& stage : placed.stages.stages) {
+    stages.push_back({{"first_layer", placed.input.model.layers[stage.begin].name},
+                      {"last_layer", placed.input.model.layers[stage.end - 1].name},
+                      {"layers", stage.end - stage.begin},
+                      {"micro_batch_ms", 1e3 * stage.seconds}});
+  }
+  return {{"tensor", s.tensor},
+          {"pipeline", s.pipeline},
+          {"data", s.data()},
+          {"micro_batches", s.micro_batches},
+          {"batch", s.batch},
+          {"step_ms", 1e3 * placed.step},
+          {"samples_per_second", placed.samples_per_second},
+          {"imbalance", placed.imbalance},
+          {"memory_bytes", placed.memory.total()},
+          {"stages", stages}};
+}
+
+std::string text_of(const std::vector<PlacedStrategy>& found) {
+  std::string text = fmt::format("{:>9} {:>6} {:>8} {:>5} {:>13} {:>9} {:>8}\n", "samples/s",
+                                 "tensor", "pipeline", "data", "micro-batches", "imbalance", "GB");
+  for (std::size_t i = 0; i < std::min(kShown, found.size()); ++i) {
+    const Strategy& s = found[i].input.strategy;
+    text += fmt::format("{:>9.4g} {:>6} {:>8} {:>5} {:>13} {:>9.2f} {:>8.3g}\n",
+                        found[i].samples_per_second, s.tensor, s.pipeline, s.data(),
+                        s.micro_batches, found[i].imbalance, found[i].memory.total() / 1e9);
+  }
+  const PlacedStrategy& best = found.front();
+  if (best.stages.stages.size() > 1) text += "\nThe stages of the first one:\n";
+  for (std::size_t i = 0; best.stages.stages.size() > 1 && i < best.stages.stages.size(); ++i) {
+    const PipelineStage& stage = best.stages.stages[i];
+    text += fmt::format("  {}: {} .. {}, {:.2f} ms a micro-batch\n", i,
+                        best.input.model.layers[stage.begin].name,
+                        best.input.model.layers[stage.end - 1].name, 1e3 * stage.seconds);
+  }
+  return text;
+}
+
+}  // namespace
+
+int plan_place_command(int argc, char** argv) {
+  PlanArguments given;
+  CLI::App app(
+      "Finds which devices share layers (tensor), are stages (pipeline) and replicas (data), for "
+      "the global batch of the options, which are those of gradwire plan",
+      "gradwire plan place");
+  declare(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  SteadyClock clock;
+  const PlanInput input = plan_input(given, clock);
+  const auto found = search_degrees(input);
+  if (found.empty()) {
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("{} does not fit on {} devices of {:.0f} GB, however it is "
+                    "divided: more nodes, or devices with more memory",
+                    input.model.name, input.strategy.devices(), input.device.memory_bytes / 1e9));
+  }
+  Json json = Json::array();
+  for (const PlacedStrategy& placed : found) json.push_back(json_of(placed));
+  const std::string whole = Json{{"strategies", json}}.dump(2) + "\n";
+  fmt::print("{}", given.json == "-" ? whole : text_of(found));
+  if (given.json.empty() || given.json == "-") return 0;
+  std::ofstream file(given.json);
+  file << whole;
+  file.close();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", given.json));
+  return 0;
+}
+
+}  // namespace gradwire

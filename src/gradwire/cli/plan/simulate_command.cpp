@@ -1,0 +1,123 @@
+#include "gradwire/cli/plan/simulate_command.h"
+
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/units.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/plan/simulate_options.h"
+#include "gradwire/cli/plan/simulate_rounds.h"
+#include "gradwire/plan/simulate/failures.h"
+#include "gradwire/schedule/catalogue.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void write(const SimulateOptions& options, const Json& json, const std::string& text) {
+  if (options.json == "-") {
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("{}", text);
+  if (options.json.empty()) return;
+  std::ofstream file(options.json);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", options.json));
+}
+
+int simulate_operation(const SimulateOptions& options) {
+  const auto collective = collective_named(options.collective);
+  if (!collective) {
+    std::vector<std::string_view> known;
+    for (const Collective one : all_collectives()) known.push_back(name_of(one));
+    throw Exception(ErrorKind::invalid_argument,
+                    unknown_name("collective", options.collective, known));
+  }
+  const SimulatedLinks links = links_of(options);
+  const auto bytes = static_cast<double>(value_or_throw(parse_bytes(options.bytes)));
+  const OperationTime time = links.times(*collective, bytes);
+  const Json json = {{"collective", options.collective},
+                     {"bytes", bytes},
+                     {"ranks", links.ranks},
+                     {"algorithm", time.algorithm},
+                     {"time_us", 1e6 * time.seconds},
+                     {"port_us", 1e6 * time.port_seconds}};
+  write(options, json,
+        fmt::format("{} of {} by {} on {} ranks: {:.3f} ms, of which the busiest port sends or "
+                    "receives for {:.3f} ms\n",
+                    options.collective, format_bytes(static_cast<std::size_t>(bytes)),
+                    time.algorithm, links.ranks, 1e3 * time.seconds, 1e3 * time.port_seconds));
+  return 0;
+}
+
+Json step_json(const SimulatedStep& step, int ranks) {
+  return {{"ranks", ranks},
+          {"step_ms", 1e3 * step.step},
+          {"single_ms", 1e3 * step.single},
+          {"forward_ms", 1e3 * step.forward},
+          {"backward_ms", 1e3 * step.backward},
+          {"exposed_ms", 1e3 * step.exposed},
+          {"port_ms", 1e3 * step.port},
+          {"eta", step.efficiency()}};
+}
+
+std::string step_text(const SimulateOptions& options, const SimulatedStep& step, int ranks) {
+  return fmt::format(
+      "{} on {} ranks, {}, overlap {}: {:.1f} ms a step, {:.1f} ms alone, {:.1f} ms exposed; "
+      "eta {:.1f} %; the port is busy for {:.1f} ms\n",
+      options.profile, ranks, options.codec == "none" ? "fp32" : options.codec, options.overlap,
+      1e3 * step.step, 1e3 * step.single, 1e3 * step.exposed, 100 * step.efficiency(),
+      1e3 * step.port);
+}
+
+int simulate_training(const SimulateOptions& options) {
+  const SimulatedLinks links = links_of(options);
+  const SimulatedStep step = simulate(options, profile_of(options), links);
+  Json json = step_json(step, links.ranks);
+  std::string text = step_text(options, step, links.ranks);
+  if (options.failures_per_day > 0) {
+    const FailureCost cost =
+        failure_cost({options.failures_per_day, options.checkpoint_s, options.restart_s});
+    json["checkpoint_interval_s"] = cost.interval;
+    json["useful_share"] = cost.useful_share;
+    json["eta_with_failures"] = cost.useful_share * step.efficiency();
+    text += fmt::format(
+        "{} failures a day: a checkpoint every {:.0f} s is best, {:.1f} % of the time counts; eta "
+        "{:.1f} %\n",
+        options.failures_per_day, cost.interval, 100 * cost.useful_share,
+        100 * cost.useful_share * step.efficiency());
+  }
+  write(options, json, text);
+  return 0;
+}
+
+}  // namespace
+
+int plan_simulate_command(int argc, char** argv) {
+  SimulateOptions options;
+  CLI::App app(
+      "Plays a training step, an operation, or rounds with servers through on modelled or measured "
+      "links",
+      "gradwire plan simulate");
+  RoundOptions rounds;
+  declare(app, options);
+  declare(app, rounds);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (rounds.clients > 0 || rounds.servers > 0) {
+    const RoundResult result = rounds.clients > 0 ? simulate_federated_rounds(options, rounds)
+                                                  : simulate_server_rounds(options, rounds);
+    write(options, result.json, result.text);
+    return 0;
+  }
+  return options.collective.empty() ? simulate_training(options) : simulate_operation(options);
+}
+
+}  // namespace gradwire

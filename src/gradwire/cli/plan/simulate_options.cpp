@@ -1,0 +1,206 @@
+#include "gradwire/cli/plan/simulate_options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/suggest.h"
+#include "gradwire/base/units.h"
+#include "gradwire/gradient/profiles.h"
+#include "gradwire/plan/model.h"
+#include "gradwire/plan/network.h"
+#include "gradwire/topology/topology_file.h"
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, message);
+}
+
+std::size_t bytes_of(const char* option, const std::string& text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
+  return *bytes;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot read {}", path));
+  return text.str();
+}
+
+void declare_links(CLI::App& app, SimulateOptions& options) {
+  app.add_option("--topology", options.topology,
+                 "the hosts and links that gradwire probe wrote to this file, in place of the "
+                 "options below");
+  app.add_option("--nodes", options.nodes, "hosts")
+      ->check(CLI::Range(1, 16384))
+      ->capture_default_str();
+  app.add_option("--per-node", options.per_node, "ranks on each host")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--network", options.network,
+                 "as gradwire plan has it: 10gbe, ..., a rate, or gradwire probe's file")
+      ->capture_default_str();
+  app.add_option("--latency", options.latency, "one way, such as 40us; default: the network's");
+  app.add_option("--slow-host", options.slow_host,
+                 "one host computes at this share of the others' speed, such as 0.5")
+      ->check(CLI::Range(1e-3, 1.0));
+  app.add_option("--slow-port", options.slow_port,
+                 "one host's port has this share of the others' rate")
+      ->check(CLI::Range(1e-3, 1.0));
+  app.add_option("--rack", options.rack, "hosts that share a switch; 0: all do")
+      ->check(CLI::Range(0, 16384));
+  app.add_option("--oversubscription", options.oversubscription,
+                 "what a rack's hosts can send, by what its link to the others carries")
+      ->check(CLI::Range(1.0, 1000.0));
+}
+
+void declare_work(CLI::App& app, SimulateOptions& options) {
+  app.add_option("--collective", options.collective,
+                 "simulate one such operation, on --bytes, in place of a step");
+  app.add_option("--bytes", options.bytes, "of all ranks' parts together")->capture_default_str();
+  app.add_option("--algorithm", options.algorithm, "ring, direct, ...; auto: the fastest")
+      ->capture_default_str();
+  app.add_option("--profile,--model", options.profile,
+                 "the model, as in gradwire bench step or gradwire plan")
+      ->capture_default_str();
+  app.add_option("--compute-ms,--step-ms", options.compute_ms,
+                 "of a forward and backward pass; default: the profile's");
+  app.add_option("--update-ms", options.update_ms, "of the optimiser")->capture_default_str();
+  app.add_option("--codec", options.codec, "how gradients travel")->capture_default_str();
+  app.add_option("--codec-speeds", options.codec_speeds,
+                 "what gradwire bench codec --json wrote on such a host");
+  app.add_option("--accumulate", options.accumulate, "passes a step")->check(CLI::Range(1, 10000));
+  app.add_option("--local-steps", options.local_steps, "steps between two averages of a parameter")
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--overlap", options.overlap, "none, backward or full")->capture_default_str();
+  app.add_option("--bucket", options.bucket, "as in gradwire bench step")->capture_default_str();
+  app.add_option("--first-bucket", options.first_bucket)->capture_default_str();
+  app.add_option("--last-bucket", options.last_bucket)->capture_default_str();
+  app.add_option("--partition", options.partition)->capture_default_str();
+  app.add_option("--piece", options.piece)->capture_default_str();
+}
+
+void declare_failures(CLI::App& app, SimulateOptions& options) {
+  app.add_option("--failures-per-day", options.failures_per_day, "of all hosts together")
+      ->check(CLI::Range(0.0, 1e5));
+  app.add_option("--checkpoint-s", options.checkpoint_s, "that training stands still for one")
+      ->capture_default_str();
+  app.add_option("--restart-s", options.restart_s, "from a failure until training goes on")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void declare(CLI::App& app, SimulateOptions& options) {
+  declare_links(app, options);
+  declare_work(app, options);
+  declare_failures(app, options);
+  app.add_option("--json", options.json, "file for the result; - is standard output");
+}
+
+Fabric fabric_of(const SimulateOptions& options) {
+  const Network network = network_named(options.network);
+  Fabric fabric{.hosts = options.nodes, .ranks_per_host = options.per_node};
+  fabric.port.bytes_per_second = network.goodput();
+  fabric.port.latency =
+      options.latency.empty()
+          ? std::chrono::duration_cast<Duration>(std::chrono::duration<double>(network.latency))
+          : value_or_throw(parse_duration(options.latency));
+  fabric.rack_hosts = options.rack;
+  fabric.oversubscription = options.oversubscription;
+  if (options.oversubscription > 1 && options.rack == 0)
+    refuse("--oversubscription is of racks: say with --rack how many hosts each has");
+  if (options.slow_port < 1) fabric.port_factor[options.nodes / 2] = options.slow_port;
+  if (fabric.ranks() > 16384)
+    refuse(fmt::format("{} ranks: at most 16384 can be simulated", fabric.ranks()));
+  return fabric;
+}
+
+SimulatedLinks links_of(const SimulateOptions& options) {
+  const bool is_file = std::filesystem::is_regular_file(options.network);
+  const std::string& file = is_file ? options.network : options.topology;
+  if (file.empty()) {
+    const Fabric fabric = fabric_of(options);
+    return {fabric_times(fabric, options.algorithm), fabric.ranks(), 1};
+  }
+  const Topology topology = topology_of(value_or_throw(read_cluster(file)));
+  return {measured_times(topology, options.algorithm), topology.ranks(), codec_slowdown(topology)};
+}
+
+LayerProfile profile_of(const SimulateOptions& options) {
+  const auto built_in = profile_names();
+  const bool known = std::ranges::find(built_in, options.profile) != built_in.end();
+  if (known || std::filesystem::exists(options.profile)) return profile_named(options.profile);
+  const ModelShape model = model_named(options.profile);
+  LayerProfile profile{.name = model.name};
+  for (const ModelLayer& layer : model.layers) {
+    ProfileLayer& added = profile.layers.emplace_back();
+    added.name = layer.name;
+    // One tensor a layer; as a matrix, since codecs leave vectors alone.
+    if (layer.parameters > 1) added.parameters = {{layer.name, {2, layer.parameters / 2}}};
+    added.forward = layer.forward;
+    added.backward = layer.backward;
+  }
+  normalise_shares(profile);
+  return profile;
+}
+
+SimulatedStep simulate(const SimulateOptions& options, const LayerProfile& profile,
+                       const SimulatedLinks& links) {
+  const StepModel model = step_model_of(options, profile);
+  const ExchangeModel exchange = exchange_of(options, links);
+  const StepPlan plan =
+      plan_step(profile, step_plan_options(profile, model, exchange, plan_options_of(options)));
+  return simulate_step(profile, plan, model, exchange);
+}
+
+StepModel step_model_of(const SimulateOptions& options, const LayerProfile& profile) {
+  StepModel model{.compute = 1e-3 * options.compute_ms,
+                  .accumulate = options.accumulate,
+                  .local_steps = options.local_steps,
+                  .slowest_host = 1 / options.slow_host,
+                  .update = 1e-3 * options.update_ms};
+  if (options.compute_ms <= 0)
+    model.compute = std::chrono::duration<double>(profile.compute).count();
+  if (model.compute <= 0) {
+    refuse(
+        fmt::format("--compute-ms: say how long a forward and backward pass of {} takes on "
+                    "your machines; the profile does not",
+                    profile.name));
+  }
+  const auto overlap = overlap_named(options.overlap);
+  if (!overlap) refuse(unknown_name("overlap", options.overlap, kOverlapNames));
+  model.overlap = *overlap;
+  return model;
+}
+
+StepPlanOptions plan_options_of(const SimulateOptions& options) {
+  StepPlanOptions plan;
+  plan.limits = {.first_bytes = bytes_of("--first-bucket", options.first_bucket),
+                 .bytes = bytes_of("--bucket", options.bucket),
+                 .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
+  plan.partition_bytes = bytes_of("--partition", options.partition);
+  return plan;
+}
+
+ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& links) {
+  ExchangeModel exchange{.ranks = links.ranks, .times = links.times, .codec = options.codec};
+  exchange.codec_slowdown = links.codec_slowdown;
+  exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
+  if (exchange.piece_elements == 0) refuse("--piece: at least 4 bytes");
+  if (options.codec_speeds.empty()) return exchange;
+  const auto speeds = parse_codec_speeds(read_file(options.codec_speeds), options.codec_speeds);
+  if (const auto speed = speeds.find(options.codec); speed != speeds.end())
+    exchange.speed = speed->second;
+  return exchange;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/error.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/plan/check_command.h"
+#include "gradwire/cli/plan/place_command.h"
+#include "gradwire/cli/plan/plan_arguments.h"
+#include "gradwire/cli/plan/questions.h"
+#include "gradwire/cli/plan/simulate_command.h"
+#include "gradwire/plan/explanation.h"
+#include "gradwire/plan/plan_page.h"
+#include "gradwire/plan/search.h"
+#include "gradwire/plan/sweep.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kShownStrategies = 5;
+
+void write_file(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+/// `text` for people, unless the JSON takes its place.
+void answer(const PlanArguments& given, const std::string& text, const std::string& json) {
+  fmt::print("{}", given.json == "-" ? json : text);
+  if (!given.json.empty() && given.json != "-") write_file(given.json, json);
+}
+
+/// The network asked for, and two that are not.
+std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& input) {
+  std::vector<Network> networks;
+  for (const std::string& name : given.networks) networks.push_back(network_named(name));
+  if (!networks.empty()) return networks;
+  networks.push_back(input.network);
+  for (const char* other : {"1gbe", "10gbe", "100gbe", "ib_hdr"}) {
+    if (networks.size() < 3 && other != input.network.name)
+      networks.push_back(network_named(other));
+  }
+  return networks;
+}
+
+int sweep(const PlanArguments& given, const PlanInput& input) {
+  const Sweep swept =
+      sweep_nodes(input, parse_sweep(given.sweep), networks_of(given, input), given.algorithms);
+  answer(given, table_of(swept), to_json(swept));
+  if (given.plot.empty()) return 0;
+  const std::string svg = to_svg(plot_of(swept, input.model.name + ": efficiency against nodes"));
+  const bool page = given.plot.ends_with(".html");
+  write_file(
+      given.plot,
+      page ? "<!doctype html><meta charset=\"utf-8\"><title>gradwire plan</title>\n" + svg : svg);
+  return 0;
+}
+
+std::string strategies_text(const std::vector<FoundStrategy>& found) {
+  std::string text = fmt::format("{:>9}  {:>8}  {:>6}  {}\n", "samples/s", "GB", "eta", "strategy");
+  for (std::size_t i = 0; i < std::min(kShownStrategies, found.size()); ++i) {
+    const FoundStrategy& f = found[i];
+    const Strategy& s = f.input.strategy;
+    text += fmt::format(
+        "{:>9.4g}  {:>8.3g}  {:>4.1f} %  ZeRO stage {}, codec {}, {} x batch {:g}{}\n",
+        f.time.samples_per_second, f.memory.total() / 1e9, 100 * f.time.eta, s.zero_stage, s.codec,
+        s.accumulate, s.batch, s.recompute ? ", recomputing activations" : "");
+  }
+  return text + "\nThe first one for gradwire train:\n";
+}
+
+int search(const PlanArguments& given, const PlanInput& input) {
+  const auto found = search_strategies(input, {.codecs = given.codecs});
+  if (found.empty()) {
+    const Plan plan = make_plan(input);
+    throw Exception(ErrorKind::invalid_argument,
+                    memory_sentence(plan) +
+                        ". No ZeRO stage, batch or recomputation makes it fit: "
+                        "more nodes, or devices with more memory");
+  }
+  const std::string config = train_config(found.front().input);
+  answer(given, strategies_text(found) + config, config);
+  return 0;
+}
+
+int plan(const PlanArguments& given, const PlanInput& input) {
+  const Plan made = make_plan(input, given.prices);
+  if (!given.html.empty())
+    write_file(given.html, value_or_throw(plan_page(input, usual_grid(input))));
+  answer(given, to_text(made) + (given.explain ? to_text(explain(made)) : ""), to_json(made));
+  if (made.can_fit) return 0;
+  throw Exception(ErrorKind::invalid_argument,
+                  memory_sentence(made) +
+                      ". Not even ZeRO stage 3 with batch 1 and recomputed "
+                      "activations fits: more nodes, --tensor, --pipeline, or "
+                      "devices with more memory");
+}
+
+int carry_out(const PlanArguments& given) {
+  SteadyClock clock;
+  const PlanInput input = plan_input(given, clock);
+  if (!given.sweep.empty()) return sweep(given, input);
+  if (given.search) return search(given, input);
+  return plan(given, input);
+}
+
+std::optional<std::string> ask_terminal(const std::string& prompt) {
+  fmt::print("{}", prompt);
+  std::fflush(stdout);
+  std::string line;
+  if (!std::getline(std::cin, line)) return std::nullopt;
+  return line;
+}
+
+int ask(const CLI::App& app) {
+  if (::isatty(STDIN_FILENO) == 0) {
+    fmt::print(stderr, "{}", app.help());
+    return 2;
+  }
+  const auto given =
+      ask_for_plan(ask_terminal, [](const std::string& what) { fmt::print("  {}\n", what); });
+  return given ? carry_out(*given) : 2;
+}
+
+/// What is wrong with a plan is wrong with its command line.
+int guarded(const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const Exception& e) {
+    if (e.kind() != ErrorKind::invalid_argument) throw;
+    std::fflush(stdout);
+    fmt::print(stderr, "gradwire plan: {}\n", e.what());
+    return 2;
+  }
+}
+
+}  // namespace
+
+int plan_command(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "simulate")
+    return guarded([&] { return plan_simulate_command(argc - 1, argv + 1); });
+  if (argc > 1 && std::string_view(argv[1]) == "place")
+    return guarded([&] { return plan_place_command(argc - 1, argv + 1); });
+  const auto checks = [](const std::string_view word) {
+    return word == "--check" || word.starts_with("--check=");
+  };
+  if (std::any_of(argv + 1, argv + argc, checks))
+    return guarded([&] { return plan_check_command(argc, argv); });
+  PlanArguments given;
+  CLI::App app(
+      "Says how fast a model trains on so many machines, what limits it and what to change. "
+      "Without options it asks. gradwire plan simulate plays a step through on modelled links.",
+      "gradwire plan");
+  declare(app, given);
+  if (argc < 2) return guarded([&] { return ask(app); });
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  return guarded([&] { return carry_out(given); });
+}
+
+}  // namespace gradwire

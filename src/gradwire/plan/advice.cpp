@@ -1,0 +1,166 @@
+#include "gradwire/plan/advice.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/units.h"
+#include "gradwire/plan/wire_bytes.h"
+
+namespace gradwire {
+namespace {
+
+constexpr double kLeastGain = 0.001;
+constexpr int kMostCards = 4;
+
+struct Change {
+  std::string name, note;
+  PlanInput input;
+};
+
+class Changes {
+ public:
+  explicit Changes(const PlanInput& input) : input_(input) {}
+
+  std::vector<Change> all() {
+    codecs();
+    overlaps();
+    batches();
+    networks();
+    strategies();
+    memory();
+    return std::move(changes_);
+  }
+
+ private:
+  PlanInput& add(const std::string& name, const std::string& note = {}) {
+    changes_.push_back({name, note, input_});
+    return changes_.back().input;
+  }
+
+  void codecs() {
+    const Strategy& s = input_.strategy;
+    if (s.zero_stage > 0 || s.servers > 0 || s.data() < 2) return;
+    const double now = wire_bytes(s.codec, s.data()).contribution;
+    for (const char* codec : {"bf16", "int8", "int4"}) {
+      if (wire_bytes(codec, s.data()).contribution > 0.9 * now) continue;
+      const bool lossy = std::string_view(codec) != "bf16";
+      add(fmt::format("codec {}", codec),
+          lossy ? "gradients lose digits, which error feedback brings in later" : "")
+          .strategy.codec = codec;
+    }
+  }
+
+  void overlaps() {
+    const Strategy& s = input_.strategy;
+    if (s.overlap == Overlap::none)
+      add("overlap with backward").strategy.overlap = Overlap::backward;
+    if (s.overlap != Overlap::full)
+      add("overlap with backward and the next forward").strategy.overlap = Overlap::full;
+  }
+
+  void batches() {
+    const Strategy& s = input_.strategy;
+    constexpr const char* larger = "the global batch doubles";
+    add(fmt::format("accumulate {} passes", 2 * s.accumulate), larger).strategy.accumulate =
+        2 * s.accumulate;
+    PlanInput& twice = add(fmt::format("batch {:g}", 2 * s.batch), larger);
+    twice.strategy.batch = 2 * s.batch;
+    // What was measured took its time for the batch as it was.
+    twice.measured.step *= 2;
+    twice.model.recorded_seconds *= 2;
+    if (s.zero_stage == 0 && s.local_steps == 1)
+      add("8 local steps", "ranks drift apart between averages").strategy.local_steps = 8;
+  }
+
+  void networks() {
+    const int cards = input_.network.cards;
+    constexpr std::array<const char*, 3> numbers{"second", "third", "fourth"};
+    if (cards < kMostCards)
+      ++add(fmt::format("{} NIC", numbers[static_cast<std::size_t>(cards - 1)])).network.cards;
+    PlanInput& faster =
+        add(fmt::format("network of {}", format_rate(2.5 * input_.network.bytes_per_second)));
+    faster.network.bytes_per_second *= 2.5;
+    faster.measured.communication /= 2.5;
+    faster.network.measured.reset();
+    if (input_.storage_bytes_per_second > 0)
+      add("storage twice as fast").storage_bytes_per_second *= 2;
+  }
+
+  void strategies() {
+    const Strategy& s = input_.strategy;
+    if (s.algorithm != "auto") add("the fastest algorithm").strategy.algorithm = "auto";
+    if (s.servers > 0) {
+      add(fmt::format("{} parameter servers", 2 * s.servers)).strategy.servers = 2 * s.servers;
+      add("all-reduce in place of parameter servers").strategy.servers = 0;
+    }
+    if (s.pipeline > 1)
+      add(fmt::format("{} micro-batches", 2 * s.micro_batches)).strategy.micro_batches =
+          2 * s.micro_batches;
+  }
+
+  /// For models that do not fit.
+  void memory() {
+    const Strategy& s = input_.strategy;
+    for (int stage = s.zero_stage + 1; stage <= 3 && s.servers == 0; ++stage) {
+      PlanInput& changed = add(fmt::format("ZeRO stage {}", stage));
+      changed.strategy.zero_stage = stage;
+      changed.strategy.codec = "none";
+      changed.strategy.local_steps = 1;
+    }
+    if (s.batch > 1) {
+      PlanInput& half =
+          add(fmt::format("batch {:g}, accumulate {}", s.batch / 2, 2 * s.accumulate));
+      half.strategy.batch = s.batch / 2;
+      half.strategy.accumulate = 2 * s.accumulate;
+      half.measured.step /= 2;
+      half.model.recorded_seconds /= 2;
+    }
+    if (!s.recompute) add("recompute activations").strategy.recompute = true;
+    if (s.recompute) add("keep activations").strategy.recompute = false;
+  }
+
+  const PlanInput& input_;
+  std::vector<Change> changes_;
+};
+
+bool fits(const PlanInput& input) {
+  return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
+}
+
+std::optional<Advice> worth(Change change, const StepTime& before, bool fits_now) {
+  check_strategy(change.input.strategy);
+  const StepTime after = step_time(change.input);
+  const bool fits_then = fits(change.input);
+  const bool helps = fits_now ? after.eta >= before.eta + kLeastGain : true;
+  if (!fits_then || !helps) return std::nullopt;
+  std::string text =
+      fmt::format("{}: {:.1f} -> {:.1f} %", change.name, 100 * before.eta, 100 * after.eta);
+  if (!fits_now) text += ", and fits";
+  return Advice{.change = std::move(change.name),
+                .text = std::move(text),
+                .note = std::move(change.note),
+                .eta = after.eta,
+                .samples_per_second = after.samples_per_second,
+                .fits = fits_then,
+                .input = std::move(change.input)};
+}
+
+}  // namespace
+
+std::vector<Advice> advise(const PlanInput& input) {
+  const StepTime before = step_time(input);
+  const bool fits_now = fits(input);
+  std::vector<Advice> advice;
+  for (Change& change : Changes(input).all()) {
+    if (auto good = worth(std::move(change), before, fits_now)) advice.push_back(std::move(*good));
+  }
+  std::ranges::stable_sort(advice, [](const Advice& a, const Advice& b) { return a.eta > b.eta; });
+  return advice;
+}
+
+}  // namespace gradwire

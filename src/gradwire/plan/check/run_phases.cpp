@@ -1,0 +1,103 @@
+#include "gradwire/plan/check/run_phases.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/plan/check/trace_phases.h"
+#include "gradwire/report/ladder_rows.h"
+#include "gradwire/report/run_record.h"
+#include "gradwire/report/statistics.h"
+
+namespace gradwire {
+namespace {
+
+MeasuredRun run_of(const LadderRow& row) {
+  MeasuredRun run{.name = label_of(row)};
+  run.how = {.codec = row.codec,
+             .overlap = row.overlap,
+             .accumulate = row.accumulate,
+             .local_steps = row.local_steps,
+             .ranks = row.ranks,
+             .single = 1e-3 * row.single_ms};
+  run.phases.compute = 1e-3 * row.single_ms;
+  run.phases.exposed = 1e-3 * row.exposed_ms;
+  run.phases.step = 1e-3 * row.step_ms;
+  return run;
+}
+
+MeasuredRun run_of(const TrainingSummary& summary) {
+  MeasuredRun run;
+  run.how.ranks = summary.ranks;
+  run.phases.compute = summary.compute_seconds;
+  run.phases.exposed = summary.exposed_seconds;
+  run.phases.data = summary.data_seconds;
+  run.phases.step = summary.compute_seconds + summary.exposed_seconds + summary.data_seconds;
+  return run;
+}
+
+Result<std::vector<MeasuredRun>> from_rows(std::string_view text) {
+  const auto rows = parse_ladder(text);
+  if (!rows) return tl::unexpected(rows.error());
+  std::vector<MeasuredRun> runs;
+  for (const LadderRow& row : *rows) {
+    if (row.system == "gradwire") runs.push_back(run_of(row));
+  }
+  return runs;
+}
+
+Result<std::vector<MeasuredRun>> from_record(std::string_view text) {
+  const auto record = parse_run_record(text);
+  if (!record) return tl::unexpected(record.error());
+  MeasuredRun run = run_of(record->summary);
+  run.name = record->name;
+  return std::vector{run};
+}
+
+Result<std::vector<MeasuredRun>> from_summary(std::string_view text) {
+  const auto summary = parse_summary(text);
+  if (!summary) return tl::unexpected(summary.error());
+  return std::vector{run_of(*summary)};
+}
+
+Result<std::vector<MeasuredRun>> parse(const nlohmann::json& json, std::string_view text) {
+  if (json.contains("traceEvents")) return phases_of_trace(json);
+  if (json.contains("rows")) return from_rows(text);
+  if (json.contains("summary")) return from_record(text);
+  return from_summary(text);
+}
+
+}  // namespace
+
+Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::string& source) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{}: not the JSON of gradwire bench step --json or gradwire train "
+                               "--json, nor a trace, nor run.json",
+                               source));
+  }
+  auto runs = parse(json, text);
+  if (!runs) return failure(runs.error().kind, fmt::format("{}: {}", source, runs.error().message));
+  if (runs->empty()) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{}: there is no step of gradwire's in it", source));
+  }
+  return runs;
+}
+
+Result<std::vector<MeasuredRun>> read_run(const std::string& path) {
+  const std::filesystem::path file = std::filesystem::is_directory(path)
+                                         ? std::filesystem::path(path) / RunRecord::kFileName
+                                         : std::filesystem::path(path);
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return failure(ErrorKind::system, fmt::format("cannot read {}", file.string()));
+  return parse_run(text.str(), file.string());
+}
+
+}  // namespace gradwire

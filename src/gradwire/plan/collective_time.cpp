@@ -1,0 +1,158 @@
+#include "gradwire/plan/collective_time.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "gradwire/plan/names.h"
+
+namespace gradwire {
+namespace {
+
+/// Larger messages of many senders at once overflow the queue of a switch's port.
+constexpr double kLargestAtOnce = 64 << 10;
+/// Fewer of them do not.
+constexpr double kFewSenders = 3;
+
+struct Problem {
+  double nodes;
+  double log;    ///< Of nodes, rounded up.
+  double hop;    ///< Seconds: latency and a message's CPU time at both ends.
+  double each;   ///< Seconds: a message's CPU time.
+  double data;   ///< Seconds of all the bytes on a node's cards: T'.
+  double cross;  ///< How many times more they take where half of them cross the switches' middle.
+};
+
+struct Form {
+  std::string_view name;
+  double (*hops)(const Problem&);    ///< Seconds.
+  double (*volume)(const Problem&);  ///< In units of the data, through each port.
+  bool neighbours;                   ///< Only neighbours talk to each other.
+};
+
+double optimal(const Problem& p) {
+  return 2 * (p.nodes - 1) / p.nodes;
+}
+
+bool power_of_two(double number) {
+  return std::exp2(std::round(std::log2(number))) == number;
+}
+
+double halving_volume(const Problem& p) {
+  return power_of_two(p.nodes) ? optimal(p) : std::min(3.0, 2 + 6 / p.nodes);
+}
+
+double tree_volume(const Problem& p) {
+  return p.nodes <= 3 ? 2 : p.nodes <= 4 ? 2.3 : 3.7;
+}
+
+double double_tree_volume(const Problem& p) {
+  return p.nodes <= 3 ? optimal(p) + 0.2 : 2.05;
+}
+
+constexpr std::array<Form, 7> kForms{{
+    {"ring", [](const Problem& p) { return 2 * (p.nodes - 1) * p.hop; }, optimal, true},
+    {"halving_doubling", [](const Problem& p) { return 2 * p.log * p.hop; }, halving_volume, false},
+    {"double_tree", [](const Problem& p) { return 2 * p.log * p.hop; }, double_tree_volume, false},
+    {"recursive_doubling", [](const Problem& p) { return p.log * p.hop; },
+     [](const Problem& p) { return p.log; }, false},
+    {"tree", [](const Problem& p) { return 2 * p.log * p.hop; }, tree_volume, false},
+    {"direct", [](const Problem& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); }, optimal,
+     false},
+    {"star", [](const Problem& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
+     [](const Problem& p) { return p.nodes - 1; }, false},
+}};
+
+Problem problem(int nodes, double bytes, const Network& network) {
+  return {.nodes = static_cast<double>(nodes),
+          .log = std::ceil(std::log2(nodes)),
+          .hop = network.latency + network.per_message,
+          .each = network.per_message,
+          .data = bytes / network.goodput(),
+          .cross = std::max(1.0, network.oversubscription)};
+}
+
+CollectiveTime time_of(const Form& form, const Problem& p, double bytes) {
+  const double volume = form.volume(p);
+  const double slower = form.neighbours ? 1 : std::max(1.0, p.cross / 2);
+  return {.bandwidth = volume * p.data * slower,
+          .latency = form.hops(p),
+          .sent = volume * bytes,
+          .algorithm = std::string(form.name)};
+}
+
+/// Ports that `gradwire probe` found to differ, if all hosts take part.
+bool unequal(const Network& network, int nodes) {
+  if (!network.measured || network.measured->hosts() != nodes) return false;
+  double most = 0;
+  for (int host = 0; host < nodes; ++host)
+    most = std::max(most, network.measured->host(host).port().bytes_per_second);
+  return most > 1.05 * network.bytes_per_second;
+}
+
+CollectiveTime uneven_time(const Problem& p, double bytes, const Network& network) {
+  double all = 0;
+  for (int host = 0; host < network.measured->hosts(); ++host)
+    all += network.measured->host(host).port().bytes_per_second * network.goodput_share;
+  return {.bandwidth = std::max(p.data, 2 * (p.nodes - 1) * bytes / all),
+          .latency = 2 * (p.hop + (p.nodes - 2) * p.each),
+          .sent = optimal(p) * bytes,
+          .algorithm = "spanning_trees"};
+}
+
+bool may_choose(const Form& form, const Problem& p, double bytes) {
+  if (form.name != "direct" && form.name != "star") return true;
+  return p.nodes <= 1 + kFewSenders || bytes / p.nodes <= kLargestAtOnce;
+}
+
+}  // namespace
+
+std::vector<std::string_view> planned_algorithms() {
+  std::vector<std::string_view> names = names_of(kForms);
+  names.insert(names.begin(), "auto");
+  return names;
+}
+
+CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double bytes,
+                               const Network& network) {
+  if (nodes < 2 || bytes <= 0) return {.algorithm = "none"};
+  const Problem p = problem(nodes, bytes, network);
+  if (algorithm != "auto") {
+    const Form* const form = find_named(kForms, algorithm);
+    if (form == nullptr) refuse_name("algorithm", algorithm, planned_algorithms());
+    return time_of(*form, p, bytes);
+  }
+  if (unequal(network, nodes)) return uneven_time(p, bytes, network);
+  CollectiveTime best = time_of(kForms.front(), p, bytes);
+  for (const Form& form : kForms) {
+    const CollectiveTime time = time_of(form, p, bytes);
+    // A ring's neighbours are kinder to a switch: what gains nearly nothing is not worth it.
+    if (may_choose(form, p, bytes) && time.total() < 0.99 * best.total()) best = time;
+  }
+  return best;
+}
+
+CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& network) {
+  CollectiveTime time = all_reduce_time("auto", nodes, bytes, network);
+  time.bandwidth /= 2;
+  time.latency /= 2;
+  time.sent /= 2;
+  return time;
+}
+
+CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network) {
+  if (nodes < 2) return {.algorithm = "none"};
+  const double both = (contribution + mean) / 2;
+  return time_of(*find_named(kForms, "direct"), problem(nodes, both, network), both);
+}
+
+CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {
+  const Problem p = problem(workers, bytes, network);
+  const double busiest = std::max(1.0, p.nodes / servers);
+  return {.bandwidth = 2 * busiest * p.data,
+          .latency = 2 * (p.hop + std::max(0.0, p.nodes - 1) * p.each),
+          .sent = 2 * bytes,
+          .algorithm = "parameter_server"};
+}
+
+}  // namespace gradwire

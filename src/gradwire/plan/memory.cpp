@@ -1,0 +1,78 @@
+#include "gradwire/plan/memory.h"
+
+#include <algorithm>
+
+#include "gradwire/plan/wire_bytes.h"
+
+namespace gradwire {
+namespace {
+
+/// As `gradwire train` and PyTorch's DDP have it: parallel.bucket_cap_mb.
+constexpr double kBucketBytes = 25 << 20;
+
+/// Elements that are kept of a whole pass of one sample. Recomputed: what goes from layer to layer,
+/// and all of the layer that is being recomputed.
+double kept_elements(const ModelShape& model, bool recompute) {
+  if (!recompute) return model.kept();
+  double between = 0, largest = 0;
+  for (const ModelLayer& layer : model.layers) {
+    between += layer.outputs;
+    largest = std::max(largest, layer.kept);
+  }
+  return std::min(between + largest, model.kept());
+}
+
+/// A stage has as many micro-batches under way as there are stages after it (1F1B), if there are
+/// so many; and its share of the layers.
+double activations(const ModelShape& model, const Strategy& s) {
+  const double under_way = std::min(1.0, static_cast<double>(s.pipeline) / s.micro_batches);
+  return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * under_way /
+         (s.tensor * s.pipeline);
+}
+
+double buffers(const ModelShape& model, const Strategy& s, double parameters) {
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  if (s.data() < 2) return 0;
+  double total = 0;
+  if (wire_bytes(s.codec, s.data()).feedback) total += 4 * parameters;
+  if (s.zero_stage >= 2) total += 2 * std::min(kBucketBytes, bytes.gradient * parameters);
+  if (s.zero_stage == 3) {
+    std::int64_t largest = 0;
+    for (const ModelLayer& layer : model.layers) largest = std::max(largest, layer.parameters);
+    // The layer that computes and the one that is fetched meanwhile.
+    total += 2 * bytes.parameter * static_cast<double>(largest) / s.tensor;
+  }
+  return total;
+}
+
+/// What a device has of something that its ranks may share.
+double divided(bool by_ranks, int ranks) {
+  return by_ranks ? 1.0 / ranks : 1.0;
+}
+
+}  // namespace
+
+BytesPerParameter bytes_per_parameter(ComputeType compute, Optimiser optimiser) {
+  const double states = optimiser == Optimiser::adam ? 8 : optimiser == Optimiser::momentum ? 4 : 0;
+  if (compute != ComputeType::mixed) return {4, 4, states};
+  return {2, 2, 4 + states};
+}
+
+double zero_states(double parameters, const BytesPerParameter& bytes, int stage, int ranks) {
+  return parameters * (bytes.parameter * divided(stage >= 3, ranks) +
+                       bytes.gradient * divided(stage >= 2, ranks) +
+                       bytes.optimiser * divided(stage >= 1, ranks));
+}
+
+MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const double parameters = static_cast<double>(model.parameters()) / (s.tensor * s.pipeline);
+  return {.parameters = zero_states(parameters, {bytes.parameter, 0, 0}, s.zero_stage, s.data()),
+          .gradients = zero_states(parameters, {0, bytes.gradient, 0}, s.zero_stage, s.data()),
+          .optimiser = zero_states(parameters, {0, 0, bytes.optimiser}, s.zero_stage, s.data()),
+          .activations = activations(model, s),
+          .buffers = buffers(model, s, parameters),
+          .activations_known = model.kept() > 0};
+}
+
+}  // namespace gradwire

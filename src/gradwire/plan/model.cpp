@@ -1,0 +1,105 @@
+#include "gradwire/plan/model.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::array<std::pair<char, double>, 4> kUnits{
+    {{'T', 1e12}, {'B', 1e9}, {'M', 1e6}, {'K', 1e3}}};
+
+}  // namespace
+
+std::int64_t ModelShape::parameters() const {
+  std::int64_t count = 0;
+  for (const ModelLayer& layer : layers) count += layer.parameters;
+  return count;
+}
+
+double ModelShape::forward_flops() const {
+  double flops = 0;
+  for (const ModelLayer& layer : layers) flops += layer.flops;
+  return flops;
+}
+
+double ModelShape::kept() const {
+  double elements = 0;
+  for (const ModelLayer& layer : layers) elements += layer.kept;
+  return elements;
+}
+
+void set_shares(ModelShape& model) {
+  const double total = 3 * model.forward_flops();
+  for (ModelLayer& layer : model.layers) {
+    layer.forward = layer.flops / total;
+    layer.backward = 2 * layer.flops / total;
+  }
+}
+
+ModelShape model_of(const LayerProfile& profile) {
+  ModelShape model{.name = profile.name};
+  model.recorded_seconds = std::chrono::duration<double>(profile.compute).count();
+  for (const ProfileLayer& recorded : profile.layers) {
+    ModelLayer layer{.name = recorded.name};
+    for (const ProfileTensor& tensor : recorded.parameters)
+      layer.parameters += static_cast<std::int64_t>(tensor.count());
+    layer.forward = recorded.forward;
+    layer.backward = recorded.backward;
+    model.layers.push_back(std::move(layer));
+  }
+  return model;
+}
+
+ModelShape model_of_size(double parameters) {
+  constexpr int kLayers = 32, kTokens = 2048;
+  ModelShape model{.name = "a model",
+                   .sample = fmt::format("{} tokens", kTokens),
+                   .tokens = kTokens,
+                   .sample_bytes = 2.0 * kTokens};
+  auto left = static_cast<std::int64_t>(std::llround(parameters));
+  for (int i = 0; i < kLayers; ++i) {
+    const std::int64_t here = left / (kLayers - i);
+    left -= here;
+    model.layers.push_back({.name = fmt::format("layers.{}", i),
+                            .parameters = here,
+                            .flops = 2.0 * kTokens * static_cast<double>(here)});
+  }
+  set_shares(model);
+  return model;
+}
+
+double parse_count(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  double factor = unit.empty() ? 1 : 0;
+  for (const auto& [letter, power] : kUnits) {
+    if (unit.size() == 1 && std::toupper(static_cast<unsigned char>(unit[0])) == letter)
+      factor = power;
+  }
+  if (error != std::errc{} || factor == 0 || !(value * factor >= 1) || value * factor > 1e15) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("\"{}\": expected a number of parameters from 1 to 10^15, as in "
+                                "\"7.5B\", \"350M\" or \"25557032\"",
+                                text));
+  }
+  return value * factor;
+}
+
+std::string format_count(double count) {
+  for (const auto& [letter, power] : kUnits) {
+    if (count >= 0.9995 * power) return fmt::format("{:.3g} {}", count / power, letter);
+  }
+  return fmt::format("{:.0f}", count);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,72 @@
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/gradient/profiles.h"
+#include "gradwire/plan/models/built_in.h"
+
+namespace gradwire {
+namespace {
+
+/// An image of ImageNet as JPEG: 138 GB of 1,281,167.
+constexpr double kImageBytes = 108e3;
+constexpr double kTrainShare = 3;  ///< Forward's share of multiplications is a third.
+
+}  // namespace
+
+ModelShape resnet_model(const std::string& name, int blocks) {
+  const CountedProfile counted = resnet_profile(name, {3, 4, blocks, 3});
+  ModelShape model = model_of(counted.profile);
+  model.sample = "image of 224 x 224";
+  model.sample_bytes = kImageBytes;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    ModelLayer& layer = model.layers[i];
+    const ProfileTensor& weight = counted.profile.layers[i].parameters.front();
+    const double multiplications = kTrainShare * layer.forward * counted.multiplications;
+    // Each weight is used once for each place of the output.
+    const double places = multiplications / static_cast<double>(weight.count());
+    layer.flops = 2 * multiplications;
+    layer.outputs = places * static_cast<double>(weight.rows());
+    // What normalisation was given, and what ReLU made of its result.
+    layer.kept = 2 * layer.outputs;
+  }
+  model.layers.back().kept =
+      static_cast<double>(counted.profile.layers.back().parameters[0].columns());
+  set_shares(model);
+  return model;
+}
+
+ModelShape vgg16_model() {
+  ModelShape model{.name = "vgg16", .sample = "image of 224 x 224", .sample_bytes = kImageBytes};
+  constexpr std::array<std::pair<int, int>, 5> stages{
+      {{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}};
+  std::int64_t in = 3, side = 224;
+  for (const auto& [count, out] : stages) {
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t weights = in * out * 9, places = side * side;
+      model.layers.push_back({.name = fmt::format("features.{}", model.layers.size()),
+                              .parameters = weights + out,
+                              .flops = 2.0 * static_cast<double>(weights * places),
+                              .outputs = static_cast<double>(out * places),
+                              .kept = static_cast<double>(out * places)});
+      in = out;
+    }
+    side /= 2;
+    model.layers.back().outputs /= 4;  // Pooled.
+    model.layers.back().kept += model.layers.back().outputs;
+  }
+  in *= side * side;
+  for (const std::int64_t out : {4096, 4096, 1000}) {
+    model.layers.push_back({.name = fmt::format("classifier.{}", model.layers.size() - 13),
+                            .parameters = in * out + out,
+                            .flops = 2.0 * static_cast<double>(in * out),
+                            .outputs = static_cast<double>(out),
+                            .kept = 2.0 * static_cast<double>(out)});
+    in = out;
+  }
+  set_shares(model);
+  return model;
+}
+
+}  // namespace gradwire

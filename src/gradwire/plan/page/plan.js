@@ -1,0 +1,150 @@
+"use strict";
+
+// The plan's page: sliders, the numbers that belong to them, and efficiency against nodes. All
+// numbers are the table's, or between those of its neighbours.
+(() => {
+  const { data, colour, digits, text, element, section, figure } = gradwire;
+  const { base, axis, upright } = gradwire;
+  const { nodes, networks, batches, codecs } = data.axes;
+
+  // --- the table ---
+
+  const strides = [networks.length * batches.length * codecs.length,
+    batches.length * codecs.length, codecs.length, 1];
+
+  const entry = (column, n, w, b, c) =>
+    data.table[column][n * strides[0] + w * strides[1] + b * strides[2] + c];
+
+  // Where a value lies on an ascending axis of doubles: the index before it, and how far beyond.
+  function place(list, value) {
+    const x = Math.log2(Math.min(Math.max(value, list[0]), list[list.length - 1]));
+    let i = 0;
+    while (i + 2 < list.length && Math.log2(list[i + 1]) <= x) i += 1;
+    if (list.length === 1) return { i: 0, part: 0 };
+    const [low, high] = [Math.log2(list[i]), Math.log2(list[i + 1])];
+    return { i, part: (x - low) / (high - low) };
+  }
+
+  const mix = (a, b, part) => (part === 0 ? a : part === 1 ? b : a + (b - a) * part);
+  // What doubles with nodes or batches is a line over its logarithm.
+  const mixLog = (a, b, part) => (a > 0 && b > 0
+    ? 2 ** mix(Math.log2(a), Math.log2(b), part) : mix(a, b, part));
+
+  function value(column, at) {
+    const n = place(nodes, at.nodes), b = place(batches, at.batch);
+    const between = column === "eta" ? mix : mixLog;
+    const row = (i) => (b.part === 0 ? entry(column, i, at.network, b.i, at.codec)
+      : between(entry(column, i, at.network, b.i, at.codec),
+        entry(column, i, at.network, b.i + 1, at.codec), b.part));
+    return n.part === 0 ? row(n.i) : between(row(n.i), row(n.i + 1), n.part);
+  }
+
+  const bottleneck = (at) => {
+    const n = place(nodes, at.nodes), b = place(batches, at.batch);
+    return data.bottlenecks[entry("bottleneck", n.i + (n.part > 0.5 ? 1 : 0), at.network,
+      b.i + (b.part > 0.5 ? 1 : 0), at.codec)];
+  };
+
+  // --- sliders ---
+
+  const at = {
+    nodes: data.start.nodes, batch: data.start.batch,
+    network: networks.indexOf(data.start.network), codec: codecs.indexOf(data.start.codec),
+  };
+
+  // One that goes over `count` positions; `show(position)` is what it says.
+  function slider(id, label, range, position, show, take) {
+    const said = element("output", {}, show(position));
+    const input = element("input", { id, type: "range", ...range });
+    input.value = position;
+    input.setAttribute("aria-valuetext", show(position));
+    input.addEventListener("input", () => {
+      take(Number(input.value));
+      said.textContent = show(Number(input.value));
+      input.setAttribute("aria-valuetext", said.textContent);
+      update();
+    });
+    return element("label", { className: "control" }, element("span", {}, label), input, said);
+  }
+
+  const doubles = (list) => ({
+    min: Math.log2(list[0]), max: Math.log2(list[list.length - 1]), step: "any",
+  });
+  const whole = (x) => Math.max(1, Math.round(2 ** x));
+
+  const controls = element("div", { className: "controls" },
+    slider("nodes", "nodes", doubles(nodes), Math.log2(at.nodes), (x) => String(whole(x)),
+      (x) => { at.nodes = whole(x); }),
+    slider("network", "network", { min: 0, max: networks.length - 1, step: 1 }, at.network,
+      (i) => networks[i], (i) => { at.network = i; }),
+    slider("batch", "batch a pass", doubles(batches), Math.log2(at.batch),
+      (x) => digits(2 ** x), (x) => { at.batch = 2 ** x; }),
+    slider("codec", "codec", { min: 0, max: codecs.length - 1, step: 1 }, at.codec,
+      (i) => codecs[i], (i) => { at.codec = i; }));
+
+  // --- answers ---
+
+  const answers = element("dl", { className: "answers" });
+  const answer = (id, name) => {
+    const said = element("dd", { id });
+    answers.append(element("div", {}, element("dt", {}, name), said));
+    return said;
+  };
+  const said = {
+    eta: answer("eta", "efficiency"), step: answer("step", "a step"),
+    rate: answer("rate", "samples a second"), memory: answer("memory", "memory of a device"),
+    bottleneck: answer("bottleneck", "bottleneck"),
+  };
+
+  function update() {
+    said.eta.textContent = text("percent", value("eta", at));
+    said.step.textContent = text("seconds", value("step", at));
+    said.rate.textContent = digits(value("rate", at));
+    const memory = value("memory", at), fits = memory <= data.device_memory;
+    said.memory.textContent = text("bytes", memory) + (fits ? "" : ": does not fit");
+    said.memory.classList.toggle("wrong", !fits);
+    said.bottleneck.textContent = bottleneck(at);
+    gradwire.redraw();
+  }
+
+  // --- chart ---
+
+  const curve = (network) =>
+    nodes.map((count) => [count, 100 * value("eta", { ...at, nodes: count, network })]);
+
+  const chart = figure({
+    title: "Efficiency against nodes",
+    note: "Each device keeps its batch. The network that is chosen is the wide line.",
+    height: 420,
+    option: (look) => ({
+      ...base(look),
+      xAxis: axis(look, { type: "log", logBase: 2, name: "nodes", min: nodes[0],
+        max: nodes[nodes.length - 1] }),
+      yAxis: upright(look, { name: "efficiency, %", min: 0, max: 100 }),
+      series: networks.map((name, index) => ({
+        name, type: "line", symbol: "none", color: colour(index), data: curve(index),
+        lineStyle: { width: index === at.network ? 4 : 1.5 },
+        markPoint: index !== at.network ? undefined : {
+          symbol: "circle", symbolSize: 12, label: { show: false },
+          data: [{ coord: [at.nodes, 100 * value("eta", at)] }],
+        },
+      })),
+    }),
+  });
+
+  document.head.append(element("style", {}, `
+    .controls { display: grid; gap: 8px 24px; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
+    .control { display: grid; grid-template-columns: 7em 1fr 5em; gap: 10px; align-items: center; }
+    .control output { font-variant-numeric: tabular-nums; }
+    .answers { display: flex; flex-wrap: wrap; gap: 8px 36px; margin: 16px 0; }
+    .answers dt { color: var(--faint); font-size: 0.85rem; }
+    .answers dd { margin: 0; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
+    .answers dd.wrong { color: #d55e00; }`));
+  document.getElementById("page").append(
+    element("h1", {}, `Will ${data.model} scale?`), element("p", { className: "note" }, data.about));
+  section("plan", "What it takes", "Numbers between the points of a table that gradwire plan " +
+    "computed: nodes and batches in powers of two.").append(controls, answers, chart);
+  gradwire.drawAll();
+  update();
+  gradwire.plan = { at, value, update };
+})();

@@ -1,0 +1,115 @@
+#include "gradwire/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/units.h"
+
+namespace gradwire {
+namespace {
+
+bool fits(const PlanInput& input) {
+  return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
+}
+
+/// The most frugal way that keeps nodes and degrees.
+bool can_fit(PlanInput input) {
+  Strategy& s = input.strategy;
+  s.batch = std::min(s.batch, 1.0);
+  s.recompute = true;
+  s.codec = "none";
+  for (const int stage : {0, 3}) {
+    s.zero_stage = s.servers > 0 ? 0 : std::max(s.zero_stage, stage);
+    if (fits(input)) return true;
+  }
+  return false;
+}
+
+double percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+std::string time_text(double seconds) {
+  return format_duration(Duration(std::llround(1e9 * seconds)));
+}
+
+std::string of_gradients(const Plan& plan, const char* what) {
+  const StepTime& t = plan.time;
+  return fmt::format(
+      "{}: the gradients' {} of {} are not hidden by computation, {:.0f} % of the step.", what,
+      time_text(t.exposed), time_text(t.t_c), percent(t.exposed, t.step));
+}
+
+}  // namespace
+
+Plan make_plan(const PlanInput& input, const Prices& prices) {
+  check_strategy(input.strategy);
+  Plan plan{.input = input,
+            .time = step_time(input),
+            .memory = memory_use(input.model, input.strategy),
+            .advice = advise(input)};
+  plan.fits = fits(input);
+  plan.can_fit = plan.fits || can_fit(input);
+  plan.cost = run_cost(input, plan.time, prices);
+  return plan;
+}
+
+double batch_that_fits(PlanInput input, double wanted) {
+  double& batch = input.strategy.batch;
+  for (batch = wanted; batch > 1; batch = std::max(1.0, batch / 2)) {
+    if (fits(input)) break;
+  }
+  return batch;
+}
+
+std::string bottleneck_sentence(const Plan& plan) {
+  const StepTime& t = plan.time;
+  switch (t.bottleneck) {
+    case PlanBottleneck::bandwidth:
+      return of_gradients(plan, "Bandwidth") +
+             fmt::format(" All of them would fit behind a step's computation at {} a node.",
+                         format_rate(needed_network(plan.input)));
+    case PlanBottleneck::latency:
+      return of_gradients(plan, "Latency") +
+             " It is hops that take the time: fewer, or larger "
+             "steps.";
+    case PlanBottleneck::storage:
+      return fmt::format(
+          "Storage: it takes {} to read a step's samples, and the rest of the step "
+          "only {}.",
+          time_text(t.phases.storage), time_text(t.step - t.waiting_for_data));
+    case PlanBottleneck::update:
+      return fmt::format(
+          "The update: the optimiser takes {:.0f} % of the step; a larger batch "
+          "would need it less often.",
+          percent(t.phases.update, t.step));
+    case PlanBottleneck::pipeline:
+      return fmt::format(
+          "The pipeline: bubbles and activations on their way take {:.0f} % of the "
+          "step; more micro-batches make them shorter.",
+          percent(t.phases.bubble + t.phases.inside, t.step));
+    case PlanBottleneck::compute:
+      break;
+  }
+  return fmt::format(
+      "Computation, {:.1f} % of the step: only faster devices, or more of them, "
+      "make it shorter.",
+      percent(t.t_s, t.step));
+}
+
+std::string memory_sentence(const Plan& plan) {
+  constexpr double giga = 1e9;
+  const MemoryUse& m = plan.memory;
+  return fmt::format(
+      "{} needs {:.3g} GB of {}'s {:.3g} GB on each device: parameters {:.3g}, gradients {:.3g}, "
+      "optimiser {:.3g}, activations {}, buffers {:.3g}",
+      plan.input.model.name, m.total() / giga, plan.input.device.name,
+      plan.input.device.memory_bytes / giga, m.parameters / giga, m.gradients / giga,
+      m.optimiser / giga,
+      m.activations_known ? fmt::format("{:.3g}", m.activations / giga) : "not known",
+      m.buffers / giga);
+}
+
+}  // namespace gradwire

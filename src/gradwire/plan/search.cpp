@@ -1,0 +1,112 @@
+#include "gradwire/plan/search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+namespace gradwire {
+namespace {
+
+constexpr double kEqual = 1e-4;
+
+/// The same global batch in twice as many passes, and so on.
+std::vector<PlanInput> cut_into_passes(const PlanInput& input) {
+  std::vector<PlanInput> all;
+  const double samples = input.strategy.batch * input.strategy.accumulate;
+  for (int passes = 1; samples / passes >= 1 || passes == 1; passes *= 2) {
+    PlanInput one = input;
+    one.strategy.accumulate = passes;
+    one.strategy.batch = samples / passes;
+    const double part = one.strategy.batch / input.strategy.batch;
+    one.measured.step *= part;
+    one.model.recorded_seconds *= part;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+class Search {
+ public:
+  explicit Search(double memory_bytes) : memory_bytes_(memory_bytes) {}
+
+  void consider(PlanInput input) {
+    const MemoryUse memory = memory_use(input.model, input.strategy);
+    if (memory.total() > memory_bytes_) return;
+    const StepTime time = step_time(input);
+    found_.push_back({std::move(input), time, memory});
+  }
+
+  std::vector<FoundStrategy> best_first() {
+    std::ranges::stable_sort(found_, [](const FoundStrategy& a, const FoundStrategy& b) {
+      const double difference = b.time.step - a.time.step;
+      if (std::abs(difference) > kEqual * a.time.step) return difference > 0;
+      return a.memory.total() < b.memory.total();
+    });
+    return std::move(found_);
+  }
+
+ private:
+  double memory_bytes_;
+  std::vector<FoundStrategy> found_;
+};
+
+void consider_stages(Search& search, const PlanInput& input,
+                     const std::vector<std::string>& codecs) {
+  for (const bool recompute : {false, true}) {
+    // `gradwire train` recomputes the blocks of transformers.
+    if (recompute && input.model.transformer.layers == 0) break;
+    PlanInput one = input;
+    one.strategy.recompute = recompute;
+    // Only with ZeRO are there parameters of 16 bits.
+    const bool plain = one.strategy.compute != ComputeType::mixed;
+    for (std::size_t i = 0; i < codecs.size() && plain; ++i) {
+      one.strategy.codec = codecs[i];
+      search.consider(one);
+    }
+    one.strategy.codec = "none";
+    for (int stage = 1; stage <= 3 && one.strategy.data() > 1; ++stage) {
+      one.strategy.zero_stage = stage;
+      search.consider(one);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space) {
+  PlanInput base = input;
+  base.strategy.overlap = Overlap::full;
+  base.strategy.tensor = base.strategy.pipeline = base.strategy.micro_batches = 1;
+  base.strategy.zero_stage = base.strategy.servers = 0;
+  base.strategy.algorithm = "auto";
+  Search search(space.memory_bytes > 0 ? space.memory_bytes : input.device.memory_bytes);
+  for (const PlanInput& passes : cut_into_passes(base))
+    consider_stages(search, passes, space.codecs);
+  return search.best_first();
+}
+
+std::string train_config(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  const bool adam = s.optimiser == Optimiser::adam;
+  nlohmann::ordered_json json = {
+      {"batch_size", std::llround(s.global_batch())},
+      {"accumulation_steps", s.accumulate},
+      {"precision", s.compute == ComputeType::fp32 ? "fp32" : "bf16"},
+      {"optimizer", {{"name", adam ? "adam" : "sgd"}}},
+      {"parallel", {{"overlap", name_of(s.overlap)}, {"codec", s.codec}}}};
+  if (!adam) json["optimizer"]["momentum"] = s.optimiser == Optimiser::momentum ? 0.9 : 0.0;
+  if (s.zero_stage > 0) {
+    json["parallel"].erase("codec");
+    json["zero"] = {{"stage", s.zero_stage}};
+    if (s.compute == ComputeType::mixed) json["precision"] = {{"parameters", "bf16"}};
+  }
+  if (s.recompute) {
+    const int layers = std::max(1, input.model.transformer.layers);
+    json["activation_checkpointing"] = {{"number_checkpoints", layers}};
+  }
+  if (s.local_steps > 1) json["local_steps"] = {{"steps", s.local_steps}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace gradwire

@@ -1,0 +1,109 @@
+#include "gradwire/plan/simulate/bucket_stages.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/json_fields.h"
+#include "gradwire/codec/catalogue.h"
+#include "gradwire/gradient/coded_averager_layout.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kAlignment = 16;  ///< Of encoded parts (gradient/coded_averager_piece.cpp).
+
+double slot_bytes(const Codec& codec, std::size_t count) {
+  if (count == 0) return 0;
+  return static_cast<double>((codec.encoded_bytes(count) + kAlignment - 1) / kAlignment *
+                             kAlignment);
+}
+
+TrafficStage operation(const ExchangeModel& model, Collective collective, double bytes) {
+  const OperationTime time = model.times(collective, bytes);
+  return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
+}
+
+/// `values`: of float32.
+TrafficStage coding(const ExchangeModel& model, double values, double bytes_per_second) {
+  return {TrafficStage::processor, values * sizeof(float) / bytes_per_second * model.codec_slowdown,
+          0};
+}
+
+std::shared_ptr<const Codec> codec_of(const ExchangeModel& model) {
+  const CodecSpec spec = value_or_throw(parse_codec(model.codec));
+  if (spec.kind() == CodecKind::none) return nullptr;
+  if (spec.kind() == CodecKind::codec) return value_or_throw(make_codec(spec));
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("codec \"{}\": what it sends depends on more than a number of "
+                              "values; simulate none, bf16, int8, int4 or top_k:0.01",
+                              model.codec));
+}
+
+/// Its ways: encode, exchange, add up and encode the mean, gather, decode.
+std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Codec& codec,
+                                       const ExchangeModel& model) {
+  const std::unique_ptr<Codec> own_mean = codec.for_mean(model.ranks);
+  const Codec& mean = own_mean ? *own_mean : codec;
+  double sent = 0;
+  for (const CodedRange& part : piece.parts) sent += slot_bytes(codec, part.count());
+  const std::size_t largest = piece.parts.front().count();
+  const auto all = static_cast<double>(piece.all.count()), own = static_cast<double>(largest);
+  TrafficStage adding = coding(model, own, model.speed.decode);
+  adding.seconds += coding(model, own * (model.ranks - 1), model.speed.decode_add).seconds;
+  adding.seconds += coding(model, own, model.speed.encode).seconds;
+  return {coding(model, all, model.speed.encode), operation(model, Collective::all_to_all, sent),
+          adding, operation(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
+          coding(model, all, model.speed.decode)};
+}
+
+}  // namespace
+
+std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
+                                                     const std::string& source) {
+  const auto read = read_json_fields(json, source, [](JsonFields fields) {
+    std::map<std::string, CodecSpeed> speeds;
+    for (JsonFields row : fields.objects("rows", 0)) {
+      const auto rate = [&](const char* key) { return 1e9 * row.number(key, 1e-6, 1e6); };
+      speeds[row.text("codec")] = {rate("encode_gbps"), rate("decode_gbps"),
+                                   rate("decode_add_gbps")};
+    }
+    return speeds;
+  });
+  return value_or_throw(read);
+}
+
+std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
+                                                     const ExchangeModel& model) {
+  if (model.ranks == 1) return {};
+  const std::shared_ptr<const Codec> codec = codec_of(model);
+  if (bucket.exact || !codec) {
+    const auto bytes = static_cast<double>(bucket.count * sizeof(float));
+    return {{operation(model, Collective::all_reduce, bytes)}};
+  }
+  std::vector<std::vector<TrafficStage>> jobs;
+  for (const CodedPieceLayout& piece :
+       cut_for_coding(bucket.count, model.piece_elements, model.ranks))
+    jobs.push_back(piece_stages(piece, *codec, model));
+  return jobs;
+}
+
+double codec_slowdown(const Topology& topology) {
+  std::map<int, std::pair<double, int>> machines;  // Ranks and processors, by kernel.
+  double most = 1;
+  for (int host = 0; host < topology.hosts(); ++host) {
+    const Host& one = topology.host(host);
+    if (one.cores == 0) continue;
+    const auto ranks = static_cast<double>(topology.ranks_on(host).size());
+    most = std::max(most, ranks / one.cores);
+    if (one.kernel < 0) continue;
+    auto& [together, cores] = machines[one.kernel];
+    together += ranks;
+    cores = one.cores;
+    most = std::max(most, together / cores);
+  }
+  return most;
+}
+
+}  // namespace gradwire

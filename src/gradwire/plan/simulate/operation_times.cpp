@@ -1,0 +1,277 @@
+#include "gradwire/plan/simulate/operation_times.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/suggest.h"
+#include "gradwire/comm/tuner.h"
+#include "gradwire/plan/simulate/collective_simulation.h"
+#include "gradwire/plan/simulate/executor_segment.h"
+#include "gradwire/schedule/catalogue.h"
+
+namespace gradwire {
+namespace {
+
+/// TCP streams that meet in one port overflow its queue: each beyond the second costs so much of
+/// its rate (measured with three, five and seven, docs/accuracy.md), up to so many.
+constexpr double kCrowding = 0.065;
+constexpr std::size_t kQuietStreams = 2, kMostStreams = 8;
+
+/// Hosts that share a machine's processors answer late when these are busy, and streams that meet
+/// wait for each other: more is lost for each byte a second that a processor carries beyond the
+/// first 2 Gb/s (measured at 5 Gb/s a processor).
+constexpr double kBusyLoss = 0.04 / 1.25e8;
+constexpr double kQuietRate = 2.5e8;
+
+bool has_algorithm(Collective collective, const std::string& algorithm) {
+  const auto names = algorithm_names(collective);
+  return std::ranges::find(names, algorithm) != names.end();
+}
+
+void check_algorithm(const std::string& algorithm) {
+  if (algorithm == "auto") return;
+  std::vector<std::string_view> known{"auto"};
+  for (const Collective collective : all_collectives()) {
+    if (has_algorithm(collective, algorithm)) return;
+    for (const std::string_view name : algorithm_names(collective)) {
+      if (std::ranges::find(known, name) == known.end()) known.push_back(name);
+    }
+  }
+  throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
+}
+
+/// From how many other hosts some rank hears. A butterfly's partners come one after the other.
+std::size_t streams_that_meet(const ProgramSet& programs, const Topology& topology) {
+  const auto rounds =
+      static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
+  std::size_t most = 0;
+  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
+    std::set<Rank> senders;
+    for (const Op& op : programs.program(rank).ops) {
+      if (receives(op) && !topology.same_host(rank, op.peer)) senders.insert(op.peer);
+    }
+    most = std::max(most, senders.size());
+  }
+  return most > rounds ? most : 0;
+}
+
+/// Bytes a second that each processor of the busiest machine of several hosts carries, one way, if
+/// all their ports are full.
+double carried_by_processor(const Topology& topology) {
+  std::map<int, double> carried;  ///< By kernel.
+  double most = 0;
+  for (int number = 0; number < topology.hosts(); ++number) {
+    const Host& host = topology.host(number);
+    if (host.kernel < 0 || host.cores == 0) continue;
+    carried[host.kernel] += host.port().bytes_per_second / host.cores;
+    most = std::max(most, carried[host.kernel]);
+  }
+  return most;
+}
+
+double crowding(const ProgramSet& programs, const Topology& topology) {
+  const std::size_t streams = std::min(streams_that_meet(programs, topology), kMostStreams);
+  if (streams <= kQuietStreams) return 1;
+  const double busy = std::max(0.0, carried_by_processor(topology) - kQuietRate);
+  return 1 + kCrowding * static_cast<double>(streams - kQuietStreams) + kBusyLoss * busy;
+}
+
+/// Of all chunks' bytes.
+double largest_message(const ProgramSet& programs) {
+  std::uint32_t most = 1;
+  for (NodeId node = 0; node < programs.size(); ++node) {
+    if (sends(programs.op(node))) most = std::max(most, extent(programs.op(node)).count);
+  }
+  return static_cast<double>(most) / programs.schedule().chunks;
+}
+
+/// What a port sends or receives, whichever is more, at its rate: the longest of all.
+double busiest_port(const ProgramSet& programs, const Topology& topology,
+                    const ChunkLayout& layout) {
+  std::vector<double> sent(static_cast<std::size_t>(topology.hosts()));
+  std::vector<double> received(sent.size());
+  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
+    const Program& program = programs.program(rank);
+    for (const Op& op : program.ops) {
+      if (!(sends(op) || receives(op)) || topology.same_host(rank, op.peer)) continue;
+      auto& side = sends(op) ? sent : received;
+      side[static_cast<std::size_t>(topology.host_of(rank))] +=
+          static_cast<double>(layout.size(extent(op), program));
+    }
+  }
+  double longest = 0;
+  for (int host = 0; host < topology.hosts(); ++host) {
+    const auto at = static_cast<std::size_t>(host);
+    longest = std::max(
+        longest, std::max(sent[at], received[at]) / topology.host(host).port().bytes_per_second);
+  }
+  return longest;
+}
+
+/// Keeps what was computed: steps ask for the same sizes again and again.
+class Remembered {
+ public:
+  using Key = std::pair<Collective, double>;
+
+  template <class Compute>
+  OperationTime get(Collective collective, double bytes, Compute compute) {
+    const auto [at, is_new] = known_.try_emplace(Key{collective, bytes});
+    if (is_new) at->second = compute();
+    return at->second;
+  }
+
+ private:
+  std::map<Key, OperationTime> known_;
+};
+
+class MeasuredTimes {
+ public:
+  MeasuredTimes(const Topology& topology, std::string algorithm)
+      : topology_(topology), algorithm_(std::move(algorithm)), tuner_(topology) {
+    check_algorithm(algorithm_);
+  }
+
+  OperationTime operator()(Collective collective, double bytes) {
+    if (topology_.ranks() == 1) return {};
+    return known_.get(collective, bytes, [&] { return compute(collective, bytes); });
+  }
+
+ private:
+  struct Costed {
+    std::unique_ptr<ScheduleCost> cost;
+    std::uint32_t chunks = 1;
+    double crowding = 1;
+    double largest_message = 0;  ///< Of all chunks.
+  };
+
+  OperationTime compute(Collective collective, double bytes) {
+    const auto size = static_cast<std::size_t>(bytes);
+    const std::string name =
+        has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
+    const Costed& costed = costed_for(collective, name);
+    const ChunkLayout layout(costed.chunks, size, 1);
+    const CostOptions costs = executor_costs(costed.largest_message * bytes);
+    const Duration total = costed.cost->estimate(topology_, layout, costs).total;
+    const double factor = costed.crowding;
+    return {factor * std::chrono::duration<double>(total).count(),
+            factor * busiest_port(costed.cost->programs(), topology_, layout), name};
+  }
+
+  const Costed& costed_for(Collective collective, const std::string& name) {
+    const auto [at, is_new] = costed_.try_emplace({collective, name});
+    if (is_new) {
+      const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
+      at->second.cost = std::make_unique<ScheduleCost>(schedule);
+      at->second.chunks = schedule.chunks;
+      at->second.crowding = crowding(at->second.cost->programs(), topology_);
+      at->second.largest_message = largest_message(at->second.cost->programs());
+    }
+    return at->second;
+  }
+
+  Topology topology_;
+  std::string algorithm_;
+  Tuner tuner_;
+  Remembered known_;
+  std::map<std::pair<Collective, std::string>, Costed> costed_;
+};
+
+/// Ranks above which sizes between powers of four are interpolated.
+constexpr int kManyRanks = 256;
+
+/// What "auto" looks at may not be larger.
+constexpr double kLargest = 300'000;
+
+class FabricTimes {
+ public:
+  FabricTimes(Fabric fabric, std::string algorithm, const CostOptions& costs)
+      : fabric_(std::move(fabric)), algorithm_(std::move(algorithm)), costs_(costs) {
+    check_algorithm(algorithm_);
+  }
+
+  OperationTime operator()(Collective collective, double bytes) {
+    if (fabric_.ranks() == 1) return {};
+    if (fabric_.ranks() <= kManyRanks) return exact(collective, bytes);
+    // Times are the longest of sums of latencies and of what bytes take, so convex: a chord is
+    // above them, between powers of four by little.
+    const double low = std::pow(4, std::floor(std::log2(std::max(bytes, 1.0)) / 2));
+    const OperationTime below = exact(collective, low), above = exact(collective, 4 * low);
+    const double part = (bytes - low) / (3 * low);
+    const auto between = [&](double a, double b) { return a + part * (b - a); };
+    return {between(below.seconds, above.seconds), between(below.port_seconds, above.port_seconds),
+            part < 0.5 ? below.algorithm : above.algorithm};
+  }
+
+ private:
+  OperationTime exact(Collective collective, double bytes) {
+    return known_.get(collective, bytes, [&] { return fastest(collective, bytes); });
+  }
+
+  using Simulations = std::map<std::string, CollectiveSimulation>;
+
+  const Simulations& simulations(Collective collective) {
+    const auto [at, is_new] = simulations_.try_emplace(collective);
+    if (!is_new) return at->second;
+    for (const std::string& name : candidates(collective)) {
+      CollectiveSimulation one(collective, name, fabric_, costs_);
+      if (name == algorithm_ || one.size() <= kLargest || at->second.empty())
+        at->second.emplace(name, std::move(one));
+    }
+    return at->second;
+  }
+
+  std::vector<std::string> candidates(Collective collective) const {
+    if (has_algorithm(collective, algorithm_)) return {algorithm_};
+    std::vector<std::string> some;
+    for (const char* name : {"ring", "direct", "halving_doubling", "double_tree", "tree"}) {
+      if (has_algorithm(collective, name)) some.emplace_back(name);
+    }
+    if (some.empty()) some.emplace_back(algorithm_names(collective).front());
+    return some;
+  }
+
+  OperationTime fastest(Collective collective, double bytes) {
+    OperationTime best;
+    for (const auto& [name, simulation] : simulations(collective)) {
+      const SimulatedCollective one = simulation.of(bytes);
+      if (best.algorithm.empty() || one.seconds < best.seconds)
+        best = {one.seconds, std::min(one.port_seconds, one.seconds), name};
+    }
+    return best;
+  }
+
+  Fabric fabric_;
+  std::string algorithm_;
+  CostOptions costs_;
+  Remembered known_;
+  std::map<Collective, Simulations> simulations_;
+};
+
+}  // namespace
+
+CostOptions executor_costs(double message_bytes) {
+  return {.segment_bytes = message_bytes > 0 ? executor_segment(message_bytes) : 0,
+          .max_segments = 1024,
+          .per_segment = std::chrono::microseconds(8),
+          .per_segment_inside = std::chrono::nanoseconds(500),
+          .reduce_bytes_per_second = 3e9};
+}
+
+OperationTimes measured_times(const Topology& topology, const std::string& algorithm) {
+  return [times = std::make_shared<MeasuredTimes>(topology, algorithm)](
+             Collective collective, double bytes) { return (*times)(collective, bytes); };
+}
+
+OperationTimes fabric_times(const Fabric& fabric, const std::string& algorithm,
+                            const CostOptions& costs) {
+  return [times = std::make_shared<FabricTimes>(fabric, algorithm, costs)](
+             Collective collective, double bytes) { return (*times)(collective, bytes); };
+}
+
+}  // namespace gradwire

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+#include "gradwire/base/random.h"
+
+namespace gradwire {
+
+/// A time or rate that differs from one host, or time, to the next: log-normally distributed, since
+/// neither is below zero and a few are far above.
+struct Spread {
+  double median = 0;
+  double sigma = 0;  ///< Of the logarithm; 0: always the median.
+
+  /// Box and Muller, "A note on the generation of random normal deviates", 1958.
+  double draw(Random& random) const {
+    if (sigma == 0) return median;
+    const double radius = std::sqrt(-2 * std::log(1 - random.unit()));
+    return median * std::exp(sigma * radius * std::cos(2 * std::numbers::pi * random.unit()));
+  }
+};
+
+}  // namespace gradwire

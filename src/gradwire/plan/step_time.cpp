@@ -1,0 +1,183 @@
+#include "gradwire/plan/step_time.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/plan/gradient_exchange.h"
+#include "gradwire/plan/hidden_time.h"
+
+namespace gradwire {
+namespace {
+
+/// How often each kept element goes through memory, outside of matrix products: written and read
+/// again in forward; read in backward, as are its gradient and the one before, which is written.
+constexpr double kForwardTraffic = 2, kBackwardTraffic = 4;
+/// The part of memory's bandwidth that such kernels get.
+constexpr double kMemoryShare = 0.8;
+/// A loss that is less of a step than this is not worth a word.
+constexpr double kWorthSaying = 0.1;
+
+struct Pass {
+  double forward = 0, backward = 0;
+};
+
+/// A time that is known, split as the layers' shares say.
+Pass split(const ModelShape& model, double seconds) {
+  double forward = 0;
+  for (const ModelLayer& layer : model.layers) forward += layer.forward;
+  return {forward * seconds, (1 - forward) * seconds};
+}
+
+/// One pass of one device: operations at the rate it gets, and activations through its memory.
+Pass modelled_pass(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  const double replica = s.tensor * s.pipeline;
+  const double operations =
+      s.batch * input.model.forward_flops() / input.device.rate(s.compute) / replica;
+  const double moved = s.batch * input.model.kept() * bytes_of(s.compute) / replica /
+                       (kMemoryShare * input.device.memory_bytes_per_second);
+  Pass pass{operations + kForwardTraffic * moved, 2 * operations + kBackwardTraffic * moved};
+  if (s.recompute) pass.backward += pass.forward;
+  return pass;
+}
+
+Pass pass_of(const PlanInput& input) {
+  if (input.measured.step > 0) return split(input.model, input.measured.step);
+  if (!input.model.recorded()) return modelled_pass(input);
+  if (input.model.recorded_seconds > 0) return split(input.model, input.model.recorded_seconds);
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("{}: this profile has shares of time only; say what a step takes on "
+                              "one device: --step-ms",
+                              input.model.name));
+}
+
+/// Everything that the optimiser reads and writes, of the parameters that are this device's.
+double update_time(const PlanInput& input) {
+  if (input.measured.step > 0) return 0;  // It is in the step.
+  const Strategy& s = input.strategy;
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const double owned = static_cast<double>(input.model.parameters()) / (s.tensor * s.pipeline) /
+                       (s.zero_stage > 0 ? s.data() : 1);
+  return owned * (2 * (bytes.parameter + bytes.optimiser) + bytes.gradient) /
+         (kMemoryShare * input.device.memory_bytes_per_second);
+}
+
+/// Of one pass: layers that are shared add up their activations, twice in forward and twice in
+/// backward a block (Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3).
+double tensor_time(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  const TransformerShape& shape = input.model.transformer;
+  if (s.tensor < 2) return 0;
+  const bool inside = s.tensor <= s.devices_per_node;
+  const double rate = inside ? input.device.inside_bytes_per_second : input.network.goodput();
+  const double bytes =
+      s.batch * shape.tokens * static_cast<double>(shape.width) * bytes_of(s.compute);
+  return 4.0 * shape.layers / s.pipeline * 2 * (s.tensor - 1) / s.tensor * bytes / rate;
+}
+
+/// Of one pass: the first micro-batch's activations through all stages, and its gradients back.
+double stages_time(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  if (s.pipeline < 2) return 0;
+  const auto& layers = input.model.layers;
+  const double bytes = layers[layers.size() / 2].outputs * s.batch / s.micro_batches *
+                       bytes_of(s.compute) / s.tensor;
+  return 2 * (s.pipeline - 1) * (bytes / input.network.goodput() + input.network.latency);
+}
+
+PhaseTimes compute_phases(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  const Pass pass = pass_of(input);
+  const double passes = s.accumulate;
+  return {.forward = passes * pass.forward,
+          .backward = passes * pass.backward,
+          // GPipe (Huang et al., NeurIPS 2019, section 2.3), and 1F1B alike: (p - 1) / m.
+          .bubble = passes * (pass.forward + pass.backward) * (s.pipeline - 1) / s.micro_batches,
+          .inside = passes * (tensor_time(input) + stages_time(input)),
+          .update = update_time(input)};
+}
+
+double storage_time(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  if (input.storage_bytes_per_second <= 0) return 0;
+  const double samples = s.global_batch() / s.nodes;
+  return samples * input.model.sample_bytes / input.storage_bytes_per_second;
+}
+
+/// What nothing computes behind, in a step.
+double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientExchange& exchange) {
+  const Strategy& s = input.strategy;
+  const double all = exchange.bandwidth + exchange.latency;
+  if (all <= 0 || s.overlap == Overlap::none) return all;
+  const double compute = phases.forward + phases.backward;
+  // Parts of the parameters take turns; each has a step of compute to hide behind.
+  if (s.local_steps > 1) return std::max(0.0, all - compute);
+  if (s.zero_stage == 3) {
+    // The first layer of each pass waits for its parameters; others are fetched ahead.
+    const double first =
+        exchange.gathered_in_passes / static_cast<double>(input.model.layers.size());
+    return std::max(std::min(first, all), all - compute);
+  }
+  const double after = s.overlap == Overlap::full ? 0 : exchange.gathered_after;
+  return after + exposed_time(input.model, {.overlap = s.overlap,
+                                            .forward = phases.forward / s.accumulate,
+                                            .backward = phases.backward / s.accumulate,
+                                            .bandwidth = (all - after) * exchange.bandwidth / all,
+                                            .latency = (all - after) * exchange.latency / all});
+}
+
+PlanBottleneck bottleneck_of(const StepTime& time) {
+  const PhaseTimes& p = time.phases;
+  const double lost = time.t_c > 0 ? time.exposed / time.t_c : 0;
+  const std::array<std::pair<double, PlanBottleneck>, 5> losses{
+      {{p.bandwidth * lost, PlanBottleneck::bandwidth},
+       {p.latency * lost, PlanBottleneck::latency},
+       {time.waiting_for_data, PlanBottleneck::storage},
+       {p.update, PlanBottleneck::update},
+       {p.bubble + p.inside, PlanBottleneck::pipeline}}};
+  const auto most = std::ranges::max_element(losses);
+  return most->first >= kWorthSaying * time.step ? most->second : PlanBottleneck::compute;
+}
+
+}  // namespace
+
+std::string_view name_of(PlanBottleneck bottleneck) {
+  constexpr std::array<std::string_view, 6> kNames{"compute", "bandwidth", "latency",
+                                                   "storage", "update",    "pipeline"};
+  return kNames[static_cast<std::size_t>(bottleneck)];
+}
+
+StepTime step_time(const PlanInput& input) {
+  const GradientExchange exchange = gradient_exchange(input);
+  StepTime time{.phases = compute_phases(input)};
+  PhaseTimes& p = time.phases;
+  p.bandwidth = exchange.bandwidth;
+  p.latency = exchange.latency;
+  p.storage = storage_time(input);
+  time.t_s = p.forward + p.backward + p.update;
+  const double busy = time.t_s + p.bubble + p.inside;
+  time.t_c = p.bandwidth + p.latency;
+  time.exposed = exposed(input, p, exchange);
+  time.hidden = time.t_c - time.exposed;
+  time.waiting_for_data = std::max(0.0, p.storage - busy - time.exposed);
+  time.step = busy + time.exposed + time.waiting_for_data;
+  time.eta = time.t_s / time.step;
+  time.samples_per_second = input.strategy.global_batch() / time.step;
+  time.algorithm = exchange.algorithm;
+  time.wire_bytes = exchange.wire_bytes;
+  time.bottleneck = bottleneck_of(time);
+  return time;
+}
+
+double needed_network(const PlanInput& input, bool many) {
+  const StepTime time = step_time(input);
+  const int nodes = input.strategy.nodes;
+  if (nodes < 2) return 0;
+  const double bytes = many ? time.wire_bytes * nodes / (nodes - 1) : time.wire_bytes;
+  return bytes / time.t_s;
+}
+
+}  // namespace gradwire

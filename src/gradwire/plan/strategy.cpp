@@ -1,0 +1,76 @@
+#include "gradwire/plan/strategy.h"
+
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "gradwire/plan/collective_time.h"
+#include "gradwire/plan/names.h"
+#include "gradwire/plan/wire_bytes.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kMostNodes = 1 << 20;
+
+void refuse_unless(bool right, const std::string& what) {
+  if (!right) throw Exception(ErrorKind::invalid_argument, what);
+}
+
+struct Bound {
+  std::string_view name;
+  int Strategy::*member;
+  int low, high;
+};
+constexpr std::array<Bound, 9> kBounds{{{"nodes", &Strategy::nodes, 1, kMostNodes},
+                                        {"devices per node", &Strategy::devices_per_node, 1, 64},
+                                        {"accumulated passes", &Strategy::accumulate, 1, 1 << 16},
+                                        {"ZeRO stage", &Strategy::zero_stage, 0, 3},
+                                        {"local steps", &Strategy::local_steps, 1, 1 << 16},
+                                        {"parameter servers", &Strategy::servers, 0, kMostNodes},
+                                        {"tensor-parallel degree", &Strategy::tensor, 1, 1 << 12},
+                                        {"pipeline stages", &Strategy::pipeline, 1, 1 << 12},
+                                        {"micro-batches", &Strategy::micro_batches, 1, 1 << 16}}};
+
+void check_together(const Strategy& s) {
+  refuse_unless(
+      s.devices() % (s.tensor * s.pipeline) == 0,
+      fmt::format("{} nodes of {} devices do not divide into replicas of {} devices "
+                  "(tensor {} x pipeline {})",
+                  s.nodes, s.devices_per_node, s.tensor * s.pipeline, s.tensor, s.pipeline));
+  refuse_unless(s.servers == 0 || (s.zero_stage == 0 && s.tensor * s.pipeline == 1),
+                "parameter servers go with plain data parallelism only: ZeRO stage 0, tensor 1, "
+                "pipeline 1");
+  refuse_unless(s.zero_stage == 0 || s.codec == "none",
+                fmt::format("ZeRO stage {} sends gradients as they are: give codec none, or ZeRO "
+                            "stage 0 with codec {}",
+                            s.zero_stage, s.codec));
+  refuse_unless(s.zero_stage == 0 || s.local_steps == 1,
+                "ZeRO averages in every step: give local steps 1, or ZeRO stage 0");
+}
+
+}  // namespace
+
+std::string_view name_of(Optimiser optimiser) {
+  constexpr std::array<std::string_view, 3> kNames{"sgd", "momentum", "adam"};
+  return kNames[static_cast<std::size_t>(optimiser)];
+}
+
+void check_strategy(const Strategy& strategy) {
+  for (const Bound& bound : kBounds) {
+    const int value = strategy.*(bound.member);
+    refuse_unless(
+        value >= bound.low && value <= bound.high,
+        fmt::format("{} {}: expected {} to {}", value, bound.name, bound.low, bound.high));
+  }
+  refuse_unless(strategy.batch > 0 && std::isfinite(strategy.batch),
+                fmt::format("a batch of {}: expected more than 0 samples", strategy.batch));
+  wire_bytes(strategy.codec, 2);
+  const auto algorithms = planned_algorithms();
+  if (std::ranges::find(algorithms, strategy.algorithm) == algorithms.end())
+    refuse_name("algorithm", strategy.algorithm, algorithms);
+  check_together(strategy);
+}
+
+}  // namespace gradwire

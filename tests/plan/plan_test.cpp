@@ -1,0 +1,253 @@
+#include "gradwire/plan/plan.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/base/error.h"
+#include "gradwire/plan/explanation.h"
+#include "gradwire/plan/search.h"
+#include "gradwire/plan/sweep.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::HasSubstr;
+
+PlanInput case_study() {
+  return {.model = model_named("resnet50"),
+          .device = device_named("cpu_32"),
+          .network = network_named("10gbe"),
+          .strategy = {.nodes = 4, .overlap = Overlap::none},
+          .measured = {.step = 0.234, .communication = 0.106, .nodes = 4}};
+}
+
+const Advice* advice_called(const Plan& plan, const std::string& change) {
+  for (const Advice& a : plan.advice)
+    if (a.change == change) return &a;
+  return nullptr;
+}
+
+TEST(Advice, PredictsTheNextRungOfTheLadder) {
+  PlanInput input = case_study();
+  const auto expect = [&](const std::string& change, const std::string& text) {
+    const Plan plan = make_plan(input);
+    const Advice* advice = advice_called(plan, change);
+    ASSERT_NE(advice, nullptr) << change;
+    EXPECT_EQ(advice->text, text);
+    input = advice->input;
+    EXPECT_DOUBLE_EQ(step_time(input).eta, advice->eta);
+  };
+  expect("codec bf16", "codec bf16: 68.8 -> 81.5 %");
+  expect("accumulate 2 passes", "accumulate 2 passes: 81.5 -> 89.8 %");
+  expect("second NIC", "second NIC: 89.8 -> 94.5 %");
+}
+
+TEST(Advice, IsRankedByWhatItBrings) {
+  const Plan plan = make_plan(case_study());
+  ASSERT_GT(plan.advice.size(), 5u);
+  for (std::size_t i = 1; i < plan.advice.size(); ++i)
+    EXPECT_GE(plan.advice[i - 1].eta, plan.advice[i].eta);
+}
+
+TEST(Advice, ForWhatDoesNotFitMakesItFit) {
+  PlanInput input = case_study();
+  input.model = model_named("gpt2_xl");
+  input.device = device_named("rtx4090");
+  input.strategy.batch = 1;
+  const Plan plan = make_plan(input);
+  EXPECT_FALSE(plan.fits);
+  EXPECT_TRUE(plan.can_fit);
+  ASSERT_FALSE(plan.advice.empty());
+  for (const Advice& a : plan.advice) {
+    EXPECT_TRUE(a.fits);
+    EXPECT_THAT(a.text, HasSubstr("and fits"));
+  }
+}
+
+TEST(Plan, SaysWhatCannotFit) {
+  PlanInput input = case_study();
+  input.model = model_named("llama2_70b");
+  input.strategy.batch = 1;
+  const Plan plan = make_plan(input);
+  EXPECT_FALSE(plan.can_fit);
+  EXPECT_THAT(memory_sentence(plan), HasSubstr("256 GB"));
+}
+
+TEST(Plan, AsJsonHasItsNumbers) {
+  const auto json = nlohmann::json::parse(to_json(make_plan(case_study())));
+  EXPECT_NEAR(json["eta"].get<double>(), 0.688, 0.0005);
+  EXPECT_NEAR(json["t_s_ms"].get<double>(), 234, 1e-6);
+  EXPECT_NEAR(json["t_c_ms"].get<double>(), 106, 1e-6);
+  EXPECT_NEAR(json["exposed_ms"].get<double>(), 106, 1e-6);
+  EXPECT_EQ(json["bottleneck"], "bandwidth");
+  EXPECT_TRUE(json["fits"].get<bool>());
+  EXPECT_GT(json["memory_bytes"].get<double>(), 16 * 25e6);
+  double memory = 0;
+  for (const char* part : {"parameters", "gradients", "optimizer", "activations", "buffers"})
+    memory += json["memory"][part].get<double>();
+  EXPECT_NEAR(memory, json["memory_bytes"].get<double>(), 1);
+  EXPECT_EQ(json["advice"][0]["text"].get<std::string>().substr(0, 7), "overlap");
+  EXPECT_FALSE(json.contains("cost"));
+}
+
+TEST(Plan, OfARunHasACost) {
+  PlanInput input = case_study();
+  input.device.watts = 250;
+  const RunCost cost =
+      make_plan(input, {.samples = 1'281'167, .epochs = 90, .per_node_hour = 2, .per_kwh = 0.3})
+          .cost;
+  EXPECT_EQ(cost.steps, std::ceil(90 * 1281167.0 / 128));
+  EXPECT_NEAR(cost.hours, cost.steps * 0.340 / 3600, 1e-6);
+  EXPECT_NEAR(cost.rent, cost.hours * 4 * 2, 1e-6);
+  EXPECT_NEAR(cost.energy, cost.hours * 4 * 0.25 * 0.3, 1e-6);
+}
+
+TEST(Plan, EveryNumberSaysWhereItComesFrom) {
+  for (const Explained& e : explain(make_plan(case_study()))) {
+    EXPECT_FALSE(e.value.empty()) << e.what;
+    EXPECT_FALSE(e.how.empty()) << e.what;
+    EXPECT_FALSE(e.source.empty()) << e.what;
+  }
+  EXPECT_THAT(to_text(explain(make_plan(case_study()))), HasSubstr("measured: --comm-ms 106"));
+}
+
+TEST(Plan, TheUsualBatchIsAsLargeAsFits) {
+  PlanInput input = case_study();
+  input.measured = {};
+  EXPECT_EQ(batch_that_fits(input, 32), 32);
+  input.model = model_named("gpt2_medium");
+  input.device = device_named("rtx4090");
+  const double batch = batch_that_fits(input, 32);
+  EXPECT_LT(batch, 32);
+  input.strategy.batch = batch;
+  EXPECT_LE(memory_use(input.model, input.strategy).total(), 24e9);
+  input.strategy.batch = 2 * batch;
+  EXPECT_GT(memory_use(input.model, input.strategy).total(), 24e9);
+}
+
+std::string refusal(const Strategy& strategy) {
+  try {
+    check_strategy(strategy);
+  } catch (const Exception& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::invalid_argument);
+    return e.what();
+  }
+  return "nothing";
+}
+
+TEST(Strategies, AreCheckedBeforeTheyArePlanned) {
+  EXPECT_THAT(refusal({.nodes = 0}), HasSubstr("0 nodes: expected 1 to"));
+  EXPECT_THAT(refusal({.codec = "bf61"}), HasSubstr("bf16"));
+  EXPECT_THAT(refusal({.codec = "power_sgd"}), HasSubstr("plan with none"));
+  EXPECT_THAT(refusal({.zero_stage = 4}), HasSubstr("expected 0 to 3"));
+  EXPECT_THAT(refusal({.algorithm = "rign"}), HasSubstr("did you mean \"ring\""));
+  EXPECT_THAT(refusal({.nodes = 4, .tensor = 3}), HasSubstr("do not divide"));
+  EXPECT_THAT(refusal({.nodes = 4, .codec = "int8", .zero_stage = 2}), HasSubstr("codec none"));
+  EXPECT_THAT(refusal({.batch = 0}), HasSubstr("more than 0"));
+  EXPECT_EQ(refusal({.nodes = 8, .devices_per_node = 4, .tensor = 4, .pipeline = 2}), "nothing");
+}
+
+TEST(Sweep, EfficiencyFallsAsNodesGrow) {
+  PlanInput input = case_study();
+  input.measured.communication = 0;
+  const Sweep swept =
+      sweep_nodes(input, parse_sweep("nodes=2..100"),
+                  {network_named("1gbe"), network_named("10gbe")}, {"ring", "tree"});
+  EXPECT_EQ(swept.nodes, (std::vector<int>{2, 4, 8, 16, 32, 64, 100}));
+  ASSERT_EQ(swept.lines.size(), 4u);
+  for (const Sweep::Line& line : swept.lines) {
+    for (std::size_t i = 1; i < line.steps.size(); ++i)
+      EXPECT_LE(line.steps[i].eta, line.steps[i - 1].eta + 1e-12) << line.algorithm;
+  }
+  EXPECT_LT(swept.lines[0].steps[3].eta, swept.lines[2].steps[3].eta);
+  EXPECT_THAT(table_of(swept), HasSubstr("10gbe, ring"));
+  EXPECT_THAT(to_svg(plot_of(swept, "title")), HasSubstr(">nodes<"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(swept))["lines"][0]["eta"].size(), 7u);
+  for (const char* wrong : {"", "nodes", "nodes=2", "nodes=4..2", "nodes=0..4", "nodes=2..x"})
+    EXPECT_THROW(parse_sweep(wrong), Exception) << wrong;
+}
+
+/// All strategies of the space one by one, to compare with.
+double best_by_trying(const PlanInput& input) {
+  double best = 0;
+  const double samples = input.strategy.batch * input.strategy.accumulate;
+  for (int passes = 1; passes <= samples; passes *= 2) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const char* codec : {"none", "bf16"}) {
+        for (const bool recompute : {false, true}) {
+          if (recompute && input.model.transformer.layers == 0) continue;
+          PlanInput tried = input;
+          tried.strategy.overlap = Overlap::full;
+          tried.strategy.accumulate = passes;
+          tried.strategy.batch = samples / passes;
+          tried.strategy.zero_stage = stage;
+          tried.strategy.codec = stage > 0 ? "none" : codec;
+          tried.strategy.recompute = recompute;
+          if (memory_use(tried.model, tried.strategy).total() <= tried.device.memory_bytes)
+            best = std::max(best, step_time(tried).samples_per_second);
+        }
+      }
+    }
+  }
+  return best;
+}
+
+TEST(Search, FindsTheBestThatFits) {
+  for (const char* model : {"resnet50", "gpt2_medium", "gpt2_xl"}) {
+    PlanInput input = case_study();
+    input.measured = {};
+    input.model = model_named(model);
+    input.device = device_named("rtx4090");
+    input.strategy.compute = ComputeType::bf16;
+    const auto found = search_strategies(input);
+    ASSERT_FALSE(found.empty()) << model;
+    EXPECT_NEAR(found.front().time.samples_per_second, best_by_trying(input),
+                1e-3 * found.front().time.samples_per_second)
+        << model;
+    for (const FoundStrategy& f : found) {
+      EXPECT_LE(f.memory.total(), 24e9);
+      EXPECT_DOUBLE_EQ(f.input.strategy.global_batch(), input.strategy.global_batch());
+    }
+  }
+}
+
+TEST(Search, WritesWhatTrainReads) {
+  PlanInput input = case_study();
+  input.strategy.zero_stage = 2;
+  input.strategy.accumulate = 2;
+  const auto json = nlohmann::json::parse(train_config(input));
+  EXPECT_EQ(json["batch_size"], 256);
+  EXPECT_EQ(json["accumulation_steps"], 2);
+  EXPECT_EQ(json["zero"]["stage"], 2);
+  EXPECT_EQ(json["optimizer"]["name"], "adam");
+}
+
+TEST(Devices, AreMeasuredOrOfTheCatalogue) {
+  SteadyClock clock;
+  const Device device = measure_device(clock, 0.02);
+  EXPECT_GT(device.rate(ComputeType::fp32), 1e8);
+  EXPECT_GT(device.memory_bytes_per_second, 1e8);
+  EXPECT_GT(device.memory_bytes, 1e8);
+  std::set<std::string> names;
+  for (const std::string_view name : device_names()) {
+    const Device listed = device_named(std::string(name));
+    EXPECT_TRUE(names.insert(listed.name).second);
+    EXPECT_GT(listed.rate(ComputeType::bf16), 1e11) << name;
+    EXPECT_FALSE(listed.source.empty()) << name;
+  }
+  try {
+    device_named("rtx4080");
+    FAIL();
+  } catch (const Exception& e) {
+    EXPECT_THAT(e.what(), HasSubstr("did you mean \"rtx4090\""));
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,164 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/plan/simulate/failures.h"
+#include "gradwire/plan/simulate/federated_rounds.h"
+#include "gradwire/plan/simulate/server_training.h"
+
+namespace gradwire {
+namespace {
+
+// --- parameter servers ---
+
+ServerModel servers(int workers, int count) {
+  ServerModel model{.workers = workers, .servers = count, .bytes = 1e8};
+  model.worker_rate = model.server_rate = 1e9;
+  model.latency = 1e-4;
+  model.compute = {0.2, 0};
+  return model;
+}
+
+TEST(SimulateServers, OneServerIsWhatTheTextbookCorrectsTo) {
+  // 2 (L + (P - 1) T') with one root link; here the root is no worker: 2 (L + P T').
+  const ServerTraining one = simulate_servers(servers(8, 1), 20, 1);
+  EXPECT_NEAR(one.step, 0.2 + 2 * (1e-4 + 8 * 0.1), 1e-9);
+  // As many servers as workers: each port carries as much as a worker's.
+  const ServerTraining many = simulate_servers(servers(8, 8), 20, 1);
+  EXPECT_NEAR(many.step, 0.2 + 2 * (1e-4 + 0.1), 1e-9);
+  EXPECT_NEAR(many.updates_per_second, 8 / many.step, 1e-9);
+}
+
+TEST(SimulateServers, AsynchronousWorkersDoNotWaitForStragglers) {
+  ServerModel model = servers(16, 16);
+  model.compute.sigma = 0.5;
+  const ServerTraining together = simulate_servers(model, 200, 1);
+  model.asynchronous = true;
+  const ServerTraining apart = simulate_servers(model, 200, 1);
+  EXPECT_GT(apart.updates_per_second, 1.5 * together.updates_per_second);
+  EXPECT_EQ(together.staleness, 0);
+  // Between a worker's pull and push each of the others pushes once, in the mean.
+  EXPECT_NEAR(apart.staleness, 15, 0.5);
+  EXPECT_GE(apart.largest_staleness, 16);
+}
+
+TEST(SimulateServers, AFullPortDecidesHowManyUpdatesThereAre) {
+  // Operational analysis: at most 1 / S with S = G / (k B) at the bottleneck.
+  ServerModel model = servers(32, 2);
+  model.asynchronous = true;
+  const ServerTraining found = simulate_servers(model, 100, 1);
+  EXPECT_NEAR(found.updates_per_second, 2 * 1e9 / 1e8, 0.2);
+  EXPECT_NEAR(found.server_busy, 1, 0.02);
+}
+
+// --- federated rounds ---
+
+double normal_quantile(double u) {
+  double low = -10, high = 10;
+  for (int i = 0; i < 100; ++i) {
+    const double x = 0.5 * (low + high);
+    (0.5 * std::erfc(-x / std::sqrt(2)) < u ? low : high) = x;
+  }
+  return low;
+}
+
+/// Mean of the k-th smallest of n log-normal values: the integral of the quantile with the density
+/// of the Beta distribution (k, n - k + 1).
+double order_statistic(int k, int n, double median, double sigma) {
+  double sum = 0, mass = 0;
+  for (int i = 1; i < 4000; ++i) {
+    const double u = i / 4000.0;
+    const double density = std::exp((k - 1) * std::log(u) + (n - k) * std::log1p(-u) +
+                                    std::lgamma(n + 1) - std::lgamma(k) - std::lgamma(n - k + 1));
+    sum += density * median * std::exp(sigma * normal_quantile(u));
+    mass += density;
+  }
+  return sum / mass;
+}
+
+FederatedModel federated() {
+  FederatedModel model{.clients = 20'000, .asked = 300, .used = 256, .window = 1e6};
+  model.compute = {10, 0.5};
+  return model;
+}
+
+TEST(SimulateFederated, ARoundLastsUntilTheLastThatIsNeeded) {
+  const FederatedRounds found = simulate_federated(federated(), 300, 1);
+  const double expected = order_statistic(256, 300, 10, 0.5);
+  EXPECT_NEAR(found.round, expected, 0.02 * expected);
+  EXPECT_EQ(found.used, 256);
+  EXPECT_NEAR(found.wasted_share, 1 - 256 / 300.0, 1e-9);
+}
+
+TEST(SimulateFederated, OverSelectionSparesTheStragglers) {
+  FederatedModel model = federated();
+  const double over = simulate_federated(model, 200, 1).round;
+  model.asked = 256;
+  const double all = simulate_federated(model, 200, 1).round;
+  EXPECT_GT(all, 2 * over);
+}
+
+TEST(SimulateFederated, TheWindowEndsARoundWithThoseThatHaveCome) {
+  FederatedModel model = federated();
+  model.window = 10;  // The median.
+  const FederatedRounds found = simulate_federated(model, 200, 1);
+  EXPECT_NEAR(found.round, 10, 1e-9);
+  EXPECT_NEAR(found.used, 150, 3);
+  EXPECT_EQ(found.short_rounds, 1);
+  EXPECT_LT(found.fairness, 0.8);  // Half of the clients never count.
+}
+
+TEST(SimulateFederated, TheServersPortLimitsHowManyTakePart) {
+  FederatedModel model = federated();
+  model.compute.sigma = model.down.sigma = model.up.sigma = 0;
+  model.update_bytes = 1e6;
+  model.up.median = 1e6;
+  model.server_rate = 1e7;
+  // Asked all at once; updates of 0.1 s each at the server, the first after 11 s.
+  EXPECT_NEAR(simulate_federated(model, 5, 1).round, 11 + 255 * 0.1, 1e-6);
+  model.dropout = 0.5;
+  EXPECT_NEAR(simulate_federated(model, 50, 1).used, 150, 10);
+}
+
+// --- failures ---
+
+/// Days of training with failures drawn at random: the share that counts.
+double played(const FailureModel& model, double interval, std::uint64_t seed) {
+  Random random(seed);
+  const double rate = model.failures_per_day / 86'400;
+  double now = 0, useful = 0;
+  const auto next_failure = [&] { return now - std::log(1 - random.unit()) / rate; };
+  double failure = next_failure();
+  while (now < 86'400.0 * 2000) {
+    if (now + interval + model.checkpoint <= failure) {
+      now += interval + model.checkpoint;
+      useful += interval;
+      continue;
+    }
+    now = failure;
+    // A restart may fail too, and begins again.
+    for (failure = next_failure(); failure < now + model.restart; failure = next_failure())
+      now = failure;
+    now += model.restart;
+  }
+  return useful / now;
+}
+
+TEST(FailureCost, IsWhatDrawnFailuresGive) {
+  for (const FailureModel& model : {FailureModel{1, 30, 120}, FailureModel{50, 60, 300}}) {
+    const FailureCost best = failure_cost(model);
+    EXPECT_NEAR(best.useful_share, played(model, best.interval, 7), 0.01);
+    EXPECT_NEAR(failure_cost(model, 3 * best.interval).useful_share,
+                played(model, 3 * best.interval, 8), 0.015);
+    // Other intervals are worse; the best is near Young's.
+    EXPECT_LT(failure_cost(model, 1.3 * best.interval).useful_share, best.useful_share);
+    EXPECT_LT(failure_cost(model, best.interval / 1.3).useful_share, best.useful_share);
+    const double young = std::sqrt(2 * model.checkpoint * 86'400 / model.failures_per_day);
+    EXPECT_NEAR(best.interval, young, 0.15 * young);
+  }
+  EXPECT_EQ(failure_cost({}).useful_share, 1);
+}
+
+}  // namespace
+}  // namespace gradwire
