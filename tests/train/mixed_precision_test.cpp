@@ -89,16 +89,10 @@ TrainConfig half_precision(const char* model, Precision precision) {
   config.model.channels = 4;
   config.model.hidden = 16;
   config.optimizer.learning_rate = 0.02;
+  config.optimizer.momentum = 0;
   config.precision = precision;
   config.parallel.overlap = Overlap::backward;
   return config;
-}
-
-DataParallelOptions options_of(const ProcessGroup& group) {
-  return {.process_group = group, .optimizer = [](std::vector<torch::Tensor> parameters) {
-            return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                                       torch::optim::SGDOptions(0.1));
-          }};
 }
 
 Batch batch_of(int seed, std::int64_t samples) {
@@ -119,12 +113,12 @@ std::pair<double, double> losses_of(const char* name, Precision precision) {
   run_on_threads(1, [&](const auto& group) {
     const auto config = half_precision(name, precision);
     torch::manual_seed(3);
-    DataParallel model(make_model(config.model), options_of(group));
-    TrainingStep step(config, model, nullptr);
+    const auto model = make_trained_model(config, make_model(config.model), group, nullptr);
+    TrainingStep step(config, *model, nullptr);
     losses.first = step.run(batch_of(0, 64), 0.05);
     for (int i = 1; i < 60; ++i) step.run(batch_of(i, 64), 0.05);
     losses.second = step.run(batch_of(0, 64), 0.05);
-    EXPECT_EQ(model->parameters()[0].scalar_type(), torch::kFloat32);
+    EXPECT_EQ(model->module()->parameters()[0].scalar_type(), torch::kFloat32);
   });
   return losses;
 }
@@ -146,18 +140,19 @@ TEST(MixedPrecision, AnInfinityOnOneRankMakesAllSkipTheStep) {
   const auto config = half_precision("mlp", Precision::fp16);
   std::vector<torch::Tensor> results(2);
   run_on_threads(2, [&](const auto& group) {
-    DataParallel model(make_model(config.model), options_of(group));
-    TrainingStep step(config, model, nullptr);
-    const auto before = model->parameters()[0].detach().clone();
+    const auto model = make_trained_model(config, make_model(config.model), group, nullptr);
+    TrainingStep step(config, *model, nullptr);
+    const auto first = model->module()->parameters()[0];
+    const auto before = first.detach().clone();
     auto batch = batch_of(1, 4);
-    if (model.rank() == 1) batch.inputs[0][0][0][0] = 1e30;  // More than fp16 can hold.
+    if (group->getRank() == 1) batch.inputs[0][0][0][0] = 1e30;  // More than fp16 can hold.
     step.run(batch, 0.1);
-    EXPECT_TRUE(model->parameters()[0].equal(before));
+    EXPECT_TRUE(first.equal(before));
     EXPECT_EQ(step.scaler()->skipped(), 1);
     EXPECT_EQ(step.scaler()->scale(), 32768);
     step.run(batch_of(2, 4), 0.1);
-    EXPECT_FALSE(model->parameters()[0].equal(before));
-    results[static_cast<std::size_t>(model.rank())] = model->parameters()[0].detach().clone();
+    EXPECT_FALSE(first.equal(before));
+    results[static_cast<std::size_t>(group->getRank())] = first.detach().clone();
   });
   EXPECT_TRUE(results[0].equal(results[1]));
 }

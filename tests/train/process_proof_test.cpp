@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "gradwire/train/safetensors.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/proof_model.h"
 #include "tests/train/subprocess.h"

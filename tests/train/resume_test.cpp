@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <atomic>
+#include <fstream>
+#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/checkpoint.h"
-#include "gradwire/train/safetensors.h"
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
@@ -30,6 +33,8 @@ class CrashingClock final : public Clock {
   mutable std::atomic<int> left_;
 };
 
+constexpr int kForEver = 1'000'000;
+
 struct ResumeTest : ::testing::Test {
   ResumeTest() {
     at::set_num_threads(1);
@@ -44,15 +49,54 @@ struct ResumeTest : ::testing::Test {
     config.checkpoint_every = 7;
   }
 
-  void train_to(const std::string& output, int readings = 1'000'000) {
-    run_on_loopback(2, [&](const auto& group) {
+  void train_to(const std::string& output, int readings = kForEver) {
+    train_on(2, output, readings);
+  }
+
+  void train_on(int ranks, const std::string& output, int readings = kForEver) {
+    shown.str("");
+    const bool crashes = readings < kForEver;
+    run_on_loopback(ranks, [&](const auto& group) {
       const CrashingClock clock(readings);
-      train(config, {.group = group, .clock = &clock, .output = folder / output});
+      train(config, {.group = group,
+                     .clock = &clock,
+                     .progress = group->getRank() == 0 && !crashes ? &progress : nullptr,
+                     .output = folder / output});
     });
   }
 
   std::filesystem::path model_in(const std::string& output) {
     return folder / output / "model.safetensors";
+  }
+
+  std::filesystem::path kept(const std::string& output = "killed") {
+    return folder / output / "checkpoints" / "step-000014";
+  }
+
+  /// Whether the two runs came to the same bits.
+  bool same_models(const std::string& a, const std::string& b) {
+    const auto first = load_safetensors(model_in(a)).tensors;
+    const auto second = load_safetensors(model_in(b)).tensors;
+    EXPECT_EQ(first.size(), 4u);
+    return std::ranges::all_of(
+        first, [&second](const auto& item) { return item.second.equal(second.at(item.first)); });
+  }
+
+  double difference(const std::string& a, const std::string& b) {
+    const auto first = load_safetensors(model_in(a)).tensors;
+    const auto second = load_safetensors(model_in(b)).tensors;
+    double largest = 0;
+    for (const auto& [name, tensor] : first) {
+      largest = std::max(largest, (tensor - second.at(name)).abs().max().template item<double>());
+    }
+    return largest;
+  }
+
+  /// Changes what a checkpoint says of what each rank had for itself.
+  void edit_rank_tensors(const std::function<void(std::vector<RankTensor>&)>& edit) {
+    auto manifest = read_manifest(kept());
+    for (auto& tensors : manifest.rank_tensors) edit(tensors);
+    std::ofstream(kept() / kManifestName) << manifest_text(manifest);
   }
 
   void crash_after_step_16() { EXPECT_THROW(train_to("killed", 16 * 3), std::exception); }
@@ -68,65 +112,116 @@ struct ResumeTest : ::testing::Test {
   }
 
   TemporaryFolder folder;
+  std::ostringstream shown;
+  ProgressPrinter progress{shown, false};
   TrainConfig config;
 };
 
 TEST_F(ResumeTest, InTheMiddleOfAnEpochWithTheSameBits) {
+  config.checkpoint_keep = 1;
   train_to("whole");
   crash_after_step_16();
-  const auto kept = load_safetensors(model_in("killed"));
-  EXPECT_EQ(kept.metadata.at("step"), "14");
-  EXPECT_TRUE(std::filesystem::exists(folder / "killed" / "model.step14.rank1.safetensors"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "killed" / "model.step7.rank1.safetensors"));
-  config.resume = model_in("killed");
+  EXPECT_TRUE(std::filesystem::exists(kept() / "rank-1-of-2.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "killed" / "checkpoints" / "step-000007"));
+  EXPECT_FALSE(std::filesystem::exists(model_in("killed"))) << "no run has finished there";
+  config.resume = folder / "killed";
   train_to("resumed");
-  const auto whole = load_safetensors(model_in("whole")).tensors;
-  const auto resumed = load_safetensors(model_in("resumed")).tensors;
-  ASSERT_EQ(whole.size(), 4u);
-  for (const auto& [name, tensor] : whole) EXPECT_TRUE(tensor.equal(resumed.at(name))) << name;
+  EXPECT_TRUE(same_models("whole", "resumed"));
+}
+
+TEST_F(ResumeTest, AdamsStatesAndTheLossScaleGoOnWithTheSameBits) {
+  config.parallel.codec = "none";
+  config.parallel.overlap = Overlap::backward;
+  config.precision = Precision::fp16;
+  config.optimizer = {.name = "adam", .learning_rate = 0.003};
+  train_to("whole");
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  train_to("resumed");
+  EXPECT_TRUE(same_models("whole", "resumed"));
+}
+
+TEST_F(ResumeTest, LocalStepsGoOnWithTheSameBits) {
+  config.local_steps = {.steps = 4,
+                        .outer_learning_rate = 0.7,
+                        .outer_momentum = 0.9,
+                        .fragments = 2,
+                        .overlap_steps = 1,
+                        .mixing = 0.5,
+                        .enabled = true};
+  config.checkpoint_every = 5;  // While a fragment is on its way.
+  train_to("whole");
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  train_to("resumed");
+  EXPECT_TRUE(same_models("whole", "resumed"));
+}
+
+TEST_F(ResumeTest, OnOtherRanksItIsTheSameTraining) {
+  config.parallel.codec = "none";
+  config.optimizer = {.name = "adam", .learning_rate = 0.003};
+  train_to("whole");
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  for (const int ranks : {1, 4}) {
+    train_on(ranks, "resumed");
+    EXPECT_LT(difference("whole", "resumed"), 1e-4) << ranks << " ranks";
+    EXPECT_THAT(shown.str(), AllOf(HasSubstr("after 14 steps of 2 ranks"),
+                                   HasSubstr("begins anew: random numbers")));
+  }
+}
+
+TEST_F(ResumeTest, WithOtherBatchesTheEpochGoesOnAfterAsManySamples) {
+  config.parallel.codec = "none";
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  config.batch_size = 64;
+  train_to("resumed");
+  // 10 batches of 32 an epoch: 14 steps are 4 batches into the second, now of 5 batches of 64.
+  EXPECT_THAT(shown.str(), HasSubstr("epoch 2 goes on at batch 2 of 5 in place of 4 of 10"));
+}
+
+TEST_F(ResumeTest, AutoGoesOnWhereThereIsACheckpoint) {
+  train_to("whole");
+  config.resume = "auto";
+  crash_after_step_16();  // Nothing was there: it began.
+  EXPECT_FALSE(std::filesystem::exists(model_in("killed")));
+  train_to("killed");
+  EXPECT_THAT(shown.str(), HasSubstr("step-000014, after 14 steps"));
+  EXPECT_TRUE(same_models("whole", "killed"));
 }
 
 TEST_F(ResumeTest, WithoutItsErrorFeedbackTheBitsAreOthers) {
   train_to("whole");
   crash_after_step_16();
-  for (const auto* rank : {"0", "1"}) {
-    const auto path =
-        folder / "killed" / (std::string("model.step14.rank") + rank + ".safetensors");
-    auto file = load_safetensors(path);
-    std::vector<NamedTensor> rest;
-    for (const auto& [name, tensor] : file.tensors) {
-      if (!name.ends_with(".sent")) rest.push_back({name, tensor});
-    }
-    EXPECT_LT(rest.size(), file.tensors.size());
-    save_safetensors(path, rest, file.metadata);
-  }
-  config.resume = model_in("killed");
+  edit_rank_tensors([](auto& tensors) {
+    const auto gone =
+        std::erase_if(tensors, [](const auto& t) { return t.name.ends_with(".sent"); });
+    EXPECT_GT(gone, 0u);
+  });
+  config.resume = folder / "killed";
   train_to("resumed");
-  const auto whole = load_safetensors(model_in("whole")).tensors;
-  const auto resumed = load_safetensors(model_in("resumed")).tensors;
-  EXPECT_FALSE(whole.at("hidden.weight").equal(resumed.at("hidden.weight")));
+  EXPECT_FALSE(same_models("whole", "resumed"));
 }
 
-TEST_F(ResumeTest, AnotherShapeIsAnErrorThatNamesTheParameter) {
+TEST_F(ResumeTest, AnotherModelIsAnErrorThatNamesTensorFileAndShapes) {
   crash_after_step_16();
-  config.resume = model_in("killed");
+  config.resume = folder / "killed";
   config.model.hidden = 17;
   EXPECT_THAT(error_of_resuming(),
-              AllOf(HasSubstr("'hidden.weight'"), HasSubstr("[16, 784]"), HasSubstr("[17, 784]")));
+              AllOf(HasSubstr("'hidden.weight'"), HasSubstr("[16, 784]"), HasSubstr("[17, 784]"),
+                    HasSubstr("step-000014/rank-0-of-2"), HasSubstr("another model")));
 }
 
 TEST_F(ResumeTest, ErrorFeedbackOfAnotherShapeNamesTheParameter) {
   crash_after_step_16();
-  const auto path = folder / "killed" / "model.step14.rank1.safetensors";
-  auto file = load_safetensors(path);
-  std::vector<NamedTensor> tensors;
-  for (const auto& [name, tensor] : file.tensors) {
-    const bool ours = name == "feedback.hidden.weight.sent";
-    tensors.push_back({name, ours ? torch::zeros({3}) : tensor});
-  }
-  save_safetensors(path, tensors, file.metadata);
-  config.resume = model_in("killed");
-  EXPECT_THAT(error_of_resuming(), AllOf(HasSubstr("rank 1"), HasSubstr("hidden.weight")));
+  edit_rank_tensors([](auto& tensors) {
+    for (auto& tensor : tensors) {
+      if (tensor.name == "feedback.hidden.weight.sent") tensor.shape = {3};
+    }
+  });
+  config.resume = folder / "killed";
+  EXPECT_THAT(error_of_resuming(), AllOf(HasSubstr("rank 0"), HasSubstr("hidden.weight")));
 }
 
 TEST_F(ResumeTest, AModelAloneIsRefused) {
@@ -136,11 +231,12 @@ TEST_F(ResumeTest, AModelAloneIsRefused) {
   EXPECT_THAT(error_of_resuming(), HasSubstr("checkpoint_every"));
 }
 
-TEST_F(ResumeTest, AMissingFileOfARankIsAnErrorOnAll) {
+TEST_F(ResumeTest, AMissingFileIsAnErrorOnAll) {
   crash_after_step_16();
-  std::filesystem::remove(folder / "killed" / "model.step14.rank1.safetensors");
-  config.resume = model_in("killed");
-  EXPECT_THAT(error_of_resuming(), AllOf(HasSubstr("rank 1"), HasSubstr("step14.rank1")));
+  std::filesystem::remove(kept() / "rank-1-of-2.safetensors");
+  config.resume = folder / "killed";
+  EXPECT_THAT(error_of_resuming(),
+              AllOf(HasSubstr("step-000014/rank-1-of-2"), HasSubstr("no rank sees this file")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "gradwire/train/safetensors.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -116,6 +116,31 @@ class ThreadBackend final : public c10d::Backend {
     });
   }
 
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    TORCH_CHECK(opts.reduceOp.op_ == c10d::ReduceOp::SUM, "threads can only sum");
+    return meet({output, input}, [](auto& of_rank) {
+      const auto part = of_rank[0][0].numel();
+      for (std::size_t owner = 0; owner < of_rank.size(); ++owner) {
+        const auto offset = part * static_cast<std::int64_t>(owner);
+        auto sum = of_rank[0][1].narrow(0, offset, part).clone();
+        for (std::size_t r = 1; r < of_rank.size(); ++r) {
+          sum.add_(of_rank[r][1].narrow(0, offset, part));
+        }
+        of_rank[owner][0].copy_(sum);
+      }
+    });
+  }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions&) override {
+    return meet({output, input}, [](auto& of_rank) {
+      std::vector<at::Tensor> inputs;
+      for (const auto& tensors_of_rank : of_rank) inputs.push_back(tensors_of_rank[1].clone());
+      for (auto& tensors_of_rank : of_rank) tensors_of_rank[0].copy_(at::cat(inputs));
+    });
+  }
+
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     return meet({}, [](auto&) {});
   }

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/gradient/layer_profile.h"
-#include "gradwire/train/safetensors.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/subprocess.h"

@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/learning_rate.h"
-#include "gradwire/train/safetensors.h"
 #include "gradwire/train/step_meter.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"

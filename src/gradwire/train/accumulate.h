@@ -8,6 +8,7 @@
 #include "gradwire/report/trace.h"
 #include "gradwire/train/amp.h"
 #include "gradwire/train/data_parallel.h"
+#include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {
 
@@ -35,6 +36,7 @@ torch::Tensor accumulate(Model& model, const torch::Tensor& inputs, const torch:
   for (int step = 0; step < steps; ++step) {
     std::optional<NoSync> alone;
     if (step + 1 < steps) alone.emplace(model.core());
+    const MemoryScope memory(MemoryCategory::activations);
     torch::Tensor part;
     {
       const TraceScope scope(computing.trace, TraceKind::forward);

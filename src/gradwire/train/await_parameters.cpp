@@ -1,25 +1,27 @@
 #include "gradwire/train/await_parameters.h"
 
-#include "gradwire/train/bucket_steps.h"
-
 namespace gradwire {
 namespace {
 
 // Like autograd's modes: modules know nothing of what trains them, and call from within its
 // forward.
-thread_local BucketSteps* current = nullptr;
+thread_local BlockObserver* current = nullptr;
 
 }  // namespace
 
+BlockObserver* block_observer() {
+  return current;
+}
+
 void await_parameters(const torch::nn::Module& block) {
-  if (current != nullptr) current->await(block);
+  if (current != nullptr) current->before_block(block);
 }
 
-AwaitScope::AwaitScope(BucketSteps* steps) : before_(current) {
-  current = steps;
+BlockScope::BlockScope(BlockObserver* observer) : before_(current) {
+  current = observer;
 }
 
-AwaitScope::~AwaitScope() {
+BlockScope::~BlockScope() {
   current = before_;
 }
 

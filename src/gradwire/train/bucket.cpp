@@ -2,6 +2,8 @@
 
 #include <c10/util/strides.h>
 
+#include "gradwire/train/memory/memory_tracker.h"
+
 namespace gradwire {
 namespace {
 
@@ -26,6 +28,7 @@ torch::Tensor place_for(const torch::Tensor& parameter, const torch::Tensor& fla
 
 Bucket::Bucket(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
+  const MemoryScope memory(MemoryCategory::gradients);
   std::int64_t elements = 0;
   for (const auto& parameter : parameters) elements += parameter.numel();
   flat_ = torch::zeros({elements}, parameters.front().options().requires_grad(false));

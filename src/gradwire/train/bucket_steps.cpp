@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gradwire/train/memory/memory_tracker.h"
+
 namespace gradwire {
 namespace {
 
@@ -81,6 +83,7 @@ void BucketSteps::complete(std::size_t bucket) {
   const TraceScope scope(trace_, TraceKind::optimiser);
   done_[bucket] = true;
   auto& optimizer = *optimizers_[bucket];
+  const KeptMemoryScope memory(MemoryCategory::optimiser);
   if (before_) before_(optimizer);
   optimizer.step();
   optimizer.zero_grad();

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/train/await_parameters.h"
 #include "gradwire/train/gradient_reducer.h"
 
 namespace gradwire {
@@ -21,7 +22,7 @@ using BeforeStep = std::function<void(torch::optim::Optimizer&)>;
 
 /// Steps the parameters of each bucket by themselves, as soon as somebody needs them: those whose
 /// gradients have arrived while others are still on their way. Not thread-safe.
-class BucketSteps {
+class BucketSteps final : public BlockObserver {
  public:
   /// `reducer` may be null (a world of one): all of `parameters` are then one bucket that is always
   /// there. Without a factory nothing is stepped, only settled.
@@ -34,6 +35,8 @@ class BucketSteps {
 
   /// What is pending of the module's parameters is done: settled, stepped.
   void await(const torch::nn::Module& module);
+  void before_block(const torch::nn::Module& block) override { await(block); }
+  void after_block(const torch::nn::Module&, const std::vector<torch::Tensor>&) override {}
   /// The same for all parameters.
   void finish();
 

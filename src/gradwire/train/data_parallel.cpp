@@ -96,14 +96,14 @@ DataParallelCore::~DataParallelCore() {
 
 void DataParallelCore::before_forward(const torch::nn::Module& module) {
   const bool training = module.is_training() && torch::GradMode::is_enabled();
-  if (reducer_ && broadcast_buffers_ && synchronise_ && training) synchronise_buffers();
+  if (reducer_ && broadcast_buffers_ && synchronises() && training) synchronise_buffers();
   if (!forward_awaits_ || !training) finish();
 }
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
   if (steps_->pending()) require_stepped(outputs);
   finish();  // Of what forward did not use.
-  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronise_);
+  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronises());
 }
 
 void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {

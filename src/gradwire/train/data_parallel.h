@@ -13,6 +13,7 @@
 #include "gradwire/train/bucket_steps.h"
 #include "gradwire/train/gradient_reducer.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/no_sync.h"
 #include "gradwire/train/output_tensors.h"
 
 namespace gradwire {
@@ -45,7 +46,7 @@ struct DataParallelOptions {
 };
 
 /// What DataParallel does that does not depend on the module's type.
-class DataParallelCore {
+class DataParallelCore : public Synchronising {
  public:
   /// Checks that all ranks have the same parameters and buffers, then gives them rank 0's values.
   DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
@@ -60,8 +61,6 @@ class DataParallelCore {
   int rank() const { return group_->getRank(); }
   int size() const { return group_->getSize(); }
   const ProcessGroup& group() const { return group_; }
-  bool synchronises() const { return synchronise_; }
-  void set_synchronises(bool yes) { synchronise_ = yes; }
   bool needs_outputs() const { return reducer_ && (find_unused_ || steps_->pending()); }
   BucketSteps* steps() { return steps_.get(); }
   GradientReducer* reducer() { return reducer_.get(); }
@@ -76,28 +75,11 @@ class DataParallelCore {
   bool broadcast_buffers_;
   bool find_unused_;
   bool forward_awaits_;
-  bool synchronise_ = true;
   std::shared_ptr<const Clock> clock_;
   TraceRecorder* trace_;
   Duration buffer_time_{};
   std::unique_ptr<GradientReducer> reducer_;  ///< None in a world of one.
   std::unique_ptr<BucketSteps> steps_;
-};
-
-/// Gradients just accumulate on each rank for as long as it lives: forward and backward of all but
-/// the last of several accumulated batches belong inside.
-class [[nodiscard]] NoSync {
- public:
-  explicit NoSync(DataParallelCore& core) : core_(core), before_(core.synchronises()) {
-    core_.set_synchronises(false);
-  }
-  ~NoSync() { core_.set_synchronises(before_); }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  DataParallelCore& core_;
-  bool before_;
 };
 
 /// Trains one module on several ranks, each with its part of the batch: after backward, every
@@ -190,7 +172,7 @@ class DataParallel {
  private:
   template <class... Arguments>
   auto run(Arguments&&... arguments) {
-    const AwaitScope scope(core_->steps());
+    const BlockScope scope(core_->steps());
     if constexpr (kSequential) {
       return forward_by_children(*module_, std::forward<Arguments>(arguments)...);
     } else {

@@ -1,7 +1,6 @@
 #include "gradwire/train/lamb.h"
 
 #include <cmath>
-#include <limits>
 
 #include <torch/serialize/archive.h>
 
@@ -9,8 +8,6 @@
 
 namespace gradwire {
 namespace {
-
-constexpr double kAny = std::numeric_limits<double>::max();
 
 /// Adam's direction, from the moments brought up to date.
 torch::Tensor direction(const torch::Tensor& gradient, const LambOptions& options,
@@ -29,9 +26,7 @@ torch::Tensor direction(const torch::Tensor& gradient, const LambOptions& option
       .div_(variance.sqrt_().add_(options.eps()));
 }
 
-torch::Tensor trust(const torch::Tensor& weights, const torch::Tensor& step) {
-  const auto w = norm_of(weights);
-  const auto r = norm_of(step);
+torch::Tensor trust(const torch::Tensor& w, const torch::Tensor& r) {
   return torch::where((w > 0).logical_and(r > 0), w / r, torch::ones_like(w));
 }
 
@@ -40,7 +35,7 @@ void update(torch::Tensor& weights, const LambOptions& options, LambParamState& 
   auto step = direction(weights.grad(), options, state);
   if (options.adapt_vectors() || weights.dim() > 1) {
     step.add_(weights, options.weight_decay());
-    step.mul_(trust(weights, step).to(weights.scalar_type()));
+    step.mul_(trust(norm_of(weights), norm_of(step)).to(weights.scalar_type()));
   }
   weights.sub_(step, options.lr());
 }
@@ -50,17 +45,43 @@ void update(torch::Tensor& weights, const LambOptions& options, LambParamState& 
 Lamb::Lamb(const std::vector<torch::optim::OptimizerParamGroup>& groups, LambOptions defaults)
     : Optimizer(groups, std::make_unique<LambOptions>(defaults)) {
   const double below_one = std::nextafter(1.0, 0.0);
-  require_within("Lamb", "lr", defaults.lr(), 0, kAny);
+  require_within("Lamb", "lr", defaults.lr(), 0, kUnlimited);
   require_within("Lamb", "betas[0]", std::get<0>(defaults.betas()), 0, below_one);
   require_within("Lamb", "betas[1]", std::get<1>(defaults.betas()), 0, below_one);
-  require_within("Lamb", "eps", defaults.eps(), 0, kAny);
-  require_within("Lamb", "weight_decay", defaults.weight_decay(), 0, kAny);
+  require_within("Lamb", "eps", defaults.eps(), 0, kUnlimited);
+  require_within("Lamb", "weight_decay", defaults.weight_decay(), 0, kUnlimited);
 }
 
 torch::Tensor Lamb::step(LossClosure closure) {
+  if (spread_) return step_spread(closure);
   return step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
     update(weights, options, state_of<LambParamState>(*this, weights));
   });
+}
+
+torch::Tensor Lamb::step_spread(const LossClosure& closure) {
+  std::vector<torch::Tensor> steps;
+  spread_->clear();
+  const auto loss = step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
+    require_dense("Lamb", weights.grad());
+    auto step = direction(weights.grad(), options, state_of<LambParamState>(*this, weights));
+    if (options.adapt_vectors() || spread_->matrix(weights)) {
+      step.add_(weights, options.weight_decay());
+    }
+    spread_->add(weights, 0, weights);
+    spread_->add(weights, 1, step);
+    steps.push_back(std::move(step));
+  });
+  spread_->sum();
+  auto step = steps.begin();
+  step_each<LambOptions>(*this, nullptr, [&](auto& weights, const auto& options) {
+    if (options.adapt_vectors() || spread_->matrix(weights)) {
+      const auto ratio = trust(spread_->norm(weights, 0), spread_->norm(weights, 1));
+      step->mul_(ratio.to(weights.scalar_type()));
+    }
+    weights.sub_(*step++, options.lr());
+  });
+  return loss;
 }
 
 void Lamb::save(torch::serialize::OutputArchive& archive) const {

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <torch/torch.h>
+
+#include "gradwire/train/spread_norms.h"
 
 namespace gradwire {
 
@@ -56,9 +59,18 @@ class Lamb : public torch::optim::Optimizer {
   Lamb(std::vector<torch::Tensor> parameters, LambOptions defaults)
       : Lamb({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
+  /// The parameters are pieces of tensors that are spread over ranks, of which `norms` knows. From
+  /// now on step() is collective.
+  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  torch::Tensor step_spread(const LossClosure& closure);
+
+  std::optional<SpreadNorms> spread_;
 };
 
 }  // namespace gradwire

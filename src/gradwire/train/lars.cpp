@@ -1,7 +1,5 @@
 #include "gradwire/train/lars.h"
 
-#include <limits>
-
 #include <torch/serialize/archive.h>
 
 #include "gradwire/train/optimizers_common.h"
@@ -9,22 +7,35 @@
 namespace gradwire {
 namespace {
 
-constexpr double kAny = std::numeric_limits<double>::max();
+/// |w| and |g|: of the tensor alone, or of the one that it is a piece of.
+struct Norms {
+  torch::Tensor weights;
+  torch::Tensor gradient;
+};
+
+Norms norms_of(const torch::Tensor& weights, const std::optional<SpreadNorms>& spread) {
+  if (spread) return {spread->norm(weights, 0), spread->norm(weights, 1)};
+  return {norm_of(weights), norm_of(weights.grad())};
+}
 
 /// By how much the rate of this tensor is multiplied.
-torch::Tensor trust(const torch::Tensor& weights, const torch::Tensor& gradient,
-                    const LarsOptions& options) {
-  const auto w = norm_of(weights);
-  const auto g = norm_of(gradient);
+torch::Tensor trust(const Norms& norms, const LarsOptions& options) {
+  const auto& [w, g] = norms;
   const auto ratio = options.trust_coefficient() * w / (g + options.weight_decay() * w);
   return torch::where((w > 0).logical_and(g > 0), ratio, torch::ones_like(ratio));
 }
 
-void update(torch::Tensor& weights, const LarsOptions& options, LarsParamState& state) {
+bool adapts(const torch::Tensor& weights, const LarsOptions& options,
+            const std::optional<SpreadNorms>& spread) {
+  return options.adapt_vectors() || (spread ? spread->matrix(weights) : weights.dim() > 1);
+}
+
+void update(torch::Tensor& weights, const LarsOptions& options,
+            const std::optional<SpreadNorms>& spread, LarsParamState& state) {
   require_dense("Lars", weights.grad());
   auto step = weights.grad();
-  if (options.adapt_vectors() || weights.dim() > 1) {
-    const auto factor = trust(weights, weights.grad(), options).to(weights.scalar_type());
+  if (adapts(weights, options, spread)) {
+    const auto factor = trust(norms_of(weights, spread), options).to(weights.scalar_type());
     step = weights.grad().add(weights, options.weight_decay()).mul_(factor);
   }
   step = step * options.lr();
@@ -39,16 +50,26 @@ void update(torch::Tensor& weights, const LarsOptions& options, LarsParamState& 
 
 Lars::Lars(const std::vector<torch::optim::OptimizerParamGroup>& groups, LarsOptions defaults)
     : Optimizer(groups, std::make_unique<LarsOptions>(defaults)) {
-  require_within("Lars", "lr", defaults.lr(), 0, kAny);
+  require_within("Lars", "lr", defaults.lr(), 0, kUnlimited);
   require_within("Lars", "momentum", defaults.momentum(), 0, 1);
-  require_within("Lars", "weight_decay", defaults.weight_decay(), 0, kAny);
-  require_within("Lars", "trust_coefficient", defaults.trust_coefficient(), 0, kAny);
+  require_within("Lars", "weight_decay", defaults.weight_decay(), 0, kUnlimited);
+  require_within("Lars", "trust_coefficient", defaults.trust_coefficient(), 0, kUnlimited);
 }
 
 torch::Tensor Lars::step(LossClosure closure) {
+  if (spread_) measure();
   return step_each<LarsOptions>(*this, closure, [&](auto& weights, const auto& options) {
-    update(weights, options, state_of<LarsParamState>(*this, weights));
+    update(weights, options, spread_, state_of<LarsParamState>(*this, weights));
   });
+}
+
+void Lars::measure() {
+  spread_->clear();
+  step_each<LarsOptions>(*this, nullptr, [&](auto& weights, const auto& /*options*/) {
+    spread_->add(weights, 0, weights);
+    spread_->add(weights, 1, weights.grad());
+  });
+  spread_->sum();
 }
 
 void Lars::save(torch::serialize::OutputArchive& archive) const {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <torch/torch.h>
+
+#include "gradwire/train/spread_norms.h"
 
 namespace gradwire {
 
@@ -51,9 +54,18 @@ class Lars : public torch::optim::Optimizer {
   Lars(std::vector<torch::Tensor> parameters, LarsOptions defaults)
       : Lars({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
+  /// The parameters are pieces of tensors that are spread over ranks, of which `norms` knows. From
+  /// now on step() is collective.
+  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void measure();
+
+  std::optional<SpreadNorms> spread_;
 };
 
 }  // namespace gradwire

@@ -1,5 +1,6 @@
 #include "gradwire/train/models.h"
 
+#include "gradwire/train/resnet_model.h"
 #include "gradwire/train/text_model.h"
 
 namespace gradwire {
@@ -29,8 +30,12 @@ void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std
 
 torch::nn::Sequential make_model(const ModelConfig& config) {
   torch::nn::Sequential model;
-  if (config.name == "transformer") {
+  if (config.name == "transformer" || config.name == "gpt") {
     add_transformer(model, config);
+    return model;
+  }
+  if (config.name == "resnet") {
+    add_resnet(model, config);
     return model;
   }
   if (config.name == "mlp") {

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <limits>
 #include <string_view>
 
 #include <torch/torch.h>
 
 namespace gradwire {
+
+/// For settings that have no upper limit.
+inline constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 /// Throws Exception(invalid_argument): "Lars: momentum is -1; it must be from 0 to 1".
 void require_within(std::string_view optimizer, std::string_view name, double value, double least,

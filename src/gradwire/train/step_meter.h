@@ -8,6 +8,13 @@
 
 namespace gradwire {
 
+/// Seconds of a step: computing, waiting for communication, waiting for the batch.
+struct StepTimes {
+  double compute = 0;
+  double exposed = 0;
+  double data = 0;
+};
+
 /// Measures training steps on this rank. Reads no clock: times are arguments.
 class StepMeter {
  public:
@@ -20,6 +27,9 @@ class StepMeter {
   /// After the last step, when nothing of it is under way any more: what overlaps is sent between
   /// steps and after the last one, too.
   void sent_so_far(double sent);
+
+  /// Of the last step, in seconds; there must be one.
+  StepTimes last() const { return {compute_.back(), exposed_.back(), data_.back()}; }
 
   std::int64_t steps() const { return static_cast<std::int64_t>(compute_.size()); }
   Duration total() const { return total_; }

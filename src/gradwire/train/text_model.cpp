@@ -2,16 +2,22 @@
 
 #include <cmath>
 
-#include "gradwire/data/text.h"
+#include "gradwire/train/push_block.h"
 
 namespace gradwire {
 namespace {
 
 constexpr double kDeviation = 0.02;
 
-torch::nn::Linear make_linear(std::int64_t inputs, std::int64_t outputs, double deviation) {
-  torch::nn::Linear linear(torch::nn::LinearOptions(inputs, outputs).bias(false));
+bool is_gpt(const ModelConfig& config) {
+  return config.name == "gpt";
+}
+
+torch::nn::Linear make_linear(const ModelConfig& config, std::int64_t inputs, std::int64_t outputs,
+                              double deviation) {
+  torch::nn::Linear linear(torch::nn::LinearOptions(inputs, outputs).bias(is_gpt(config)));
   torch::nn::init::normal_(linear->weight, 0, deviation);
+  if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
   return linear;
 }
 
@@ -21,17 +27,19 @@ torch::nn::LayerNorm make_norm(std::int64_t width) {
 
 /// N x T bytes to N x T x width: what a byte is plus where it is.
 struct EmbeddingImpl : torch::nn::Module {
-  explicit EmbeddingImpl(const ModelConfig& config) {
-    character = register_module("character", torch::nn::Embedding(kCharacters, config.width));
+  explicit EmbeddingImpl(const ModelConfig& config) : dropout(config.dropout) {
+    character = register_module("character", torch::nn::Embedding(config.vocabulary, config.width));
     position = register_parameter("position", torch::empty({config.context, config.width}));
     torch::nn::init::normal_(character->weight, 0, kDeviation);
     torch::nn::init::normal_(position, 0, kDeviation);
   }
 
   torch::Tensor forward(const torch::Tensor& bytes) {
-    return character(bytes) + position.narrow(0, 0, bytes.size(1));
+    const auto x = character(bytes) + position.narrow(0, 0, bytes.size(1));
+    return torch::dropout(x, dropout, is_training());
   }
 
+  double dropout;
   torch::nn::Embedding character{nullptr};
   torch::Tensor position;
 };
@@ -41,8 +49,9 @@ TORCH_MODULE(Embedding);
 struct AttentionImpl : torch::nn::Module {
   AttentionImpl(const ModelConfig& config, double residual_deviation) : heads(config.heads) {
     const auto width = config.width;
-    query_key_value = register_module("query_key_value", make_linear(width, 3 * width, kDeviation));
-    output = register_module("output", make_linear(width, width, residual_deviation));
+    query_key_value =
+        register_module("query_key_value", make_linear(config, width, 3 * width, kDeviation));
+    output = register_module("output", make_linear(config, width, width, residual_deviation));
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
@@ -60,34 +69,41 @@ struct AttentionImpl : torch::nn::Module {
 TORCH_MODULE(Attention);
 
 struct DecoderBlockImpl : torch::nn::Module {
-  explicit DecoderBlockImpl(const ModelConfig& config) {
+  explicit DecoderBlockImpl(const ModelConfig& config) : dropout(config.dropout) {
     const auto width = config.width;
     const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
     norm1 = register_module("norm1", make_norm(width));
     attention = register_module("attention", Attention(config, residual));
     norm2 = register_module("norm2", make_norm(width));
-    up = register_module("up", make_linear(width, 4 * width, kDeviation));
-    down = register_module("down", make_linear(4 * width, width, residual));
+    up = register_module("up", make_linear(config, width, 4 * width, kDeviation));
+    down = register_module("down", make_linear(config, 4 * width, width, residual));
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
-    const auto y = x + attention(norm1(x));
-    return y + down(torch::gelu(up(norm2(y)), "tanh"));
+    const auto y = x + drop(attention(norm1(x)));
+    return y + drop(down(torch::gelu(up(norm2(y)), "tanh")));
   }
 
+  torch::Tensor drop(const torch::Tensor& x) const {
+    return torch::dropout(x, dropout, is_training());
+  }
+
+  double dropout;
   torch::nn::LayerNorm norm1{nullptr};
   Attention attention{nullptr};
   torch::nn::LayerNorm norm2{nullptr};
   torch::nn::Linear up{nullptr};
   torch::nn::Linear down{nullptr};
 };
-TORCH_MODULE(DecoderBlock);
 
-/// N x T x width to N x 256 x T: classes along dimension 1, where losses expect them.
+/// N x T x width to N x vocabulary x T: classes along dimension 1, where losses expect them.
 struct CharacterHeadImpl : torch::nn::Module {
   explicit CharacterHeadImpl(const ModelConfig& config) {
     norm = register_module("norm", make_norm(config.width));
-    output = register_module("output", make_linear(config.width, kCharacters, kDeviation));
+    output = register_module(
+        "output",
+        torch::nn::Linear(torch::nn::LinearOptions(config.width, config.vocabulary).bias(false)));
+    torch::nn::init::normal_(output->weight, 0, kDeviation);
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
@@ -104,7 +120,7 @@ TORCH_MODULE(CharacterHead);
 void add_transformer(torch::nn::Sequential& model, const ModelConfig& config) {
   model->push_back("embedding", Embedding(config));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    model->push_back("block" + std::to_string(layer), DecoderBlock(config));
+    push_block<DecoderBlockImpl>(model, layer, layer < config.checkpoints, config);
   }
   model->push_back("head", CharacterHead(config));
 }

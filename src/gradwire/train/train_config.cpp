@@ -24,6 +24,10 @@ void read_transformer(JsonObject& json, ModelConfig& model) {
   model.width = json.integer("width", model.width, 1, 1 << 16);
   model.layers = json.integer("layers", model.layers, 1, 1000);
   model.heads = json.integer("heads", model.heads, 1, 1 << 16);
+  if (model.name == "gpt") {
+    model.vocabulary = json.integer("vocabulary", model.vocabulary, 256, 1 << 24);
+    model.dropout = json.number("dropout", model.dropout, 0, 0.99);
+  }
   json.refuse_unknown();
   if (model.width % model.heads == 0) return;
   throw Exception(
@@ -31,15 +35,50 @@ void read_transformer(JsonObject& json, ModelConfig& model) {
       fmt::format("model.width {} does not divide by model.heads {}", model.width, model.heads));
 }
 
+void read_resnet(JsonObject& json, ModelConfig& model) {
+  model.channels = json.integer("channels", model.channels, 1, 4096);
+  model.blocks = json.integer("blocks", model.blocks, 1, 1000);
+  model.groups = json.integer("groups", model.groups, 1, 4096);
+  json.refuse_unknown();
+  if (model.channels % model.groups == 0) return;
+  refuse(fmt::format("model.channels {} does not divide by model.groups {}", model.channels,
+                     model.groups));
+}
+
+/// How many checkpoints a model can have.
+std::int64_t blocks_of(const ModelConfig& model) {
+  if (model.name == "resnet") return 4 * model.blocks;
+  return model.name == "transformer" || model.name == "gpt" ? model.layers : 0;
+}
+
+void read_activation_checkpointing(JsonObject json, ModelConfig& model) {
+  model.checkpoints = json.integer("number_checkpoints", 0, 0, kMany);
+  if (json.flag("partition_activations", false)) {
+    refuse(
+        "activation_checkpointing.partition_activations needs ranks that compute the same "
+        "activations (tensor parallelism); those of data parallelism have a batch each. In a "
+        "program of one's own: ActivationCheckpointOptions::partition_group");
+  }
+  json.refuse_unknown();
+  if (model.checkpoints <= blocks_of(model)) return;
+  refuse(
+      fmt::format("activation_checkpointing.number_checkpoints is {}; model \"{}\" has {} blocks",
+                  model.checkpoints, model.name, blocks_of(model)));
+}
+
 /// `data` says what the model reads, and so which one is usual.
 ModelConfig read_model(JsonObject json, const DataConfig& data) {
   ModelConfig model;
   const bool text = data.name == "text";
-  model.name = text ? json.choice("name", "transformer", {"transformer"})
-                    : json.choice("name", model.name, {"convnet", "mlp"});
+  model.name = text ? json.choice("name", "transformer", {"transformer", "gpt"})
+                    : json.choice("name", model.name, {"convnet", "mlp", "resnet"});
   if (text) {
     read_transformer(json, model);
     model.context = data.context;
+    return model;
+  }
+  if (model.name == "resnet") {
+    read_resnet(json, model);
     return model;
   }
   if (model.name == "convnet") model.channels = json.integer("channels", model.channels, 1, 4096);
@@ -107,9 +146,76 @@ ParallelConfig read_parallel(JsonObject json, Overlap usual) {
   return parallel;
 }
 
+/// `precision` is a text, of computing, or an object that also says it of the parameters.
+void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& config) {
+  const auto read = [](JsonObject& from, std::string_view key, std::string_view usual) {
+    return static_cast<Precision>(read_name(from, key, usual, kPrecisionNames));
+  };
+  if (!json.contains("precision") || !json["precision"].is_object()) {
+    config.precision = read(root, "precision", "fp32");
+    return;
+  }
+  auto precision = root.object("precision");
+  config.parameters = read(precision, "parameters", "fp32");
+  config.precision = read(precision, "compute", name_of(config.parameters));
+  precision.refuse_unknown();
+  if (config.parameters == Precision::fp32 || config.parameters == config.precision) return;
+  refuse(fmt::format("precision.parameters \"{}\" needs precision.compute \"{}\", not \"{}\"",
+                     name_of(config.parameters), name_of(config.parameters),
+                     name_of(config.precision)));
+}
+
+/// The one of two names for the same that is there: ours, or DeepSpeed's.
+std::string_view either(const nlohmann::json& json, std::string_view ours,
+                        std::string_view theirs) {
+  if (!json.contains(theirs)) return ours;
+  if (json.contains(ours))
+    refuse(fmt::format("{} and {} are the same; leave one out", ours, theirs));
+  return theirs;
+}
+
+/// What only the whole of the gradients or parameters allows.
+void check_zero(const TrainConfig& config) {
+  const auto with = [&](const char* key) {
+    refuse(fmt::format("{} does not go together with zero.stage {}; leave one of them out", key,
+                       config.zero.stage));
+  };
+  if (config.zero.stage == 0) {
+    if (!config.zero.offload_path.empty()) {
+      refuse("zero.offload_optimizer needs zero.stage 1 to 3");
+    }
+    if (config.parameters == Precision::fp32) return;
+    refuse("precision.parameters needs zero.stage 1 to 3, where each rank keeps its part in fp32");
+  }
+  if (config.parallel.codec != "none") with("parallel.codec");
+  if (config.local_steps.enabled) with("local_steps");
+  if (config.parallel.check_finite) with("parallel.check_finite");
+}
+
+/// Whether all gradients must be there before any parameter is stepped.
+bool looks_at_all_gradients(const TrainConfig& config) {
+  return config.precision == Precision::fp16 || config.gradient_clipping > 0;
+}
+
 void check_together(const TrainConfig& config) {
-  if (config.precision == Precision::fp16) {
+  check_zero(config);
+  if (config.zero.stage == 0 && config.gradient_clipping > 0) {
+    if (config.local_steps.enabled) {
+      refuse("gradient_clipping does not go together with local_steps; leave one of them out");
+    }
     if (config.parallel.overlap == Overlap::full) {
+      refuse(
+          "gradient_clipping looks at all gradients before it steps any parameter, which "
+          "parallel.overlap \"full\" does not wait for; use \"backward\"");
+    }
+  }
+  if (config.model.checkpoints > 0 && config.parallel.find_unused_parameters) {
+    refuse(
+        "parallel.find_unused_parameters looks for parameters in the graph, where those of "
+        "activation_checkpointing's blocks are not; leave one of them out");
+  }
+  if (config.precision == Precision::fp16) {
+    if (config.zero.stage == 0 && config.parallel.overlap == Overlap::full) {
       refuse(
           "precision \"fp16\" looks at all gradients before it steps any parameter, which "
           "parallel.overlap \"full\" does not wait for; use \"backward\"");
@@ -139,6 +245,13 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   }
 }
 
+nlohmann::json read_settled(const std::filesystem::path& path,
+                            const std::vector<std::string>& settings) {
+  auto json = read_json(path);
+  for (const auto& setting : settings) apply_setting(json, setting);
+  return json;
+}
+
 }  // namespace
 
 TrainConfig parse_train_config(const nlohmann::json& json) {
@@ -146,35 +259,46 @@ TrainConfig parse_train_config(const nlohmann::json& json) {
   TrainConfig config;
   config.data = read_data(root.object("data"));
   config.model = read_model(root.object("model"), config.data);
+  read_activation_checkpointing(root.object("activation_checkpointing"), config.model);
   config.optimizer = read_optimizer(root.object("optimizer"));
   config.schedule = read_schedule(root.object("schedule"));
-  config.precision = static_cast<Precision>(read_name(root, "precision", "fp32", kPrecisionNames));
-  const bool half = config.precision == Precision::fp16;
+  read_precision(root, json, config);
+  config.zero = read_zero(root.object(either(json, "zero", "zero_optimization")));
+  config.gradient_clipping = root.number("gradient_clipping", 0, 0, 1e30);
+  const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
   config.parallel =
-      read_parallel(root.object("parallel"), half ? Overlap::backward : Overlap::full);
+      read_parallel(root.object("parallel"), wait ? Overlap::backward : Overlap::full);
   config.local_steps = read_local_steps(root.object("local_steps"));
   config.epochs = root.integer("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer("batch_size", config.batch_size, 1, kMany);
-  config.accumulation_steps = root.integer("accumulation_steps", 1, 1, kMany);
+  config.accumulation_steps =
+      root.integer(either(json, "accumulation_steps", "gradient_accumulation_steps"), 1, 1, kMany);
   config.seed = static_cast<std::uint64_t>(root.integer("seed", 1, 0));
   config.checkpoint = root.text("checkpoint", config.checkpoint);
   config.checkpoint_every = root.integer("checkpoint_every", 0, 0, kMany);
+  config.checkpoint_folder = root.text("checkpoint_folder", config.checkpoint_folder);
+  config.checkpoint_keep = root.integer("checkpoint_keep", config.checkpoint_keep, 0, kMany);
   config.resume = root.text("resume", config.resume);
   config.trace = root.text("trace", config.trace);
   root.refuse_unknown();
+  config.model_text = json.value("model", nlohmann::json::object()).dump();
   check_together(config);
   return config;
 }
 
 TrainConfig load_train_config(const std::filesystem::path& path,
                               const std::vector<std::string>& settings) {
-  auto json = read_json(path);
-  for (const auto& setting : settings) apply_setting(json, setting);
+  const auto json = read_settled(path, settings);
   try {
     return parse_train_config(json);
   } catch (const Exception& error) {
     throw Exception(error.kind(), fmt::format("{}: {}", path.string(), error.what()));
   }
+}
+
+std::string configuration_text(const std::filesystem::path& path,
+                               const std::vector<std::string>& settings) {
+  return read_settled(path, settings).dump();
 }
 
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks) {

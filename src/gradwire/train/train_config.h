@@ -13,19 +13,28 @@
 #include "gradwire/train/local_sgd_config.h"
 #include "gradwire/train/optimizers_config.h"
 #include "gradwire/train/precision.h"
+#include "gradwire/train/zero/zero_config.h"
 
 namespace gradwire {
 
 /// What a training configuration says; docs/training.md has the same with explanations.
 struct ModelConfig {
-  std::string name = "convnet";  ///< "convnet" or "mlp" for images, "transformer" for text.
-  std::int64_t channels = 16;    ///< convnet: of the first convolution; the second has twice.
-  std::int64_t hidden = 128;     ///< Width of the hidden fully connected layer.
-  double dropout = 0;            ///< Before the last layer.
-  std::int64_t width = 64;       ///< transformer: of what stands for a character.
-  std::int64_t layers = 2;       ///< transformer.
-  std::int64_t heads = 4;        ///< transformer; they divide the width.
-  std::int64_t context = 64;     ///< transformer: most characters at a time; DataConfig::context.
+  /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text.
+  std::string name = "convnet";
+  std::int64_t channels = 16;     ///< convnet: of the first convolution; the second has twice.
+                                  ///< resnet: of the first stage; each has twice the one before.
+  std::int64_t blocks = 1;        ///< resnet: residual blocks in each of the four stages.
+  std::int64_t groups = 8;        ///< resnet: of channels that are normalised together.
+  std::int64_t hidden = 128;      ///< Width of the hidden fully connected layer.
+  double dropout = 0;             ///< Before the last layer; gpt: in each, and of the embedding.
+  std::int64_t vocabulary = 256;  ///< gpt: classes of characters, at least as many as data has.
+  std::int64_t width = 64;        ///< transformer: of what stands for a character.
+  std::int64_t layers = 2;        ///< transformer.
+  std::int64_t heads = 4;         ///< transformer; they divide the width.
+  std::int64_t context = 64;      ///< transformer: most characters at a time; DataConfig::context.
+  /// Blocks, from the first, that keep nothing but their input for backward:
+  /// activation_checkpointing.number_checkpoints.
+  std::int64_t checkpoints = 0;
 };
 
 struct DataConfig {
@@ -62,16 +71,24 @@ struct TrainConfig {
   ScheduleConfig schedule;
   ParallelConfig parallel;
   LocalStepsConfig local_steps;
+  ZeroConfig zero;
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
   std::int64_t accumulation_steps = 1;
-  Precision precision = Precision::fp32;
+  double gradient_clipping = 0;            ///< Most norm of all gradients together; 0: any.
+  Precision precision = Precision::fp32;   ///< Of computing.
+  Precision parameters = Precision::fp32;  ///< Of parameters and gradients; with ZeRO only.
   std::uint64_t seed = 1;
   std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
   /// Steps between checkpoints that a run can go on from; 0: one at the end, of the model alone.
   std::int64_t checkpoint_every = 0;
-  std::string resume;  ///< Such a checkpoint to go on from; empty: a new run.
-  std::string trace;   ///< File in the output folder for a trace; empty: none is recorded.
+  std::string checkpoint_folder = "checkpoints";  ///< Of those, in the output folder.
+  std::int64_t checkpoint_keep = 2;               ///< How many of the newest remain; 0: all.
+  /// Such a checkpoint, or a folder of them, to go on from; empty: a new run; "auto": the newest of
+  /// this output folder, if there is one.
+  std::string resume;
+  std::string model_text = "{}";  ///< What the configuration says of the model: JSON.
+  std::string trace;  ///< File in the output folder for a trace; empty: none is recorded.
 };
 
 /// Throws Exception(invalid_argument) that names the key: unknown (with the nearest right one), of
@@ -82,6 +99,10 @@ TrainConfig parse_train_config(const nlohmann::json& json);
 /// and parses the result. Throws Exception(invalid_argument), for wrong JSON with its line.
 TrainConfig load_train_config(const std::filesystem::path& path,
                               const std::vector<std::string>& settings = {});
+
+/// What load_train_config() parses, the settings applied: JSON, for a run's record.
+std::string configuration_text(const std::filesystem::path& path,
+                               const std::vector<std::string>& settings);
 
 /// Samples of a batch that each of `ranks` takes. Throws
 /// Exception(invalid_argument) if the batch does not divide by ranks and accumulation steps.

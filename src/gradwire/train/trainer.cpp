@@ -5,16 +5,20 @@
 #include <mutex>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/batch_stream.h"
-#include "gradwire/train/checkpoint.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/position.h"
 #include "gradwire/train/evaluate.h"
 #include "gradwire/train/learning_rate.h"
 #include "gradwire/train/load_data.h"
 #include "gradwire/train/local_sgd.h"
-#include "gradwire/train/optimizers.h"
+#include "gradwire/train/memory/run_memory.h"
+#include "gradwire/train/run_recorder.h"
 #include "gradwire/train/step_meter.h"
+#include "gradwire/train/trained_model.h"
 #include "gradwire/train/training_step.h"
 
 namespace gradwire {
@@ -26,28 +30,10 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   static std::mutex generator;
   const std::lock_guard lock(generator);
   torch::manual_seed(config.seed);
+  const MemoryScope memory(MemoryCategory::parameters);
   auto model = make_model(config.model);
   torch::manual_seed(config.seed + 1 + static_cast<std::uint64_t>(rank));
   return model;
-}
-
-DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup group,
-                                     TraceRecorder* trace) {
-  return {.process_group = std::move(group),
-          .bucket_cap_mb = config.parallel.bucket_cap_mb,
-          .broadcast_buffers = config.parallel.broadcast_buffers,
-          .find_unused_parameters = config.parallel.find_unused_parameters,
-          .optimizer =
-              [&config](std::vector<torch::Tensor> parameters) {
-                return make_optimizer(config.optimizer, std::move(parameters));
-              },
-          .overlap = config.parallel.overlap,
-          .codec = config.local_steps.enabled ? "none" : config.parallel.codec,
-          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
-          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
-          .codec_seed = config.seed,
-          .check_finite = config.parallel.check_finite,
-          .trace = trace};
 }
 
 Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
@@ -60,6 +46,13 @@ Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
                   .uneven = config.data.uneven});
 }
 
+/// For checkpoints: what the configuration says of the model, its name at least.
+std::string model_description(const TrainConfig& config) {
+  auto model = nlohmann::json::parse(config.model_text);
+  model["name"] = config.model.name;
+  return model.dump();
+}
+
 /// One run. Its parts in the order in which they are needed.
 class Trainer {
  public:
@@ -70,9 +63,10 @@ class Trainer {
         communicator_(communicator_of(group_)),
         data_(load_data(config.data, Split::train)),
         sampler_(training_sampler(config, data_.size, group_)),
-        model_(seeded_model(config, group_.getRank()),
-               parallel_options(config, surroundings.group, surroundings.trace)),
-        step_(config, model_, surroundings.trace) {
+        model_(make_trained_model(config, seeded_model(config, group_.getRank()),
+                                  surroundings.group, surroundings.trace)),
+        step_(config, *model_, surroundings.trace),
+        labels_(model_->module()->parameters()) {
     if (config.local_steps.enabled) train_alone();
     if (!config.resume.empty()) resume();
   }
@@ -81,17 +75,19 @@ class Trainer {
     const auto test = load_data(config_.data, Split::test);
     const auto epochs_done = done_ / sampler_.batches();
     for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
-    model_.finish();
+    model_->finish();
     meter_.sent_so_far(sent());
     if (local_) local_->synchronise();
+    measure_memory();
     if (local_ || kept_ != done_) keep();
     if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
-    model_.synchronise_buffers();
-    auto summary = summarise(evaluate(model_.module(), test, group_));
+    model_->synchronise_buffers();
+    auto& module = model_->whole_module();
+    auto summary = summarise(evaluate(module, test, group_));
     summary.checkpoint = write_checkpoint();
     // Nobody leaves while another still works on the last collective, or before the model is safe.
     group_.barrier()->wait();
-    return {model_.module(), summary};
+    return {module, summary, run_record(summary)};
   }
 
  private:
@@ -99,21 +95,22 @@ class Trainer {
   double sent() const {
     return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
   }
-  ReducerStats stats() const { return local_ ? local_->stats() : model_.stats(); }
+  ReducerStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   /// Instead of gradients at each step, ranks average parameters now and then.
   void train_alone() {
-    alone_.emplace(model_.core());
+    alone_.emplace(model_->core());
     local_ = std::make_unique<LocalSgd>(
-        trainable_parameters(*model_.module()), surroundings_.group,
+        trainable_parameters(*model_->module()), surroundings_.group,
         LocalSgdOptions{
             .steps = config_.local_steps, .seed = config_.seed, .trace = surroundings_.trace});
   }
 
   void run_epoch(std::int64_t epoch) {
-    model_->train();
+    model_->module()->train();
     const auto first = done_ % sampler_.batches();
+    recorder_.begin_epoch(now());
     BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch),
                         first);
     for (auto step = first; step < sampler_.batches();) {
@@ -123,10 +120,12 @@ class Trainer {
       const auto batch = next_batch(batches);
       const double loss = run_step(batch);
       meter_.end(now(), stats(), sent());
+      recorder_.step(done_ - 1, loss, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       show(epoch, ++step, loss);
       if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) keep();
     }
+    recorder_.end_epoch(now(), first == 0);
   }
 
   Batch next_batch(BatchStream& batches) {
@@ -152,24 +151,44 @@ class Trainer {
   }
 
   void resume() {
-    done_ = load_checkpoint(config_.resume, run_state());
-    if (config_.resume == checkpoint_path()) kept_ = done_;
+    const bool newest = config_.resume == "auto";
+    if (newest && !any_checkpoint(group_, checkpoint_folder())) return;
+    const auto path = newest ? checkpoint_folder() : std::filesystem::path(config_.resume);
+    const auto from = load_checkpoint(path, run_state());
+    const auto position = resumed_position(from.position, run_position());
+    done_ = position.steps;
+    if (from.path.parent_path() == checkpoint_folder()) kept_ = done_;
+    if (surroundings_.progress == nullptr) return;
+    surroundings_.progress->say(from.summary);
+    if (!position.remark.empty()) surroundings_.progress->say(position.remark);
   }
 
   /// Writes a checkpoint to go on from, if there are to be any.
   void keep() {
     if (config_.checkpoint_every == 0) return;
     const TraceScope scope(surroundings_.trace, TraceKind::other, "checkpoint");
-    save_checkpoint(checkpoint_path(), run_state(), done_, kept_);
+    save_checkpoint(run_state(), done_,
+                    {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
     kept_ = done_;
   }
 
   RunState run_state() {
-    return {.module = *model_.module(),
-            .parallel = model_.core(),
+    auto* parallel = model_->data_parallel();
+    auto* reducer = parallel != nullptr ? parallel->reducer() : nullptr;
+    return {.group = surroundings_.group,
+            .model = model_->state(),
+            .feedback = reducer != nullptr ? &reducer->averager() : nullptr,
             .scaler = step_.scaler(),
             .local = local_.get(),
-            .model = config_.model.name};
+            .description = model_description(config_),
+            .position = position_text(run_position())};
+  }
+
+  RunPosition run_position() const {
+    return {.steps = done_,
+            .batches = sampler_.batches(),
+            .batch_size = config_.batch_size,
+            .seed = config_.seed};
   }
 
   void show(std::int64_t epoch, std::int64_t step, double loss) {
@@ -211,16 +230,46 @@ class Trainer {
             .exposed_seconds = sums[1] / ranks,
             .data_seconds = sums[5] / ranks,
             .gradient_bytes = meter_.gradient_bytes(),
-            .sent_bytes = sums[2] / ranks};
+            .sent_bytes = sums[2] / ranks,
+            .memory = memory_};
   }
 
+  /// With losses of whole batches, and the memory of this rank.
+  RunRecord run_record(const TrainingSummary& summary) {
+    auto record = recorder_.record(config_, summary);
+    std::vector<double> losses;
+    for (const auto& step : record.steps) losses.push_back(step.loss);
+    losses = sum_over_ranks(group_, std::move(losses));
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      record.steps[i].loss = losses[i] / group_.getSize();
+    }
+    record.peak_rank_bytes = summary.memory.bytes;
+    constexpr std::size_t kSamples = 2000;
+    record.memory = {.samples = thinned(memory_timeline_.samples, kSamples),
+                     .peak_bytes = memory_timeline_.peak_bytes};
+    return record;
+  }
+
+  /// Of training alone: evaluation takes larger batches.
+  void measure_memory() {
+    memory_ = greatest_peak(group_, surroundings_.memory);
+    if (surroundings_.memory != nullptr) {
+      memory_timeline_ = surroundings_.memory->ledger().timeline();
+    }
+  }
+
+  std::filesystem::path checkpoint_folder() const {
+    return (surroundings_.output / config_.checkpoint_folder).lexically_normal();
+  }
   std::filesystem::path checkpoint_path() const {
     return surroundings_.output / config_.checkpoint;
   }
 
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
-    if (config_.checkpoint_every == 0) save_model(checkpoint_path(), run_state());
+    if (group_.getRank() == 0) {
+      save_model(checkpoint_path(), *model_->module(), model_description(config_));
+    }
     return checkpoint_path().string();
   }
 
@@ -230,11 +279,15 @@ class Trainer {
   std::shared_ptr<Communicator> communicator_;
   DataSet data_;
   Sampler sampler_;
-  DataParallel<torch::nn::Sequential> model_;
+  std::unique_ptr<TrainedModel> model_;
   TrainingStep step_;
+  ParameterLabels labels_;
   std::optional<NoSync> alone_;      ///< With local steps: gradients stay here.
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.
   StepMeter meter_;
+  RunRecorder recorder_;
+  MemoryPeak memory_;
+  MemoryTimeline memory_timeline_;
   std::int64_t done_ = 0;   ///< Steps, those before a resumed run's beginning included.
   std::int64_t kept_ = -1;  ///< After which step the last checkpoint was written.
   double smooth_loss_ = 0;

@@ -4,9 +4,11 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/report/progress.h"
+#include "gradwire/report/run_record.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/report/training_summary.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/models.h"
 #include "gradwire/train/train_config.h"
 
@@ -19,12 +21,14 @@ struct TrainerSurroundings {
   ProgressPrinter* progress = nullptr;  ///< Null: none is shown. Of use on rank 0.
   std::filesystem::path output = ".";   ///< Folder for the checkpoint.
   TraceRecorder* trace = nullptr;       ///< Gets what each step spends its time on; null: nobody.
+  MemoryTracker* memory = nullptr;      ///< Counts what memory is for; null: nobody does.
 };
 
 /// A finished run: the model and how it went.
 struct TrainingResult {
   torch::nn::Sequential model;
   TrainingSummary summary;
+  RunRecord record;  ///< For `gradwire report`, as this rank saw it.
 };
 
 /// Trains as the configuration says, on all ranks of the group together; at the end rank 0 writes

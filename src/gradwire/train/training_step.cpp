@@ -1,12 +1,9 @@
 #include "gradwire/train/training_step.h"
 
-#include "gradwire/train/optimizers.h"
-
 namespace gradwire {
 
-TrainingStep::TrainingStep(const TrainConfig& config, DataParallel<torch::nn::Sequential>& model,
-                           TraceRecorder* trace)
-    : config_(config), model_(model), trace_(trace), parameters_(model->parameters()) {
+TrainingStep::TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace)
+    : config_(config), model_(model), trace_(trace) {
   if (config.precision == Precision::fp16) scaler_.emplace();
 }
 
@@ -17,21 +14,8 @@ double TrainingStep::run(const Batch& batch, double learning_rate) {
       {.precision = config_.precision,
        .loss_scale = scaler_ ? scaler_->scale() : 1,
        .trace = trace_});
-  if (unscale()) {
-    model_.step([learning_rate](auto& optimizer) { set_learning_rate(optimizer, learning_rate); });
-  } else {
-    model_->zero_grad();
-  }
+  model_.step(learning_rate, scaler());
   return loss.item<double>();
-}
-
-/// Whether the step may be taken.
-bool TrainingStep::unscale() {
-  if (!scaler_) return true;
-  const TraceScope scope(trace_, TraceKind::optimiser);
-  const bool finite = unscale_gradients(parameters_, scaler_->scale());
-  scaler_->update(finite);
-  return finite;
 }
 
 }  // namespace gradwire

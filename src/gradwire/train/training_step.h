@@ -7,9 +7,9 @@
 
 #include "gradwire/data/batch.h"
 #include "gradwire/train/accumulate.h"
-#include "gradwire/train/data_parallel.h"
 #include "gradwire/train/loss_scaler.h"
 #include "gradwire/train/train_config.h"
+#include "gradwire/train/trained_model.h"
 
 namespace gradwire {
 
@@ -17,8 +17,7 @@ namespace gradwire {
 class TrainingStep {
  public:
   /// `trace` may be null. All must outlive this.
-  TrainingStep(const TrainConfig& config, DataParallel<torch::nn::Sequential>& model,
-               TraceRecorder* trace);
+  TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace);
 
   /// One step on this rank's part of a batch, at that learning rate; the mean loss over it.
   double run(const Batch& batch, double learning_rate);
@@ -26,12 +25,9 @@ class TrainingStep {
   LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
 
  private:
-  bool unscale();
-
   const TrainConfig& config_;
-  DataParallel<torch::nn::Sequential>& model_;
+  TrainedModel& model_;
   TraceRecorder* trace_;
-  std::vector<torch::Tensor> parameters_;
   std::optional<LossScaler> scaler_;  ///< Of fp16.
 };
 

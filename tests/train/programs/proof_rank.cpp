@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gradwire/torch/init.h"
-#include "gradwire/train/safetensors.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/train/proof_model.h"
 
 int main(int argc, char** argv) {

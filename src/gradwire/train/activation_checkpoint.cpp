@@ -1,0 +1,193 @@
+#include "gradwire/train/activation_checkpoint.h"
+
+#include <mutex>
+#include <optional>
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "gradwire/train/await_parameters.h"
+#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/train/partitioned_tensor.h"
+
+namespace gradwire {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+torch::Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+/// Draws, while it lives, what was drawn from `state` on; nothing is drawn from where it was
+/// before.
+class RandomReplay {
+ public:
+  explicit RandomReplay(const torch::Tensor& state) {
+    if (!state.defined()) return;
+    before_ = random_state();
+    set_random_state(state);
+  }
+  ~RandomReplay() {
+    if (before_.defined()) set_random_state(before_);
+  }
+  RandomReplay(const RandomReplay&) = delete;
+  RandomReplay& operator=(const RandomReplay&) = delete;
+
+ private:
+  torch::Tensor before_;
+};
+
+/// What autocast does on the CPU.
+struct AutocastMode {
+  bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
+  at::ScalarType type = at::autocast::get_autocast_dtype(at::kCPU);
+  bool cache = at::autocast::is_autocast_cache_enabled();
+
+  void set() const {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_cache_enabled(cache);
+  }
+};
+
+class AutocastReplay {
+ public:
+  explicit AutocastReplay(const AutocastMode& mode) {
+    mode.set();
+    at::autocast::increment_nesting();
+  }
+  ~AutocastReplay() {
+    // What was cast here has a graph that is gone.
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    before_.set();
+  }
+  AutocastReplay(const AutocastReplay&) = delete;
+  AutocastReplay& operator=(const AutocastReplay&) = delete;
+
+ private:
+  AutocastMode before_;
+};
+
+/// Forward runs without a graph: casts that autocast kept of it would cut the graphs of others.
+class WithoutAutocastCache {
+ public:
+  WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
+  ~WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  WithoutAutocastCache(const WithoutAutocastCache&) = delete;
+  WithoutAutocastCache& operator=(const WithoutAutocastCache&) = delete;
+
+ private:
+  bool before_ = at::autocast::is_autocast_cache_enabled();
+};
+
+/// One call, from forward to backward.
+struct Call : torch::CustomClassHolder {
+  TensorFunction function;
+  torch::Tensor random;  ///< The generator's state before; undefined: not kept.
+  AutocastMode autocast;
+  BlockObserver* observer = block_observer();
+  ProcessGroup partition_group;
+  std::vector<bool> differentiable;       ///< Which inputs want gradients.
+  std::vector<PartitionedTensor> pieces;  ///< Of the inputs, with a partition_group.
+};
+
+Call& call_of(AutogradContext* context) {
+  return *c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+}
+
+variable_list saved_inputs(AutogradContext* context, Call& call) {
+  if (!call.partition_group) {
+    auto inputs = context->get_saved_variables();
+    inputs.pop_back();  // The anchor.
+    return inputs;
+  }
+  variable_list inputs;
+  for (const auto& piece : call.pieces) inputs.push_back(gathered(piece, *call.partition_group));
+  return inputs;
+}
+
+variable_list detached(const variable_list& inputs, const Call& call) {
+  variable_list leaves;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    leaves.push_back(inputs[i].detach().requires_grad_(call.differentiable[i]));
+  }
+  return leaves;
+}
+
+variable_list recompute(Call& call, const variable_list& inputs) {
+  const MemoryScope memory(MemoryCategory::activations);
+  const at::AutoGradMode grad(true);
+  const RandomReplay random(call.random);
+  const AutocastReplay autocast(call.autocast);
+  const BlockScope blocks(call.observer);
+  return call.function(inputs);
+}
+
+/// Of those outputs that lead to something.
+void backward_of(const variable_list& outputs, const variable_list& gradients) {
+  variable_list roots;
+  variable_list seeds;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || !outputs[i].requires_grad() || !gradients[i].defined()) continue;
+    roots.push_back(outputs[i]);
+    seeds.push_back(gradients[i]);
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, seeds);
+}
+
+/// The anchor is what makes outputs differentiable where no input is: the function's parameters
+/// are not known here.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Call>& call,
+                               at::TensorList inputs, const torch::Tensor& anchor) {
+    context->set_materialize_grads(false);
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    if (call->partition_group) {
+      for (const auto& input : inputs)
+        call->pieces.push_back(own_part(input, *call->partition_group));
+    } else {
+      auto saved = inputs.vec();
+      saved.push_back(anchor);
+      context->save_for_backward(std::move(saved));
+    }
+    const WithoutAutocastCache casts;
+    return call->function(inputs.vec());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    auto& call = call_of(context);
+    const auto leaves = detached(saved_inputs(context, call), call);
+    backward_of(recompute(call, leaves), gradients);
+    variable_list result(1);  // Of the call itself.
+    for (const auto& leaf : leaves) result.push_back(leaf.grad());
+    result.emplace_back();  // Of the anchor.
+    return result;
+  }
+};
+
+}  // namespace
+
+std::vector<torch::Tensor> run_checkpointed(TensorFunction function,
+                                            const std::vector<torch::Tensor>& inputs,
+                                            const ActivationCheckpointOptions& options) {
+  if (!torch::GradMode::is_enabled()) return function(inputs);
+  auto call = c10::make_intrusive<Call>();
+  call->function = std::move(function);
+  if (options.preserve_rng_state) call->random = random_state();
+  call->partition_group = options.partition_group;
+  for (const auto& input : inputs) call->differentiable.push_back(input.requires_grad());
+  const auto anchor = torch::empty({0}).requires_grad_();
+  return Checkpoint::apply(call, at::TensorList(inputs), anchor);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,104 @@
+#include "gradwire/train/memory/memory_tracker.h"
+
+#include <atomic>
+#include <utility>
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/memory/counting_allocator.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kName = "GRADWIRE_MEMORY";
+const c10::DebugInfoKind kKind(&kName);
+
+// As libtorch has one allocator a process. Null: nobody counts.
+std::atomic<CountingAllocator*> installed = nullptr;
+std::atomic<std::uint32_t> last_scope = 0;
+
+/// libtorch hands it from thread to thread.
+struct LabelInfo final : c10::DebugInfoBase {
+  explicit LabelInfo(MemoryLabel l) : label(l) {}
+  MemoryLabel label;
+};
+
+CountingAllocator* counting() {
+  return installed.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+MemoryLabel current_memory_label() {
+  const auto* info = c10::ThreadLocalDebugInfo::get(kKind);
+  return info == nullptr ? MemoryLabel{} : static_cast<const LabelInfo*>(info)->label;
+}
+
+MemoryTracker::MemoryTracker(const Clock& clock)
+    : ledger_(std::make_shared<MemoryLedger>(clock)), before_(c10::GetCPUAllocator()) {
+  if (counting() != nullptr) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "MemoryTracker: there is one already; libtorch has one allocator a process");
+  }
+  // Never freed: memory that it made may be in use for as long as the process lives.
+  allocator_ = std::make_unique<CountingAllocator>(*before_, ledger_).release();
+  c10::SetCPUAllocator(allocator_);
+  installed.store(allocator_, std::memory_order_release);
+}
+
+MemoryTracker::~MemoryTracker() {
+  installed.store(nullptr, std::memory_order_release);
+  c10::SetCPUAllocator(before_);
+  ledger_->stop_sampling();
+}
+
+MemoryScope::MemoryScope(MemoryCategory category) {
+  if (counting() == nullptr) return;
+  guard_.emplace(kKind, std::make_shared<LabelInfo>(MemoryLabel{.category = category}));
+}
+
+KeptMemoryScope::KeptMemoryScope(MemoryCategory kept, MemoryCategory meanwhile) : kept_(kept) {
+  auto* allocator = counting();
+  if (allocator == nullptr) return;
+  ledger_ = allocator->ledger();
+  scope_ = 1 + last_scope.fetch_add(1, std::memory_order_relaxed);
+  from_ = ledger_->next_serial();
+  guard_.emplace(kKind,
+                 std::make_shared<LabelInfo>(MemoryLabel{.category = meanwhile, .scope = scope_}));
+}
+
+KeptMemoryScope::~KeptMemoryScope() {
+  if (ledger_) ledger_->relabel_scope(scope_, from_, kept_);
+}
+
+void label_memory(const torch::Tensor& tensor, MemoryCategory category) {
+  if (counting() == nullptr || !tensor.defined() || !tensor.has_storage()) return;
+  if (tensor.storage().nbytes() == 0) return;  // Zero has taken it away: it counts when it is back.
+  relabel_memory(tensor.storage().data_ptr(), category);
+}
+
+ParameterLabels::ParameterLabels(const std::vector<torch::Tensor>& parameters) {
+  if (counting() == nullptr) return;
+  for (const auto& parameter : parameters) {
+    label_memory(parameter, MemoryCategory::parameters);
+    if (!parameter.requires_grad()) continue;
+    auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+    auto hook = [parameter](const auto& outputs, const auto&) {
+      label_memory(parameter.grad(), MemoryCategory::gradients);
+      return outputs;
+    };
+    const auto key = accumulator->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(hook)));
+    hooks_.push_back({std::move(accumulator), key});
+  }
+}
+
+ParameterLabels::~ParameterLabels() {
+  for (const auto& [accumulator, hook] : hooks_) accumulator->del_post_hook(hook);
+}
+
+}  // namespace gradwire

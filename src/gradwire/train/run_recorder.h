@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/types.h"
+#include "gradwire/report/run_record.h"
+#include "gradwire/report/step_log.h"
+#include "gradwire/train/step_meter.h"
+#include "gradwire/train/train_config.h"
+
+namespace gradwire {
+
+/// Keeps, in bounded memory, what a run leaves for `gradwire report`. Reads no clock.
+class RunRecorder {
+ public:
+  void begin_epoch(Time now) { begin_ = now; }
+  /// `whole`: the epoch ran from its first step on; others tell nothing about an epoch's time.
+  void end_epoch(Time now, bool whole);
+  void step(std::int64_t step, double loss, const StepTimes& times);
+
+  /// All but the run's name, configuration and memory, which the trainer does not know.
+  RunRecord record(const TrainConfig& config, const TrainingSummary& summary) const;
+
+ private:
+  Time begin_{};
+  StepLog log_;
+  std::vector<double> epochs_;
+};
+
+/// What a reader calls the way in which ranks share the work: "DDP x4", "local SGD x2", "1 rank".
+std::string strategy_of(const TrainConfig& config, int ranks);
+
+}  // namespace gradwire

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+
+#include <torch/torch.h>
+
+#include "gradwire/report/trace.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
+#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/loss_scaler.h"
+#include "gradwire/train/no_sync.h"
+#include "gradwire/train/reducer_stats.h"
+#include "gradwire/train/train_config.h"
+
+namespace gradwire {
+
+/// A model on several ranks, divided as the configuration says: DataParallel, or one of Zero's
+/// stages.
+class TrainedModel {
+ public:
+  virtual ~TrainedModel() = default;
+
+  virtual torch::Tensor operator()(const torch::Tensor& inputs) = 0;
+
+  /// Clips the gradients as configured, and steps at that rate. `scaler`, if any, has scaled the
+  /// loss, and is told whether gradients were finite. False: they were not, and nothing was done.
+  virtual bool step(double learning_rate, LossScaler* scaler) = 0;
+  /// Completes the step under way.
+  virtual void finish() = 0;
+
+  virtual torch::nn::Sequential& module() = 0;
+  /// Completes the step, and brings parameters that are elsewhere, until the next step. Collective.
+  virtual torch::nn::Sequential& whole_module() = 0;
+  virtual void synchronise_buffers() = 0;
+
+  virtual Synchronising& core() = 0;  ///< For NoSync.
+  virtual ReducerStats stats() const = 0;
+  /// To save, and to load into.
+  virtual Checkpointable& state() = 0;
+  /// Null if it is another's.
+  virtual DataParallelCore* data_parallel() = 0;
+};
+
+/// `config` and `trace` (which may be null) must outlive it. Collective.
+std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
+                                                 torch::nn::Sequential module, ProcessGroup group,
+                                                 TraceRecorder* trace);
+
+}  // namespace gradwire

@@ -1,0 +1,107 @@
+#include "gradwire/train/zero/flat_unit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/strides.h>
+#include <fmt/format.h>
+
+#include "gradwire/train/memory/memory_tracker.h"
+
+namespace gradwire {
+namespace {
+
+/// Shares the memory without being a view as autograd sees it, which optimisers refuse to detach.
+torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes) {
+  const auto strides = c10::contiguous_strides(sizes);
+  return torch::empty({0}, flat.options())
+      .set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
+}
+
+}  // namespace
+
+FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
+                   const FlatUnitOptions& options)
+    : name_(std::move(name)), options_(options) {
+  const torch::NoGradGuard no_grad;
+  const MemoryScope memory(MemoryCategory::parameters);
+  for (const auto& [parameter_name, tensor] : parameters) {
+    members_.push_back({parameter_name, tensor, used_});
+    used_ += tensor.numel();
+  }
+  const auto exact = flattened(parameters);
+  const auto type = options_.type.value_or(exact.scalar_type());
+  flat_ = exact.to(type);
+  shard_ = sharded() ? own_part(flat_).clone() : own_part(flat_);
+  master_ = type == exact.scalar_type() ? shard_ : own_part(exact).clone();
+  if (has_master()) label_memory(master_, MemoryCategory::optimiser);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    members_[i].parameter.set_data(view(flat_, i));
+  }
+}
+
+torch::Tensor FlatUnit::flattened(const std::vector<NamedTensor>& parameters) const {
+  const auto part = (used_ + options_.ranks - 1) / options_.ranks;
+  auto flat = torch::zeros({part * options_.ranks},
+                           parameters.front().tensor.options().requires_grad(false));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    view(flat, i).copy_(parameters[i].tensor.detach());
+  }
+  return flat;
+}
+
+torch::Tensor FlatUnit::view(const torch::Tensor& flat, std::size_t member) const {
+  const auto& [name, parameter, offset] = members_[member];
+  return share(flat, offset, parameter.sizes());
+}
+
+torch::Tensor FlatUnit::own_part(const torch::Tensor& flat) const {
+  const auto part = flat.numel() / options_.ranks;
+  return share(flat, part * options_.rank, {part});
+}
+
+std::vector<FlatUnit::Piece> FlatUnit::pieces() const {
+  std::vector<Piece> found;
+  const auto first = shard_.numel() * options_.rank;
+  const auto last = first + shard_.numel();
+  for (const auto& member : members_) {
+    const auto begin = std::max(first, member.offset);
+    const auto end = std::min(last, member.offset + member.parameter.numel());
+    if (begin < end) found.push_back({&member, begin - member.offset, begin - first, end - begin});
+  }
+  return found;
+}
+
+void FlatUnit::take_master() {
+  const torch::NoGradGuard no_grad;
+  if (has_master()) shard_.copy_(master_);
+}
+
+void FlatUnit::allocate() {
+  if (present_) return;
+  const MemoryScope memory(MemoryCategory::communication);
+  auto* storage = flat_.storage().unsafeGetStorageImpl();
+  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(storage->nbytes()));
+  present_ = true;
+}
+
+void FlatUnit::release() {
+  if (!present_ || !sharded()) return;
+  // What autograd has saved for backward points to the storage, which stays: only its memory goes.
+  auto* storage = flat_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(released_message());
+  present_ = false;
+}
+
+std::string FlatUnit::released_message() const {
+  return fmt::format(
+      "'{}'{} is spread over {} ranks and not here (Zero, stage 3, unit '{}'): call forward of the "
+      "gradwire::Zero, not of the module inside it; to read parameters call consolidate() first",
+      members_.front().name,
+      members_.size() > 1 ? fmt::format(" (with {} more parameters)", members_.size() - 1) : "",
+      options_.ranks, name_);
+}
+
+}  // namespace gradwire

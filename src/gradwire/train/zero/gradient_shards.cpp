@@ -1,0 +1,309 @@
+#include "gradwire/train/zero/gradient_shards.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include "gradwire/train/memory/memory_tracker.h"
+
+namespace gradwire {
+namespace {
+
+/// Units that may be on the way at once where memory for them comes and goes.
+constexpr std::size_t kMostInFlight = 4;
+/// Buffers that are kept for what comes next.
+constexpr std::size_t kMostIdle = 4;
+
+torch::ScalarType wide(torch::ScalarType type) {
+  return c10::elementSize(type) < 4 ? torch::kFloat32 : type;
+}
+
+}  // namespace
+
+GradientShards::GradientShards(std::vector<FlatUnit>& units, UnitExchange& exchange,
+                               GradientShardsOptions options)
+    : units_(units),
+      exchange_(exchange),
+      options_(std::move(options)),
+      buffers_(units.size()),
+      means_(units.size()),
+      gradients_(units.size()),
+      self_(std::make_shared<GradientShards*>(this)) {
+  const bool average = std::ranges::all_of(units_, [this](const auto& unit) {
+    return can_average(*options_.group, unit.shard().device().type());
+  });
+  const int ranks = options_.group->getSize();
+  scale_ = average || ranks == 1 ? 1.0 : 1.0 / ranks;
+  add_hooks();
+  reset();
+  if (!options_.keep_all) return;
+  for (std::size_t i = 0; i < units_.size(); ++i) buffers_[i] = new_buffer(units_[i]);
+}
+
+GradientShards::~GradientShards() {
+  for (auto& parameter : parameters_) parameter.accumulator->del_post_hook(parameter.hook);
+}
+
+void GradientShards::add_hooks() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto& members = units_[unit].members();
+    for (std::size_t member = 0; member < members.size(); ++member) {
+      const auto& tensor = members[member].parameter;
+      auto hook = [this, i = parameters_.size()](const auto& outputs, const auto&) {
+        on_gradient(i);
+        return outputs;
+      };
+      auto accumulator = torch::autograd::impl::grad_accumulator(tensor);
+      const auto id = accumulator->add_post_hook(
+          std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(hook)));
+      parameters_.push_back(
+          {tensor, members[member].name, unit, member, std::move(accumulator), id});
+    }
+  }
+}
+
+void GradientShards::prepare(std::vector<std::size_t> order, bool synchronise) {
+  if (begun_) {
+    fail(ErrorKind::invalid_argument,
+         "the last backward threw before its gradients were reduced; do not go on with this Zero");
+  }
+  order_ = std::move(order);
+  accumulating_ = options_.keep_all && !synchronise;
+  expecting_ = true;
+}
+
+void GradientShards::begin_backward() {
+  if (!expecting_ || begun_) return;
+  begun_ = true;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [alive = std::weak_ptr<GradientShards*>(self_)] {
+        if (const auto self = alive.lock()) (*self)->end_of_backward();
+      });
+}
+
+void GradientShards::on_gradient(std::size_t index) {
+  const std::lock_guard lock(*options_.mutex);
+  const torch::NoGradGuard no_grad;
+  auto& parameter = parameters_[index];
+  if (!parameter.tensor.grad().defined()) return;
+  if (!expecting_) {
+    fail(ErrorKind::invalid_argument,
+         fmt::format("'{}' got a gradient that no forward of this Zero has led to; call its "
+                     "forward, not that of the module inside, before each backward",
+                     parameter.name));
+  }
+  begin_backward();
+  if (parameter.tensor.grad().layout() != torch::kStrided) {
+    fail(ErrorKind::unsupported,
+         fmt::format("the gradient of '{}' is sparse; build its layer with sparse = false",
+                     parameter.name));
+  }
+  if (accumulating_) {
+    accumulate_here(parameter);
+  } else {
+    fill(parameter);
+  }
+}
+
+torch::Tensor GradientShards::place_of(const Parameter& parameter) {
+  make_room(parameter.unit);
+  return units_[parameter.unit].view(buffers_[parameter.unit], parameter.member);
+}
+
+void GradientShards::accumulate_here(Parameter& parameter) {
+  auto place = place_of(parameter);
+  auto& gradient = parameter.tensor.mutable_grad();
+  if (gradient.data_ptr() != place.data_ptr()) place.copy_(gradient);
+  gradient = place;
+}
+
+void GradientShards::fill(Parameter& parameter) {
+  auto place = place_of(parameter);
+  auto& gradient = parameter.tensor.mutable_grad();
+  if (parameter.filled) {
+    if (missing_[parameter.unit] == 0) {
+      fail(ErrorKind::invalid_argument,
+           fmt::format("'{}' got a second gradient in one backward pass, after the first had been "
+                       "sent; use it in one activation checkpoint only, or outside of all",
+                       parameter.name));
+    }
+    place.add_(gradient, scale_);
+  } else if (gradient.data_ptr() == place.data_ptr()) {
+    if (scale_ != 1) place.mul_(scale_);
+  } else if (scale_ != 1) {
+    torch::mul_out(place, gradient, torch::scalar_tensor(scale_, gradient.options()));
+  } else {
+    place.copy_(gradient);
+  }
+  gradient.reset();
+  if (std::exchange(parameter.filled, true) || --missing_[parameter.unit] > 0) return;
+  options_.complete(parameter.unit);
+  if (options_.overlap != Overlap::none) launch_complete();
+}
+
+void GradientShards::make_room(std::size_t unit) {
+  auto& gradient = gradients_[unit];
+  if (std::ranges::find(in_flight_, unit) != in_flight_.end()) settle(unit);
+  if (buffers_[unit].defined()) {
+    // What an earlier backward has left there of this rank's part is added to later.
+    if (gradient.defined() && gradient.is_alias_of(buffers_[unit])) {
+      gradient = gradient.to(wide(gradient.scalar_type()), false, /*copy=*/true);
+    }
+    return;
+  }
+  while (!in_flight_.empty() &&
+         (in_flight_.size() >= kMostInFlight || exchange_.reduced(in_flight_.front()))) {
+    settle(in_flight_.front());
+  }
+  buffers_[unit] = new_buffer(units_[unit]);
+}
+
+torch::Tensor GradientShards::new_buffer(const FlatUnit& unit) {
+  const MemoryScope memory(options_.keep_all ? MemoryCategory::gradients
+                                             : MemoryCategory::communication);
+  const auto options = unit.shard().options();
+  const auto fits = std::ranges::find_if(idle_, [&](const auto& buffer) {
+    return buffer.numel() == unit.elements() && buffer.scalar_type() == unit.shard().scalar_type();
+  });
+  if (fits == idle_.end()) return torch::empty({unit.elements()}, options);
+  auto buffer = *fits;
+  idle_.erase(fits);
+  return buffer;
+}
+
+void GradientShards::give_back(torch::Tensor buffer) {
+  idle_.push_back(std::move(buffer));
+  if (idle_.size() > kMostIdle) idle_.erase(idle_.begin());
+}
+
+void GradientShards::launch_complete() {
+  while (next_ < order_.size() && missing_[order_[next_]] == 0) launch(order_[next_++]);
+}
+
+void GradientShards::launch(std::size_t unit) {
+  make_room(unit);
+  auto& buffer = buffers_[unit];
+  for (const auto& parameter : parameters_) {
+    if (parameter.unit != unit || parameter.filled) continue;
+    // What accumulated here in earlier backwards counts though this one added nothing.
+    auto place = place_of(parameter);
+    auto& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) {
+      place.zero_();
+    } else if (scale_ != 1) {
+      place.mul_(scale_);
+    }
+    gradient.reset();
+  }
+  const auto used = units_[unit].used_elements();
+  buffer.narrow(0, used, buffer.numel() - used).zero_();
+  auto& mean = means_[unit];
+  const MemoryScope memory(MemoryCategory::gradients);
+  mean = options_.group->getSize() == 1 ? buffer : torch::empty_like(units_[unit].shard());
+  try {
+    exchange_.start_reduce(unit, buffer, mean, static_cast<int>(next_));
+  } catch (const std::exception& error) {
+    abort_group(*options_.group, error.what());
+    throw;
+  }
+  in_flight_.push_back(unit);
+  stats_.bytes += static_cast<std::int64_t>(buffer.nbytes());
+  ++stats_.operations;
+}
+
+void GradientShards::end_of_backward() {
+  const std::lock_guard lock(*options_.mutex);
+  const torch::NoGradGuard no_grad;
+  if (!accumulating_) {
+    for (const auto unit : order_) {
+      if (std::exchange(missing_[unit], 0) > 0) options_.complete(unit);
+    }
+    launch_complete();
+    ++stats_.synchronised;
+  }
+  reset();
+  if (options_.overlap != Overlap::full) settle_all();
+  options_.backward_over();
+}
+
+bool GradientShards::arrived(std::size_t unit) {
+  return std::ranges::find(in_flight_, unit) == in_flight_.end() || exchange_.reduced(unit);
+}
+
+void GradientShards::settle(std::size_t unit) {
+  const auto found = std::ranges::find(in_flight_, unit);
+  if (found == in_flight_.end()) return;
+  in_flight_.erase(found);
+  const torch::NoGradGuard no_grad;
+  const auto begin = options_.clock->now();
+  exchange_.wait_reduce(unit);
+  stats_.exposed += options_.clock->now() - begin;
+  adopt(unit, std::exchange(means_[unit], {}));
+}
+
+void GradientShards::settle_all() {
+  while (!in_flight_.empty()) settle(in_flight_.front());
+}
+
+void GradientShards::adopt(std::size_t unit, const torch::Tensor& mean) {
+  auto& gradient = gradients_[unit];
+  auto& buffer = buffers_[unit];
+  const bool alone = mean.is_same(buffer);
+  if (gradient.defined()) {
+    gradient = gradient.to(wide(gradient.scalar_type())).add_(mean);
+  } else if (options_.keep_all && !alone) {
+    gradient = units_[unit].own_part(buffer).copy_(mean);
+  } else {
+    gradient = mean;
+  }
+  if (options_.keep_all) return;
+  auto done = std::exchange(buffer, {});
+  if (!alone) give_back(std::move(done));
+}
+
+void GradientShards::reset() {
+  expecting_ = false;
+  begun_ = false;
+  accumulating_ = false;
+  next_ = 0;
+  missing_.assign(units_.size(), 0);
+  for (auto& parameter : parameters_) {
+    parameter.filled = false;
+    ++missing_[parameter.unit];
+  }
+}
+
+std::size_t GradientShards::gradient_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (options_.keep_all) bytes += buffers_[unit].nbytes();
+    const auto& gradient = gradients_[unit];
+    const bool inside =
+        gradient.defined() && buffers_[unit].defined() && gradient.is_alias_of(buffers_[unit]);
+    if (gradient.defined() && !inside) bytes += gradient.nbytes();
+  }
+  return bytes;
+}
+
+std::size_t GradientShards::buffer_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& buffer : idle_) bytes += buffer.nbytes();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!options_.keep_all && buffers_[unit].defined()) bytes += buffers_[unit].nbytes();
+    if (means_[unit].defined() && !means_[unit].is_same(buffers_[unit])) {
+      bytes += means_[unit].nbytes();
+    }
+  }
+  return bytes;
+}
+
+void GradientShards::fail(ErrorKind kind, const std::string& message) const {
+  const auto text = fmt::format("rank {}: Zero: {}", options_.group->getRank(), message);
+  abort_group(*options_.group, text);
+  throw Exception(kind, text);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,138 @@
+#include "gradwire/train/zero/shard_optimizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/checkpoint/optimizer_state.h"
+#include "gradwire/train/lamb.h"
+#include "gradwire/train/lars.h"
+#include "gradwire/train/memory/mapped_tensor.h"
+#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/train/spread_norms.h"
+
+namespace gradwire {
+namespace {
+
+namespace optim = torch::optim;
+
+template <class... Kinds>
+bool is_one_of(const optim::Optimizer& optimizer) {
+  return ((dynamic_cast<const Kinds*>(&optimizer) != nullptr) || ...);
+}
+
+void require_per_element(const optim::Optimizer& optimizer) {
+  if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad>(optimizer)) {
+    return;
+  }
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("Zero: {} cannot step a part of the parameters by itself. Use SGD, Adam, AdamW, "
+                  "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; or, if it treats every "
+                  "element by itself, set ZeroOptions::optimizer_is_per_element; or DataParallel",
+                  c10::demangle(typeid(optimizer).name())));
+}
+
+/// The same memory, as a tensor of its own.
+torch::Tensor alias(const torch::Tensor& tensor, std::int64_t offset, std::int64_t count) {
+  return torch::empty({0}, tensor.options())
+      .set_(tensor.storage(), tensor.storage_offset() + offset, {count}, {1});
+}
+
+}  // namespace
+
+ShardOptimizer::ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, bool per_element,
+                               const SumOverRanks& sum)
+    : unit_(unit) {
+  make_whole(factory);
+  spread_ = is_one_of<Lars, Lamb>(*optimizer_);
+  if (spread_) {
+    make_by_tensors(factory, sum);
+  } else if (!per_element) {
+    require_per_element(*optimizer_);
+  }
+}
+
+void ShardOptimizer::make_whole(const OptimizerFactory& factory) {
+  parameters_ = {{alias(unit_.master(), 0, unit_.master().numel()), 0}};
+  optimizer_ = factory({parameters_[0].tensor});
+}
+
+void ShardOptimizer::make_by_tensors(const OptimizerFactory& factory, const SumOverRanks& sum) {
+  parameters_.clear();
+  std::vector<torch::Tensor> tensors;
+  SpreadNorms norms(unit_.members().size(), sum);
+  for (const auto& piece : unit_.pieces()) {
+    tensors.push_back(alias(unit_.master(), piece.offset, piece.count));
+    parameters_.push_back({tensors.back(), piece.offset});
+    norms.place(tensors.back(), static_cast<std::size_t>(piece.member - unit_.members().data()),
+                piece.member->parameter.dim() > 1);
+  }
+  optimizer_ = factory(std::move(tensors));
+  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get())) lars->spread(std::move(norms));
+  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get())) lamb->spread(std::move(norms));
+}
+
+void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep& before) {
+  const torch::NoGradGuard no_grad;
+  const KeptMemoryScope memory(MemoryCategory::optimiser);
+  gradient = gradient.to(unit_.master().scalar_type());
+  if (scale != 1) gradient.mul_(scale);
+  for (const auto& [tensor, offset] : parameters_) {
+    tensor.mutable_grad() = alias(gradient, offset, tensor.numel());
+  }
+  if (before) before(*optimizer_);
+  optimizer_->step();
+  for (const auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  unit_.take_master();
+  if (!folder_.empty()) move_to_files();
+}
+
+/// Once: the states are there from the first step on.
+void ShardOptimizer::move_to_files() {
+  for (const auto& parameter : parameters_) {
+    for (const auto& state : states_of(*optimizer_, parameter.tensor)) {
+      if (state.tensor.dim() > 0) move_to_file(state.tensor, folder_);
+    }
+  }
+  if (unit_.has_master()) move_to_file(unit_.master(), folder_);
+  folder_.clear();
+}
+
+std::vector<TensorPiece> ShardOptimizer::states(bool make) {
+  if (make) make_states(*optimizer_);
+  std::vector<TensorPiece> found;
+  for (const auto& parameter : parameters_) append_states(parameter, found);
+  return found;
+}
+
+void ShardOptimizer::append_states(const Parameter& parameter, std::vector<TensorPiece>& found) {
+  const auto end = parameter.offset + parameter.tensor.numel();
+  for (const auto& [name, tensor] : states_of(*optimizer_, parameter.tensor)) {
+    for (const auto& piece : unit_.pieces()) {
+      if (piece.offset < parameter.offset || piece.offset >= end) continue;
+      const auto full_name = fmt::format("optimizer.{}.{}", name, piece.member->name);
+      if (tensor.dim() == 0) {
+        found.push_back({full_name, {}, 0, tensor.view({1})});
+      } else {
+        found.push_back({full_name, piece.member->parameter.sizes().vec(), piece.begin,
+                         alias(tensor, piece.offset - parameter.offset, piece.count)});
+      }
+    }
+  }
+}
+
+std::size_t ShardOptimizer::state_bytes() {
+  std::size_t bytes = 0;
+  for (const auto& parameter : parameters_) {
+    for (const auto& state : states_of(*optimizer_, parameter.tensor)) {
+      if (state.tensor.dim() > 0) bytes += state.tensor.nbytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace gradwire

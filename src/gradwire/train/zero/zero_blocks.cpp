@@ -1,0 +1,204 @@
+// What ZeroCore does while forward and backward run.
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/graph_walk.h"
+#include "gradwire/train/zero/zero_core.h"
+
+namespace gradwire {
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+}  // namespace
+
+const std::vector<std::size_t>& ZeroCore::units_of(const torch::nn::Module& block) {
+  auto found = of_block_.find(&block);
+  if (found == of_block_.end()) {
+    std::vector<std::size_t> units;
+    for (const auto& parameter : block.parameters()) {
+      const auto unit = unit_of_.find(parameter.unsafeGetTensorImpl());
+      if (unit == unit_of_.end()) continue;
+      if (std::ranges::find(units, unit->second) == units.end()) units.push_back(unit->second);
+    }
+    found = of_block_.emplace(&block, std::move(units)).first;
+  }
+  return found->second;
+}
+
+template <class Hook>
+void ZeroCore::hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook) {
+  for (const auto& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    output.register_hook([hook, alive = std::weak_ptr<ZeroCore*>(self_)](const torch::Tensor&) {
+      if (const auto self = alive.lock()) hook(**self);
+    });
+  }
+}
+
+void ZeroCore::before_forward(const torch::nn::Module& module) {
+  const Lock lock(mutex_);
+  training_ = torch::GradMode::is_enabled();
+  in_forward_ = true;
+  in_backward_ = false;
+  used_.clear();
+  if (size() > 1 && options_.broadcast_buffers && synchronises() && training_ &&
+      module.is_training()) {
+    synchronise_buffers();
+  }
+  if (training_ && consolidated_) release_all();
+  if (!options_.forward_awaits || (!training_ && !sharded())) finish();
+  if (!sharded()) return;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (is_root_[unit]) gathers_->expect(unit);
+  }
+  expect_after(0);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (is_root_[unit]) gathers_->require(unit);
+  }
+}
+
+void ZeroCore::expect_after(std::size_t position) {
+  std::int64_t elements = 0;
+  for (auto next = position; next < used_last_.size(); ++next) {
+    const auto& unit = units_[used_last_[next]];
+    elements += unit.elements();
+    if (next > position && elements > options_.prefetch_elements) break;
+    gathers_->expect(used_last_[next]);
+  }
+}
+
+void ZeroCore::before_block(const torch::nn::Module& block) {
+  const Lock lock(mutex_);
+  const auto& units = units_of(block);
+  if (sharded() && in_forward_) {
+    use_in_forward(units);
+  } else {
+    for (const auto unit : units) gathers_->require(unit);
+  }
+}
+
+void ZeroCore::use_in_forward(const std::vector<std::size_t>& units) {
+  for (const auto unit : units) {
+    gathers_->expect(unit);
+    used_.push_back(unit);
+  }
+  expect_after(used_.size());
+  for (const auto unit : units) gathers_->require(unit);
+}
+
+void ZeroCore::after_block(const torch::nn::Module& block,
+                           const std::vector<torch::Tensor>& outputs) {
+  const Lock lock(mutex_);
+  const auto& units = units_of(block);
+  if (!sharded() || units.empty()) return;
+  if (torch::GradMode::is_enabled()) {
+    hook_outputs(outputs, [units, position = used_.size()](ZeroCore& core) {
+      core.on_output_gradient(units, position);
+    });
+  }
+  // Backward, if it comes, begins with the last block. Of outputs that nobody can look into none
+  // can tell when backward comes to the block.
+  const bool last = training_ && used_.size() == used_last_.size();
+  const bool unknown = training_ && outputs.empty();
+  if (!in_forward_ || last || unknown || consolidated_) return;
+  for (const auto unit : units) {
+    gathers_->require(unit);  // Expected again, if the block comes twice in a row.
+    gathers_->release(unit);
+  }
+}
+
+void ZeroCore::after_forward(const std::vector<torch::Tensor>& outputs) {
+  const Lock lock(mutex_);
+  in_forward_ = false;
+  gathers_->start_expected();
+  if (!sharded() && training_) require_stepped(outputs);
+  finish();  // Of what forward did not use.
+  used_last_ = used_;
+  if (!training_) {
+    if (!consolidated_) release_all();
+    return;
+  }
+  gradients_->prepare(reduction_order(), synchronises());
+  complete_.assign(units_.size(), false);
+  hook_outputs(outputs, [](ZeroCore& core) {
+    const Lock backward_lock(core.mutex_);
+    core.in_backward_ = true;
+    core.gradients_->begin_backward();
+  });
+}
+
+void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
+  const auto awaited = [this](std::size_t unit) { return gathers_->here(unit) && !to_step_[unit]; };
+  std::unordered_set<const torch::autograd::Node*> reached;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (awaited(unit)) continue;
+    if (reached.empty()) walk_graph(outputs, reached);
+    for (const auto& [name, parameter, offset] : units_[unit].members()) {
+      const auto node = torch::autograd::impl::grad_accumulator(parameter);
+      if (!reached.contains(node.get())) continue;
+      throw Exception(
+          ErrorKind::invalid_argument,
+          fmt::format("rank {}: Zero: forward used '{}' before the step under way had reached it; "
+                      "call gradwire::await_parameters(its module) first, or leave "
+                      "forward_awaits off",
+                      rank(), name));
+    }
+  }
+}
+
+std::vector<std::size_t> ZeroCore::reduction_order() const {
+  std::vector<std::size_t> order;
+  const auto add = [&order](std::size_t unit) {
+    if (std::ranges::find(order, unit) == order.end()) order.push_back(unit);
+  };
+  for (auto unit = used_last_.rbegin(); unit != used_last_.rend(); ++unit) add(*unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!is_root_[unit]) add(unit);
+  }
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) add(unit);
+  return order;
+}
+
+void ZeroCore::on_output_gradient(const std::vector<std::size_t>& units, std::size_t position) {
+  const Lock lock(mutex_);
+  for (const auto unit : units) gathers_->expect(unit);
+  // What comes next: the units used before these, but for those that backward is done with.
+  std::int64_t elements = 0;
+  bool some = false;
+  for (auto next = position - std::min(position, units.size()); next-- > 0;) {
+    const auto unit = next < used_last_.size() ? used_last_[next] : units.front();
+    if (complete_[unit]) continue;
+    elements += units_[unit].elements();
+    if (std::exchange(some, true) && elements > options_.prefetch_elements) break;
+    gathers_->expect(unit);
+  }
+  for (const auto unit : units) gathers_->require(unit);
+}
+
+void ZeroCore::on_complete(std::size_t unit) {
+  const Lock lock(mutex_);
+  complete_[unit] = true;
+  if (sharded() && !is_root_[unit] && !consolidated_) {
+    gathers_->start_expected();
+    gathers_->release(unit);
+  }
+}
+
+void ZeroCore::on_backward_over() {
+  const Lock lock(mutex_);
+  in_backward_ = false;
+  release_all();
+}
+
+void ZeroCore::release_all() {
+  consolidated_ = false;
+  gathers_->start_expected();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->release(unit);
+}
+
+}  // namespace gradwire

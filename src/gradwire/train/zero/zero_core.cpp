@@ -1,0 +1,302 @@
+#include "gradwire/train/zero/zero_core.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/model_check.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kLanes = 16;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Exception(ErrorKind::invalid_argument, "Zero: " + message);
+}
+
+void check_options(const ZeroOptions& options) {
+  if (!options.process_group) {
+    refuse("no process_group; pass {.process_group = gradwire::init()}");
+  }
+  if (!options.optimizer) {
+    refuse("no optimizer; pass {.optimizer = ...}: a function that makes one for some parameters");
+  }
+  if (options.stage < 1 || options.stage > 3) {
+    refuse(fmt::format("stage is {}; it must be 1, 2 or 3 (0 is DataParallel)", options.stage));
+  }
+  if (!(options.bucket_cap_mb > 0)) {
+    refuse(fmt::format("bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb));
+  }
+  if (!(options.max_grad_norm >= 0)) {
+    refuse(fmt::format("max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm));
+  }
+  if (options.lanes < 0 || options.lanes >= kLanes) {
+    refuse(fmt::format("lanes is {}; it must be 0 to {}", options.lanes, kLanes - 1));
+  }
+}
+
+BucketLimits limits_of(const ZeroOptions& options) {
+  const auto cap = static_cast<std::size_t>(options.bucket_cap_mb * (1 << 20));
+  const BucketLimits limits;
+  return {.first_bytes = std::min(limits.first_bytes, cap),
+          .bytes = cap,
+          .last_bytes = std::min(limits.last_bytes, cap)};
+}
+
+/// Parameters that are not trained stay whole, but are computed with like the others.
+void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::ScalarType> type) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : frozen) {
+    auto data = tensor.data().contiguous();
+    if (type && tensor.is_floating_point()) data = data.to(*type);
+    if (!data.is_same(tensor)) tensor.set_data(data);
+  }
+}
+
+}  // namespace
+
+ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential)
+    : options_(options), buffers_(all_buffers(module)) {
+  check_options(options_);
+  auto state = all_parameters(module);
+  for (const auto& parameter : state) {
+    if (!parameter.tensor.requires_grad()) frozen_.push_back(parameter);
+  }
+  state.insert(state.end(), buffers_.begin(), buffers_.end());
+  if (size() > 1) {
+    check_same_model(*group(), state);
+    broadcast_tensors(*group(), state);
+  }
+  state.clear();
+  convert_frozen(frozen_, options_.parameters);
+  plan_units(module, sequential);
+  exchange_ = unit_exchange(group(), units_.size(), options_.lanes, options_.trace);
+  gradients_ = std::make_unique<GradientShards>(
+      units_, *exchange_,
+      GradientShardsOptions{.group = group(),
+                            .keep_all = options_.stage == 1,
+                            .overlap = options_.overlap,
+                            .clock = options_.clock,
+                            .complete = [this](std::size_t unit) { on_complete(unit); },
+                            .backward_over = [this] { on_backward_over(); },
+                            .mutex = &mutex_});
+  gathers_ = std::make_unique<ParameterGathers>(
+      units_, *exchange_,
+      ParameterGathers::Options{.clock = options_.clock,
+                                .ready =
+                                    [this](std::size_t unit) {
+                                      return !to_step_[unit] || exchange_->in_one_order() ||
+                                             gradients_->arrived(unit);
+                                    },
+                                .make_ready = [this](std::size_t unit) { make_ready(unit); }});
+  make_optimizers();
+  to_step_.assign(units_.size(), false);
+  complete_.assign(units_.size(), false);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->release(unit);
+}
+
+ZeroCore::~ZeroCore() {
+  // The module may live on, and its last step must not be lost.
+  try {
+    if (std::uncaught_exceptions() == 0) finish();
+  } catch (const std::exception&) {
+    // The communicator is dead: whoever uses it next is told why.
+  }
+}
+
+void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
+  const auto parameters = trainable_parameters(module);
+  const bool blocks = options_.stage == 3;
+  auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits_of(options_),
+                                        options_.least_block_elements)
+                     : plan_whole_units(parameters, limits_of(options_));
+  if (blocks || sequential) options_.forward_awaits = true;
+  of_block_ = std::move(plan.of_block);
+  units_.reserve(plan.units.size());
+  for (const auto& unit : plan.units) {
+    std::vector<NamedTensor> members;
+    for (const auto index : unit.members) {
+      members.push_back(parameters[index]);
+      unit_of_[parameters[index].tensor.unsafeGetTensorImpl()] = units_.size();
+    }
+    units_.emplace_back(unit.name, members,
+                        FlatUnitOptions{.rank = rank(),
+                                        .ranks = size(),
+                                        .sharded = options_.stage == 3,
+                                        .type = options_.parameters});
+    is_root_.push_back(unit.root);
+  }
+}
+
+void ZeroCore::make_optimizers() {
+  const auto sum = [this](std::vector<double> values) {
+    return sum_over_ranks(*group(), std::move(values));
+  };
+  optimizers_.reserve(units_.size());
+  for (auto& unit : units_) {
+    optimizers_.emplace_back(unit, options_.optimizer, options_.optimizer_is_per_element, sum);
+    optimizers_.back().offload(options_.offload_optimizer);
+  }
+}
+
+bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
+  const Lock lock(mutex_);
+  finish();  // Of a step before, if no forward did.
+  const auto [finite, factor] = judge(scaler);
+  if (!finite) {
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
+    return false;
+  }
+  before_ = std::move(before);
+  factor_ = factor;
+  to_step_.assign(units_.size(), true);
+  if (options_.overlap != Overlap::full || size() == 1) {
+    finish();
+    return true;
+  }
+  const bool collective =
+      std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
+  if (collective) step_all();
+  if (sharded()) return true;
+  // Forward needs what backward came to last.
+  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->expect(unit);
+  gathers_->advance();
+  return true;
+}
+
+ZeroCore::Judgement ZeroCore::judge(LossScaler* scaler) {
+  if (scaler == nullptr && options_.max_grad_norm == 0) return {};
+  gradients_->settle_all();
+  const TraceScope scope(options_.trace, TraceKind::optimiser, "gradient norm");
+  double squares = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto& gradient = gradients_->gradient(unit);
+    if (!gradient.defined()) continue;
+    const auto norm =
+        torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
+    squares += norm * norm;
+  }
+  // NaN and infinity survive the sum: all ranks come to the same judgement.
+  const double norm = std::sqrt(sum_over_ranks(*group(), {squares})[0]);
+  Judgement judgement;
+  judgement.finite = scaler == nullptr || std::isfinite(norm);
+  if (scaler != nullptr) {
+    judgement.factor = 1 / scaler->scale();
+    scaler->update(judgement.finite);
+  }
+  gradient_norm_ = norm * judgement.factor;
+  if (options_.max_grad_norm > 0 && judgement.finite) {
+    judgement.factor *= std::min(1.0, options_.max_grad_norm / (gradient_norm_ + 1e-6));
+  }
+  return judgement;
+}
+
+void ZeroCore::make_ready(std::size_t unit) {
+  if (!to_step_[unit]) return;
+  gradients_->settle(unit);
+  to_step_[unit] = false;
+  auto gradient = gradients_->take(unit);
+  if (!gradient.defined()) return;
+  const TraceScope scope(options_.trace, TraceKind::optimiser);
+  if (size() > 1) gathers_->change(unit);
+  optimizers_[unit].step(std::move(gradient), factor_, before_);
+}
+
+void ZeroCore::step_all() {
+  for (std::size_t unit = units_.size(); unit-- > 0;) make_ready(unit);
+}
+
+void ZeroCore::finish() {
+  const Lock lock(mutex_);
+  const bool stepping = std::ranges::find(to_step_, true) != to_step_.end();
+  if (sharded()) {
+    if (stepping) step_all();
+    return;
+  }
+  if (stepping) {
+    for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->expect(unit);
+  }
+  gathers_->start_expected();
+  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->require(unit);
+}
+
+void ZeroCore::consolidate() {
+  const Lock lock(mutex_);
+  finish();
+  if (!sharded() || consolidated_) return;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->expect(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->require(unit);
+  consolidated_ = true;
+}
+
+void ZeroCore::synchronise_buffers() {
+  if (size() == 1 || buffers_.empty()) return;
+  const TraceScope scope(options_.trace, TraceKind::wait, "buffers");
+  const auto begin = options_.clock->now();
+  broadcast_tensors(*group(), buffers_);
+  buffer_time_ += options_.clock->now() - begin;
+}
+
+std::vector<TensorPiece> ZeroCore::pieces(bool make_states) {
+  const Lock lock(mutex_);
+  finish();
+  std::vector<TensorPiece> found;
+  for (auto& unit : units_) {
+    for (const auto& piece : unit.pieces()) {
+      found.push_back({piece.member->name, piece.member->parameter.sizes().vec(), piece.begin,
+                       unit.master().narrow(0, piece.offset, piece.count)});
+    }
+  }
+  for (const auto* whole : {&frozen_, &buffers_}) {
+    for (const auto& [name, tensor] : *whole) {
+      found.push_back({name, tensor.sizes().vec(), 0, tensor.detach().view({-1}),
+                       /*common=*/whole == &frozen_});
+    }
+  }
+  for (auto& optimizer : optimizers_) {
+    for (auto& state : optimizer.states(make_states)) found.push_back(std::move(state));
+  }
+  return found;
+}
+
+void ZeroCore::loaded() {
+  const Lock lock(mutex_);
+  if (consolidated_) release_all();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    units_[unit].take_master();
+    if (size() > 1) gathers_->change(unit);
+    if (size() > 1 && !sharded()) gathers_->require(unit);
+    gathers_->release(unit);
+  }
+}
+
+ReducerStats ZeroCore::stats() const {
+  auto stats = gradients_->stats();
+  stats.exposed += gathers_->exposed() + buffer_time_;
+  return size() > 1 ? stats : ReducerStats{};
+}
+
+ZeroBytes ZeroCore::bytes() {
+  const Lock lock(mutex_);
+  ZeroBytes bytes;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const auto& unit = units_[i];
+    const auto whole = unit.flat().storage().nbytes();
+    bytes.parameters += unit.sharded() ? unit.shard().nbytes() : whole;
+    if (unit.sharded() && unit.present()) bytes.buffers += whole;
+    bytes.optimizer += optimizers_[i].state_bytes();
+    if (unit.has_master()) bytes.optimizer += unit.master().nbytes();
+  }
+  bytes.gradients = gradients_->gradient_bytes();
+  bytes.buffers += gradients_->buffer_bytes();
+  return bytes;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,135 @@
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/train/models.h"
+#include "gradwire/train/zero/zero.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire::test {
+namespace {
+
+ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2) {
+  return {.name = "gpt",
+          .dropout = dropout,
+          .width = 16,
+          .layers = 3,
+          .heads = 2,
+          .context = 8,
+          .checkpoints = checkpoints};
+}
+
+torch::Tensor bytes(std::int64_t samples) {
+  return (torch::arange(samples * 8) * 37 % 256).view({samples, 8});
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(0.1).momentum(0.9));
+}
+
+/// Trains on this rank's half of two batches, and returns the parameters.
+template <class Parallel>
+std::vector<torch::Tensor> train_two_steps(Parallel& model, const ProcessGroup& group) {
+  const auto inputs = bytes(8).narrow(0, 4 * group->getRank(), 4);
+  for (int i = 0; i < 2; ++i) {
+    torch::nll_loss_nd(model(inputs), inputs.roll(i + 1, 1)).backward();
+    model.step();
+  }
+  return model->parameters();
+}
+
+torch::nn::Sequential seeded(const ModelConfig& config) {
+  static std::mutex mutex;  // Ranks are threads, and the generator is one.
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(5);
+  return make_model(config);
+}
+
+std::vector<torch::Tensor> trained(Overlap overlap, std::int64_t checkpoints) {
+  std::vector<torch::Tensor> parameters;
+  run_on_threads(2, [&](const ProcessGroup& group) {
+    DataParallel model(
+        seeded(small_gpt(checkpoints, 0)),
+        {.process_group = group, .bucket_cap_mb = 0.01, .optimizer = make_sgd, .overlap = overlap});
+    const auto mine = train_two_steps(model, group);
+    if (group->getRank() == 0) parameters = mine;
+  });
+  return parameters;
+}
+
+std::vector<torch::Tensor> trained_by_zero(int stage, std::int64_t checkpoints) {
+  std::vector<torch::Tensor> parameters;
+  run_on_threads(2, [&](const ProcessGroup& group) {
+    Zero model(seeded(small_gpt(checkpoints, 0)),
+               {.process_group = group, .stage = stage, .optimizer = make_sgd});
+    train_two_steps(model, group);
+    model.consolidate();
+    if (group->getRank() == 0) {
+      for (const auto& parameter : model->parameters()) parameters.push_back(parameter.clone());
+    }
+  });
+  return parameters;
+}
+
+void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << "parameter " << i;
+}
+
+TEST(ActivationCheckpoint, TrainsTheSameInDataParallel) {
+  for (const auto overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+    expect_equal(trained(overlap, 0), trained(overlap, 3));
+  }
+}
+
+TEST(ActivationCheckpoint, TrainsTheSameInZero) {
+  const auto without = trained(Overlap::none, 0);
+  for (const int stage : {1, 2, 3}) expect_equal(without, trained_by_zero(stage, 3));
+}
+
+/// Live and greatest bytes after so many steps.
+std::pair<std::int64_t, std::int64_t> after_steps(int steps) {
+  const SteadyClock clock;
+  MemoryTracker tracker(clock);
+  std::pair<std::int64_t, std::int64_t> bytes;
+  run_on_threads(1, [&](const ProcessGroup& group) {
+    torch::manual_seed(1);
+    const ModelConfig config{.name = "gpt",
+                             .dropout = 0.1,
+                             .width = 8,
+                             .layers = 2,
+                             .heads = 2,
+                             .context = 4,
+                             .checkpoints = 1};
+    DataParallel model(
+        make_model(config),
+        {.process_group = group, .optimizer = [](std::vector<torch::Tensor> parameters) {
+           return std::make_unique<torch::optim::Adam>(std::move(parameters));
+         }});
+    const auto inputs = torch::arange(8).view({2, 4});
+    for (int i = 0; i < steps; ++i) {
+      torch::nll_loss_nd(model(inputs), inputs).backward();
+      model.step();
+    }
+    bytes = {total_bytes(tracker.ledger().bytes()), tracker.ledger().peak().bytes};
+    EXPECT_GT(tracker.ledger().next_serial(), 100u * static_cast<unsigned>(steps))
+        << "none counted";
+  });
+  EXPECT_GT(bytes.first, 0);
+  EXPECT_GT(bytes.second, bytes.first);
+  return bytes;
+}
+
+TEST(MemoryOfTraining, DoesNotGrowOverAThousandSteps) {
+  EXPECT_EQ(after_steps(50), after_steps(1000));
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,182 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/train/lamb.h"
+#include "gradwire/train/lars.h"
+#include "tests/torch/loopback.h"
+#include "tests/train/thread_group.h"
+#include "tests/train/zero_model.h"
+
+namespace gradwire::test {
+namespace {
+
+template <class Optimizer, class Options>
+OptimizerFactory factory(const Options& options) {
+  return [options](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<Optimizer>(std::move(parameters), options);
+  };
+}
+
+OptimizerFactory factory_of(const std::string& name) {
+  namespace optim = torch::optim;
+  if (name == "sgd") return factory<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9));
+  if (name == "adam") return factory<optim::Adam>(optim::AdamOptions(0.01));
+  if (name == "adamw") {
+    return factory<optim::AdamW>(optim::AdamWOptions(0.01).weight_decay(0.1));
+  }
+  if (name == "rmsprop") return factory<optim::RMSprop>(optim::RMSpropOptions(0.01));
+  if (name == "adagrad") return factory<optim::Adagrad>(optim::AdagradOptions(0.01));
+  if (name == "lars") {
+    auto options = LarsOptions(1);
+    options.weight_decay(1e-3).trust_coefficient(0.02);
+    return factory<Lars>(options);
+  }
+  auto options = LambOptions(0.01);
+  options.weight_decay(1e-3);
+  return factory<Lamb>(options);
+}
+
+struct Way {
+  std::string optimizer = "adam";
+  int stage = 0;  ///< 0: DataParallel.
+  int parts = 1;
+  double max_norm = 0;
+  Overlap overlap = Overlap::full;
+  /// Where additions come in another order: rounding, which training multiplies, is then so small
+  /// that 1e-6 tells the same arithmetic from another.
+  torch::ScalarType type = torch::kFloat32;
+};
+
+constexpr int kSteps = 50;
+using RunOnRanks = std::function<void(int, const std::function<void(const ProcessGroup&)>&)>;
+
+Values train_data_parallel(const ProcessGroup& group, const Way& way) {
+  ZeroNet net;
+  initialise(*net, 3);
+  net->to(way.type);
+  std::vector<torch::Tensor> parameters;  // Once each: one has two names.
+  for (const auto& [name, tensor] : trainable_parameters(*net)) parameters.push_back(tensor);
+  DataParallel model(net, {.process_group = group,
+                           .find_unused_parameters = true,
+                           .optimizer = factory_of(way.optimizer),
+                           .overlap = Overlap::backward});
+  train_on_tasks(model, kSteps, way.parts, [&] {
+    if (way.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, way.max_norm);
+    model.step();
+  });
+  return values_of(*net);
+}
+
+Values train_zero(const ProcessGroup& group, const Way& way) {
+  ZeroNet net;
+  initialise(*net, static_cast<std::uint64_t>(3 + group->getRank()));  // Rank 0's counts.
+  net->to(way.type);
+  Zero model(net, {.process_group = group,
+                   .stage = way.stage,
+                   .optimizer = factory_of(way.optimizer),
+                   .max_grad_norm = way.max_norm,
+                   .bucket_cap_mb = 0.001,
+                   .overlap = way.overlap,
+                   .least_block_elements = 0,
+                   .prefetch_elements = 400});
+  train_on_tasks(model, kSteps, way.parts, [&] { model.step(); });
+  model.consolidate();
+  return values_of(*net);
+}
+
+std::vector<Values> train(int ranks, const Way& way, const RunOnRanks& run = run_on_threads) {
+  std::vector<Values> results(static_cast<std::size_t>(ranks));
+  run(ranks, [&](const ProcessGroup& group) {
+    auto& result = results[static_cast<std::size_t>(group->getRank())];
+    result = way.stage == 0 ? train_data_parallel(group, way) : train_zero(group, way);
+  });
+  for (const auto& result : results) EXPECT_EQ(difference(result, results[0]), 0);
+  return results;
+}
+
+double difference_from_data_parallel(int ranks, Way way, const RunOnRanks& run = run_on_threads) {
+  auto zero = train(ranks, way, run)[0];
+  way.stage = 0;
+  auto whole = train(ranks, way, run)[0];
+  EXPECT_GT(whole.at("head.weight").abs().max().item<double>(), 0.1);
+  // Of what is never used DataParallel decays nothing, while here its gradient is zero.
+  for (const char* name : {"never.weight", "never.bias"}) {
+    if (way.optimizer == "sgd" || way.optimizer == "adam") continue;
+    zero.erase(name);
+    whole.erase(name);
+  }
+  return difference(zero, whole);
+}
+
+struct ZeroProof : ::testing::TestWithParam<std::tuple<const char*, int, int>> {};
+
+// The test's group adds in the order of ranks, whatever part of which tensor: the bits must agree.
+TEST_P(ZeroProof, ParametersAreDataParallelsBitForBit) {
+  const auto [optimizer, stage, ranks] = GetParam();
+  EXPECT_EQ(difference_from_data_parallel(ranks, {.optimizer = optimizer, .stage = stage}), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(OnThreads, ZeroProof,
+                         ::testing::Combine(::testing::Values("sgd", "adam", "adamw"),
+                                            ::testing::Values(1, 2, 3),
+                                            ::testing::Values(1, 2, 4)));
+
+struct ZeroStage : ::testing::TestWithParam<int> {};
+
+TEST_P(ZeroStage, OtherOptimisersOfElementsToo) {
+  for (const char* name : {"rmsprop", "adagrad"}) {
+    EXPECT_EQ(difference_from_data_parallel(3, {.optimizer = name, .stage = GetParam()}), 0)
+        << name;
+  }
+}
+
+// Norms are added up in another order, and in double precision.
+TEST_P(ZeroStage, LarsAndLambTakeTheNormsOfWholeTensors) {
+  for (const char* name : {"lars", "lamb"}) {
+    const Way way{.optimizer = name, .stage = GetParam(), .type = torch::kFloat64};
+    EXPECT_LT(difference_from_data_parallel(4, way), 1e-6) << name;
+  }
+}
+
+// The norm is added up in another order.
+TEST_P(ZeroStage, GradientsAreClippedByTheirNormOverAllShards) {
+  const Way way{.optimizer = "sgd", .stage = GetParam(), .max_norm = 0.05, .type = torch::kFloat64};
+  EXPECT_LT(difference_from_data_parallel(4, way), 1e-6);
+  auto unclipped = way;
+  unclipped.max_norm = 0;
+  EXPECT_GT(difference(train(2, way)[0], train(2, unclipped)[0]), 1e-2);
+}
+
+// Stage 1 accumulates before it averages, as DataParallel; the others after.
+TEST_P(ZeroStage, PartsOfABatchAccumulate) {
+  Way way{.optimizer = "sgd", .stage = GetParam(), .parts = 2, .type = torch::kFloat64};
+  EXPECT_LT(difference_from_data_parallel(4, way), 1e-6);
+  way.type = torch::kFloat32;
+  if (GetParam() == 1) {
+    EXPECT_EQ(difference_from_data_parallel(2, way), 0);
+  }
+}
+
+TEST_P(ZeroStage, WhatOverlapsChangesNothing) {
+  const auto expected = train(2, {.stage = GetParam()})[0];
+  for (const auto overlap : {Overlap::none, Overlap::backward}) {
+    const auto result = train(2, {.stage = GetParam(), .overlap = overlap})[0];
+    EXPECT_EQ(difference(result, expected), 0);
+  }
+}
+
+// Over real communicators. Two addends make the same sum in either order; of four the tuner's
+// all-reduce and reduce-scatter may add some elements up from another rank on.
+TEST_P(ZeroStage, AlsoOverCommunicators) {
+  for (const char* name : {"sgd", "adam"}) {
+    Way way{.optimizer = name, .stage = GetParam()};
+    EXPECT_EQ(difference_from_data_parallel(2, way, run_on_loopback), 0);
+    way.type = torch::kFloat64;
+    EXPECT_LT(difference_from_data_parallel(4, way, run_on_loopback), 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ZeroStage, ::testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,68 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/train/trainer.h"
+#include "tests/data/idx_files.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire::test {
+namespace {
+
+struct ZeroTrain : ::testing::TestWithParam<int> {
+  ZeroTrain() {
+    write_image_data(folder.path(), 330, 101);
+    config.model = {.name = "mlp", .hidden = 33};
+    config.data.path = folder.path();
+    config.optimizer.learning_rate = 0.02;
+    config.zero.stage3_param_persistence_threshold = 0;
+    config.epochs = 2;
+    config.batch_size = 32;
+  }
+
+  /// Trains on two threads as ranks; what rank 0 wrote.
+  std::map<std::string, torch::Tensor> train_at(int stage) {
+    config.zero.stage = stage;
+    const auto output = folder / std::to_string(stage);
+    run_on_threads(2, [&](const auto& group) {
+      const auto result = train(config, {.group = group, .clock = &clock, .output = output});
+      EXPECT_GT(result.summary.test_accuracy, 0.3);
+    });
+    return load_safetensors(output / "model.safetensors").tensors;
+  }
+
+  void expect_data_parallels(double tolerance) {
+    const auto expected = train_at(0);
+    const auto values = train_at(GetParam());
+    ASSERT_EQ(values.size(), 4u);
+    for (const auto& [name, tensor] : values) {
+      EXPECT_LE((tensor - expected.at(name)).abs().max().item<double>(), tolerance) << name;
+    }
+  }
+
+  TemporaryFolder folder;
+  SteadyClock clock;
+  TrainConfig config;
+};
+
+INSTANTIATE_TEST_SUITE_P(Stages, ZeroTrain, ::testing::Values(1, 2, 3));
+
+TEST_P(ZeroTrain, MakesTheModelOfStage0) {
+  expect_data_parallels(0);
+}
+
+TEST_P(ZeroTrain, WithClippingAndAccumulationToo) {
+  config.gradient_clipping = 0.5;
+  config.accumulation_steps = 2;
+  config.parallel.overlap = Overlap::backward;
+  expect_data_parallels(1e-6);
+}
+
+TEST_P(ZeroTrain, InFp16LearnsToo) {
+  config.precision = config.parameters = Precision::fp16;
+  EXPECT_EQ(train_at(GetParam()).at("hidden.weight").scalar_type(), torch::kHalf);
+}
+
+}  // namespace
+}  // namespace gradwire::test
