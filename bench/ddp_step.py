@@ -1,12 +1,14 @@
-"""Steps of PyTorch's DistributedDataParallel over Gloo, measured as `gradwire bench step` measures:
-layers compute by sleeping, forward and backward, what they communicate is real. Times are those of
-the slowest rank. Rank 0 prints {"rows": [...]}. There is no optimiser, and gradients lie in the
-buckets from the beginning: DDP at its best.
+"""Steps of PyTorch's DistributedDataParallel over Gloo or gradwire, measured as `gradwire bench
+step` measures: layers compute by sleeping, forward and backward, what they communicate is real.
+Times are those of the slowest rank. Rank 0 prints {"rows": [...]}. There is no optimiser, and
+gradients lie in the buckets from the beginning: DDP at its best.
 
-usage: ddp_step.py JOB      (in torchrun's environment)
-JOB is JSON: {"codec": "none", "bf16", "fp16" or "power_sgd[:RANK]", "accumulate", "overlap": "none"
+usage: ddp_step.py JOB [--backend gloo|gradwire]      (in torchrun's environment)
+JOB is JSON: {"codec": "none", "bf16", "fp16" or "power_sgd[:RANK]" (over gradwire any of its
+codecs, whose bytes are not counted), "accumulate", "overlap": "none"
 or "backward", "compute_ms", "steps": 0 for those of "seconds", "seconds", "warmup", "single_steps",
-"layers": [[forward, backward, [shape, ...]], ...]}, shares of compute_ms.
+"layers": [[forward, backward, [shape, ...]], ...]}, shares of compute_ms; "bucket_cap_mb" if not
+DDP's own}.
 """
 
 import contextlib
@@ -86,6 +88,8 @@ class Steps:
         model = torch.nn.Sequential(*layers)
         self.elements = sum(p.numel() for p in model.parameters())
         options = {"gradient_as_bucket_view": True}
+        if "bucket_cap_mb" in job:
+            options["bucket_cap_mb"] = job["bucket_cap_mb"]
         if job["overlap"] == "none":  # One bucket, which is full when backward is over.
             dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 40
             options["bucket_cap_mb"] = 1 << 20
@@ -96,7 +100,11 @@ class Steps:
 
     def add_hook(self):
         name, _, rank = self.job["codec"].partition(":")
-        if name == "power_sgd":
+        if dist.get_backend() == "gradwire" and name != "none":
+            import gradwire
+
+            gradwire.hooks.register(self.model, self.job["codec"])
+        elif name == "power_sgd":
             self.state = powerSGD_hook.PowerSGDState(
                 None, matrix_approximation_rank=int(rank or 1), start_powerSGD_iter=2)
             self.model.register_comm_hook(self.state, one_at_a_time)
@@ -153,7 +161,8 @@ def measure(job):
     used = cpu_seconds()
     step, exposed = steps.run(count)
     step, exposed, cpu = highest(step, exposed, (cpu_seconds() - used) / count)
-    return {"system": "ddp", "codec": job["codec"], "accumulate": job["accumulate"],
+    system = "ddp" if dist.get_backend() == "gloo" else f"ddp over {dist.get_backend()}"
+    return {"system": system, "codec": job["codec"], "accumulate": job["accumulate"],
             "local_steps": 1, "overlap": job["overlap"], "ranks": dist.get_world_size(),
             "steps": count, "single_ms": 1e3 * single, "step_ms": 1e3 * step,
             "exposed_ms": 1e3 * exposed, "eta": min(single / step, 1),
@@ -161,10 +170,13 @@ def measure(job):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 4) or (len(sys.argv) == 4 and sys.argv[2] != "--backend"):
         sys.exit(__doc__)
+    backend = sys.argv[3] if len(sys.argv) == 4 else "gloo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if backend == "gradwire":
+        import gradwire  # noqa: F401: registers the backend
+    dist.init_process_group(backend)
     row = measure(json.loads(sys.argv[1]))
     if int(os.environ["RANK"]) == 0:
         print(json.dumps({"rows": [row]}), flush=True)

@@ -13,10 +13,16 @@ if(NOT Torch_DIR AND NOT GRADWIRE_TORCH_CMAKE)
     cmake_path(GET GRADWIRE_TORCH_GIVEN PARENT_PATH Torch_DIR)
   else()
     # The folder is enough: importing torch would take seconds.
-    execute_process(
-      COMMAND ${GRADWIRE_PYTHON} -c "from importlib.util import find_spec as f
+    # Where pip builds in isolation, it hides torch by PYTHONPATH, which -E ignores.
+    foreach(option "" -E)
+      execute_process(
+        COMMAND ${GRADWIRE_PYTHON} ${option} -c "from importlib.util import find_spec as f
 print(f('torch').submodule_search_locations[0])"
-      OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+        OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+      if(NOT failed)
+        break()
+      endif()
+    endforeach()
     if(failed)
       message(FATAL_ERROR
         "${GRADWIRE_PYTHON} has no PyTorch. Run scripts/setup.sh, or give -DGRADWIRE_PYTHON= (a "

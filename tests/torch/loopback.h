@@ -31,7 +31,7 @@ inline void run_on_loopback(
           job.world_size = job.local_world_size = ranks;
           job.secret = "for this test only";
           body(make_process_group(
-              Communicator::connect(job, {}, std::make_shared<C10dStore>(memory))));
+              Communicator::connect(job, {}, std::make_shared<C10dStore>(memory)), memory));
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
         }

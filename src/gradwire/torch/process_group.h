@@ -1,6 +1,10 @@
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,66 +12,140 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/group_options.h"
+#include "gradwire/torch/tensor_span.h"
+#include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
 
 /// A Communicator as a c10d backend called "gradwire": nothing but translation. Operations are
 /// asynchronous; tensors must be dense, contiguous and on the CPU, and are kept alive until the
 /// operation completes. Whatever it is not given the memory for in the right shape is refused with
-/// an Exception that names rank, operation and argument. Thread-safe as Communicator is.
-class ProcessGroupGradwire final : public c10d::Backend {
+/// an Exception that names rank, operation and argument, before anything is sent. Thread-safe as
+/// Communicator is.
+///
+/// Any element type can be moved; tensor_reduction.h says what can be reduced. Operations without a
+/// timeout of their own have the group's.
+class ProcessGroupGradwire : public c10d::Backend {
  public:
-  explicit ProcessGroupGradwire(std::shared_ptr<Communicator> communicator);
+  using TensorList = std::vector<at::Tensor>;
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  /// `options` (optional) is what the communicator was made from.
+  explicit ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
+                                c10::intrusive_ptr<GroupOptions> options = nullptr);
+  ~ProcessGroupGradwire() override;
 
   const std::string getBackendName() const override { return "gradwire"; }
-  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  /// Throws Exception(aborted) after shutdown().
+  std::shared_ptr<Communicator> communicator() const;
+
+  // Movements (process_group_movements.cpp).
 
   /// One tensor, from rank opts.rootRank.
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& opts) override;
+  WorkPointer broadcast(TensorList& tensors, const c10d::BroadcastOptions& opts) override;
+  /// outputs[0][r] = input[0] of rank r; where the outputs differ in size, so do the inputs.
+  WorkPointer allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                        const c10d::AllgatherOptions& opts) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& opts) override;
+  /// outputs[r][i] = inputs[i] of rank r.
+  WorkPointer allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
+                                  const c10d::AllgatherOptions& opts) override;
+  /// outputs[i] = inputs[i] of all ranks, one after the other.
+  WorkPointer allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                              const c10d::AllgatherOptions& opts) override;
+  /// On the root outputs[0][r] = inputs[0] of rank r; elsewhere `outputs` is empty.
+  WorkPointer gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                     const c10d::GatherOptions& opts) override;
+  /// outputs[0] = inputs[0][this rank] of the root; elsewhere `inputs` is empty.
+  WorkPointer scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                      const c10d::ScatterOptions& opts) override;
+  /// outputs[r] = inputs[this rank] of rank r; any sizes, on which both must agree.
+  WorkPointer alltoall(TensorList& outputs, TensorList& inputs,
+                       const c10d::AllToAllOptions& opts) override;
+  /// Along the first dimension; without splits in equal parts.
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits,
+                            const c10d::AllToAllOptions& opts) override;
 
-  /// One tensor, in place. SUM, AVG, MIN, MAX and PRODUCT.
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& opts) override;
+  // Reductions (process_group_reductions.cpp).
 
+  /// One tensor, in place.
+  WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
   /// Any number of tensors, each in place.
-  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
-      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPointer allreduce_coalesced(TensorList& tensors,
+                                  const c10d::AllreduceCoalescedOptions& opts) override;
+  /// tensors[0] on the root = the reduction over ranks; elsewhere it stays as it is.
+  WorkPointer reduce(TensorList& tensors, const c10d::ReduceOptions& opts) override;
+  /// outputs[0] = the reduction over ranks of inputs[0][this rank], which may differ in size.
+  WorkPointer reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                             const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                              const c10d::ReduceScatterOptions& opts) override;
 
-  /// outputs[0][r] = input[0] of rank r, all of one shape.
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions& opts) override;
+  // Messages and barriers (process_group_messages.cpp). Tags are 0 .. 2^30 - 1.
 
-  /// outputs[0] = the reduction over ranks of inputs[0][this rank].
-  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
-                                                std::vector<std::vector<at::Tensor>>& inputs,
-                                                const c10d::ReduceScatterOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer send(TensorList& tensors, int to, int tag) override;
+  WorkPointer recv(TensorList& tensors, int from, int tag) override;
+  /// Work::sourceRank() says whose message it was.
+  WorkPointer recvAnysource(TensorList& tensors, int tag) override;
+  WorkPointer barrier(const c10d::BarrierOptions& opts) override;
+  /// A barrier that throws here and now; the error always names all ranks that are missing.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
+  // The group itself (process_group.cpp).
 
-  /// Tags are 0 .. 2^30 - 1.
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
+  /// Until endCoalescing(), whose Work completes when all operations in between have.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
 
+  /// A group of `ranks` (of this group), which meet in `store`; null where this rank is not one.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& opts) override;
+
+  /// Of operations from now on.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  /// Ranks that call the same operations have the same number; none is agreed upon.
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return operations_; }
   /// Fails whatever is in flight, here and on the peers.
   void abort() override;
+  /// Says goodbye to the peers; what is in flight fails. Returns when all callbacks have run.
+  void shutdown() override;
+
+ protected:
+  /// A group like this one for split(): a class of its own kind where a subclass says so.
+  virtual c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
+                                                 c10::intrusive_ptr<GroupOptions> options) const;
 
  private:
-  /// The one tensor of an argument that c10d spells as a list.
-  const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation,
-                         const char* argument) const;
-  const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& lists,
-                                      const char* operation, const char* argument) const;
-  c10::intrusive_ptr<c10d::Work> track(c10d::OpType type, std::vector<Work> parts,
-                                       std::vector<at::Tensor> outputs,
-                                       std::function<void()> finish = nullptr) const;
+  ArgumentName name(const char* operation, std::string_view argument) const {
+    return {operation, argument, rank_};
+  }
+  OperationOptions options_with(std::chrono::milliseconds timeout) const;
+  WorkPointer track(TensorOperation operation);
 
-  std::shared_ptr<Communicator> communicator_;
+  WorkPointer gather_lists(const std::vector<TensorList>& lists, const TensorList& inputs,
+                           c10d::OpType type, const OperationOptions& options);
+  WorkPointer scatter_reduced(const TensorList& outputs, const TensorList& inputs,
+                              const c10d::ReduceScatterOptions& opts, c10d::OpType type);
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Communicator> communicator_;  ///< Null after shutdown().
+  c10::intrusive_ptr<GroupOptions> options_;
+  std::shared_ptr<CompletionThreads> threads_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::uint64_t> operations_ = 0;
+  std::optional<std::vector<c10::intrusive_ptr<TensorWork>>> coalescing_;
 };
 
 /// The backend inside a c10d::ProcessGroup, which is what libtorch code takes. `store` (optional)

@@ -1,34 +1,12 @@
 #include "gradwire/torch/tensor_span.h"
 
 #include <cstring>
-#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
 
 namespace gradwire {
 namespace {
-
-std::optional<DataType> data_type_of(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32:
-      return DataType::float32;
-    case torch::kFloat64:
-      return DataType::float64;
-    case torch::kBFloat16:
-      return DataType::bfloat16;
-    case torch::kFloat16:
-      return DataType::float16;
-    case torch::kInt32:
-      return DataType::int32;
-    case torch::kInt64:
-      return DataType::int64;
-    case torch::kUInt8:
-      return DataType::uint8;
-    default:
-      return std::nullopt;
-  }
-}
 
 [[noreturn]] void refuse(ErrorKind kind, const ArgumentName& name, const std::string& reason) {
   throw Exception(kind, fmt::format("rank {}: {}, argument '{}': {}", name.rank, name.operation,
@@ -80,6 +58,10 @@ torch::ScalarType scalar_type_of(DataType type) {
       return torch::kInt32;
     case DataType::int64:
       return torch::kInt64;
+    case DataType::int8:
+      return torch::kInt8;
+    case DataType::int16:
+      return torch::kInt16;
     case DataType::uint8:
       break;
   }
@@ -88,13 +70,38 @@ torch::ScalarType scalar_type_of(DataType type) {
 
 }  // namespace
 
+std::optional<DataType> data_type_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DataType::float32;
+    case torch::kFloat64:
+      return DataType::float64;
+    case torch::kBFloat16:
+      return DataType::bfloat16;
+    case torch::kFloat16:
+      return DataType::float16;
+    case torch::kInt32:
+      return DataType::int32;
+    case torch::kInt64:
+      return DataType::int64;
+    case torch::kUInt8:
+      return DataType::uint8;
+    case torch::kInt8:
+      return DataType::int8;
+    case torch::kInt16:
+      return DataType::int16;
+    default:
+      return std::nullopt;
+  }
+}
+
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
   check_memory(tensor, name);
   const auto type = data_type_of(tensor.scalar_type());
   if (!type) {
     refuse(ErrorKind::unsupported, name,
            fmt::format("cannot reduce elements of type {}; convert to float32, float64, bfloat16, "
-                       "float16, int32, int64 or uint8",
+                       "float16, int8, int16, int32, int64 or uint8",
                        torch::toString(tensor.scalar_type())));
   }
   return span_of(tensor, *type);
@@ -103,6 +110,11 @@ LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name) {
   check_memory(tensor, name);
   return span_of(tensor, data_type_of(tensor.scalar_type()).value_or(DataType::uint8));
+}
+
+LentSpan lend_as(DataType type, const torch::Tensor& tensor, const ArgumentName& name) {
+  check_memory(tensor, name);
+  return span_of(tensor, type);
 }
 
 torch::Tensor copy_of(const LentSpan& span) {

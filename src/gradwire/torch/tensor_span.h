@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include <torch/torch.h>
@@ -24,6 +25,12 @@ LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
 /// The same for operations that only move bytes, which any element type can travel through: types
 /// without a DataType (bool, int16, complex, ...) are lent as uint8.
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name);
+
+/// The same for any element type, whose bits travel as elements of `type`.
+LentSpan lend_as(DataType type, const torch::Tensor& tensor, const ArgumentName& name);
+
+/// The DataType that is a tensor's element type; nothing for bool, complex and rarer ones.
+std::optional<DataType> data_type_of(torch::ScalarType type);
 
 /// A tensor of one dimension of its own, with what lies in the span.
 torch::Tensor copy_of(const LentSpan& span);

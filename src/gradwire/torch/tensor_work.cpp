@@ -11,20 +11,21 @@
 
 namespace gradwire {
 
-TensorWork::TensorWork(Rank rank, c10d::OpType type, std::vector<gradwire::Work> parts,
-                       std::vector<at::Tensor> outputs, std::function<void()> finish)
-    : c10d::Work(rank, type), state_(std::make_shared<State>()) {
-  state_->parts = std::move(parts);
-  state_->outputs = std::move(outputs);
-  state_->finish = std::move(finish);
+TensorWork::TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
+                       std::shared_ptr<CompletionThreads> threads)
+    : c10d::Work(rank, operation.type),
+      state_(std::make_shared<State>()),
+      number_(number),
+      threads_(std::move(threads)) {
+  state_->operation = std::move(operation);
 }
 
 bool TensorWork::State::done() const {
-  return std::ranges::all_of(parts, [](const auto& part) { return part.done(); });
+  return std::ranges::all_of(operation.parts, [](const auto& part) { return part.done(); });
 }
 
 std::exception_ptr TensorWork::State::error() const {
-  for (const auto& part : parts) {
+  for (const auto& part : operation.parts) {
     if (const auto error = part.error()) return std::make_exception_ptr(Exception(*error));
   }
   return nullptr;
@@ -32,7 +33,7 @@ std::exception_ptr TensorWork::State::error() const {
 
 void TensorWork::State::finish_once() {
   std::call_once(finished, [this] {
-    if (finish) finish();
+    if (operation.finish) operation.finish();
   });
 }
 
@@ -50,10 +51,21 @@ std::exception_ptr TensorWork::exception() const {
   return state_->error();
 }
 
+int TensorWork::sourceRank() const {
+  if (opType_ == c10d::OpType::RECVANYSOURCE && state_->done()) {
+    return state_->operation.parts.front().source();
+  }
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("rank {}: only a receive from any rank that is complete has a source, "
+                  "not this {}",
+                  rank_, c10d::opTypeToString(opType_)));
+}
+
 bool TensorWork::wait(std::chrono::milliseconds timeout) {
   const SteadyClock clock;
   const auto deadline = clock.now() + timeout;
-  for (const auto& part : state_->parts) {
+  for (const auto& part : state_->operation.parts) {
     if (timeout <= kNoTimeout) {
       part.wait();
     } else if (!part.wait_for(std::max<Duration>(deadline - clock.now(), {}))) {
@@ -73,21 +85,36 @@ void TensorWork::complete(State& state, c10::ivalue::Future& future) {
     return;
   }
   state.finish_once();
-  future.markCompleted(c10::IValue(state.outputs));
+  future.markCompleted(c10::IValue(state.operation.outputs));
+}
+
+/// Here and now if the operation is done, else on a completion thread.
+void TensorWork::when_done(const std::function<void()>& then) const {
+  if (state_->done()) return then();
+  const auto& parts = state_->operation.parts;
+  auto left = std::make_shared<std::atomic<std::size_t>>(parts.size());
+  for (const auto& part : parts) {
+    part.on_done([threads = threads_, then, left](const gradwire::Work&) {
+      if (left->fetch_sub(1) == 1) threads->run(then);
+    });
+  }
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFuture() {
   const std::lock_guard lock(future_mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
-  if (state_->parts.empty()) complete(*state_, *future_);
-  auto left = std::make_shared<std::atomic<std::size_t>>(state_->parts.size());
-  for (const auto& part : state_->parts) {
-    part.on_done([state = state_, future = future_, left](const gradwire::Work&) {
-      if (left->fetch_sub(1) == 1) complete(*state, *future);
-    });
-  }
+  when_done([state = state_, future = future_] { complete(*state, *future); });
   return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFutureResult() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+  when_done([state = state_, future] {
+    const auto result = state->error() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+    future->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
+  });
+  return future;
 }
 
 }  // namespace gradwire

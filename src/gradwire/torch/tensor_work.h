@@ -8,36 +8,53 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "gradwire/comm/work.h"
+#include "gradwire/torch/completion_threads.h"
 
 namespace gradwire {
 
-/// c10d's face of one operation, which may consist of several of ours. `finish` (optional) runs
-/// once when all of them succeeded and before anybody sees the operation as complete: it moves
-/// results to where c10d promised them. Thread-safe.
+/// Operations of ours that make up one of c10d's.
+struct TensorOperation {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  std::vector<Work> parts;
+  std::vector<at::Tensor> outputs;  ///< What Work::result() and the future give.
+  /// Runs once when all parts succeeded and before anybody sees the operation as complete: it moves
+  /// results to where c10d promised them. May be empty.
+  std::function<void()> finish;
+};
+
+/// c10d's face of one operation, which may consist of several of ours. Thread-safe.
 class TensorWork final : public c10d::Work {
  public:
-  TensorWork(Rank rank, c10d::OpType type, std::vector<gradwire::Work> parts,
-             std::vector<at::Tensor> outputs, std::function<void()> finish = nullptr);
+  TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
+             std::shared_ptr<CompletionThreads> threads);
+
+  const TensorOperation& operation() const { return state_->operation; }
 
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  std::vector<at::Tensor> result() override { return state_->outputs; }
+  std::vector<at::Tensor> result() override { return state_->operation.outputs; }
   void synchronize() override { wait(); }
+  std::uint64_t getSequencenumber() const override { return number_; }
+
+  /// Of a receive from any rank, once it is complete: whose message it was. Throws Exception for
+  /// other operations and before.
+  int sourceRank() const override;
 
   /// Drives the network while it waits. Throws Exception if the operation failed, or with kind
   /// timeout if it is still under way after `timeout` (zero: no limit but the operation's own).
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
-  /// Completes with `result()` on the thread that completes the operation.
+  /// Completes with `result()`, callbacks running on a thread of their own.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  /// Completes with a WorkResult, and never with an error.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
   /// Shared with completion callbacks, which may outlive the Work.
   struct State {
-    std::vector<gradwire::Work> parts;
-    std::vector<at::Tensor> outputs;
-    std::function<void()> finish;
+    TensorOperation operation;
     std::once_flag finished;
 
     bool done() const;
@@ -46,8 +63,11 @@ class TensorWork final : public c10d::Work {
   };
 
   static void complete(State& state, c10::ivalue::Future& future);
+  void when_done(const std::function<void()>& then) const;
 
   std::shared_ptr<State> state_;
+  std::uint64_t number_;
+  std::shared_ptr<CompletionThreads> threads_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -1,0 +1,17 @@
+# The Python package from the build folder GRADWIRE_PREBUILT, which has built gradwire_core_module,
+# gradwire and gradwire-torch: nothing is compiled.
+set(prebuilt ${GRADWIRE_PREBUILT})
+file(GLOB module ${prebuilt}/python/gradwire/_core*.so)
+if(NOT module)
+  message(FATAL_ERROR "GRADWIRE_PREBUILT: ${prebuilt}/python/gradwire has no _core*.so; build the "
+    "targets gradwire_core_module, gradwire and gradwire-torch there first")
+endif()
+foreach(target gradwire_core_module gradwire gradwire-torch)
+  add_custom_target(${target})  # What pyproject.toml wants built.
+endforeach()
+file(GLOB sources python/gradwire/*.py python/gradwire/*.pyi python/gradwire/py.typed)
+install(FILES ${sources} ${prebuilt}/python/gradwire/_build.py ${module}
+  DESTINATION gradwire COMPONENT python)
+install(PROGRAMS ${prebuilt}/bin/gradwire ${prebuilt}/bin/gradwire-torch
+  DESTINATION gradwire/bin COMPONENT python)
+install(DIRECTORY ${prebuilt}/share/gradwire/ DESTINATION gradwire/share/gradwire COMPONENT python)

@@ -1,0 +1,171 @@
+// gradwire._core: what of the C++ library Python sees. python/gradwire gives it its public face.
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+// Before anything that has a timeout, which it converts.
+#include <pybind11/chrono.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "gradwire/schedule/catalogue.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/train/codec_hook.h"
+
+namespace gradwire::python {
+
+void bind_trace(py::module_& module);  // trace.cpp
+
+namespace {
+
+/// Whoever closes a group waits for callbacks, which may want Python's lock.
+void unlocked(const std::function<void()>& action) {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return action();
+  const py::gil_scoped_release release;
+  action();
+}
+
+/// Knows the hooks that use it, which end with it, and is destroyed without Python's lock.
+class PythonBackend final : public ProcessGroupGradwire {
+ public:
+  using ProcessGroupGradwire::ProcessGroupGradwire;
+  ~PythonBackend() override {
+    unlocked([this] { close(); });
+  }
+
+  void shutdown() override { close(); }
+
+  c10::intrusive_ptr<GroupOptions> options() {
+    auto* options = dynamic_cast<GroupOptions*>(getBackendOptions().get());
+    return c10::intrusive_ptr<GroupOptions>::reclaim_copy(options);
+  }
+
+  std::shared_ptr<CodecHook> add_codec_hook(c10d::Reducer& reducer, const std::string& codec,
+                                            int warmup_steps, std::uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    AveragerOptions options{.codec = codec, .warmup_steps = warmup_steps, .seed = seed};
+    options.first_lane = 1 + static_cast<int>(hooks_.size()) * kLanesOfAHook;
+    auto hook = std::make_shared<CodecHook>(communicator(), std::move(options));
+    reducer.register_comm_hook(as_ddp_hook(hook));
+    hooks_.push_back(hook);
+    return hook;
+  }
+
+ protected:
+  c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
+                                         c10::intrusive_ptr<GroupOptions> options) const override {
+    return c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
+  }
+
+ private:
+  static constexpr int kLanesOfAHook = 1 << 20;
+
+  void close() {
+    std::vector<std::shared_ptr<CodecHook>> hooks;
+    {
+      const std::lock_guard lock(mutex_);
+      hooks.swap(hooks_);
+    }
+    for (const auto& hook : hooks) hook->close();
+    ProcessGroupGradwire::shutdown();
+  }
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<CodecHook>> hooks_;
+};
+
+template <class T, class... Bases>
+using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
+
+c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& group,
+                                         const c10::intrusive_ptr<GroupOptions>& given) {
+  auto options =
+      given ? c10::make_intrusive<GroupOptions>(*given) : c10::make_intrusive<GroupOptions>();
+  options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(group.timeout);
+  options->group_name = group.group_id;
+  options->global_ranks_in_group.clear();
+  for (const auto rank : group.global_ranks_in_group) {
+    options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
+  }
+  auto communicator = connect_group(group.store, group.group_rank, group.group_size, *options);
+  return c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
+}
+
+/// Fix the call: ValueError; all else: RuntimeError, which pybind11 makes of it anyway.
+void translate_errors() {
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Exception& error) {
+      const bool value = error.kind() == ErrorKind::invalid_argument;
+      PyErr_SetString(value ? PyExc_ValueError : PyExc_RuntimeError, error.what());
+    }
+  });
+}
+
+void bind_options(py::module_& module) {
+  IntrusiveClass<GroupOptions, c10d::Backend::Options>(module, "Options")
+      .def(py::init<>())
+      .def_readwrite("interface", &GroupOptions::interface)
+      .def_readwrite("secret", &GroupOptions::secret)
+      .def_readwrite("port", &GroupOptions::port)
+      .def_readwrite("shared_memory", &GroupOptions::shared_memory)
+      .def_readwrite("codec", &GroupOptions::codec)
+      .def_property(
+          "algorithm", [](const GroupOptions& o) { return o.communicator.algorithm; },
+          [](GroupOptions& o, const std::string& value) { o.communicator.algorithm = value; })
+      .def_property(
+          "topology", [](const GroupOptions& o) { return o.communicator.topology; },
+          [](GroupOptions& o, const std::string& value) { o.communicator.topology = value; })
+      .def_property(
+          "dead_peer_timeout",
+          [](const GroupOptions& o) { return o.communicator.dead_peer_timeout; },
+          [](GroupOptions& o, std::chrono::nanoseconds t) { o.communicator.dead_peer_timeout = t; })
+      .def("__copy__", [](const GroupOptions& o) { return c10::make_intrusive<GroupOptions>(o); })
+      .def("__deepcopy__", [](const GroupOptions& o, const py::dict&) {
+        return c10::make_intrusive<GroupOptions>(o);
+      });
+}
+
+void bind_backend(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  IntrusiveClass<ProcessGroupGradwire, c10d::Backend>(module, "ProcessGroupGradwire");
+  IntrusiveClass<PythonBackend, ProcessGroupGradwire>(module, "GradwireBackend")
+      .def("shutdown", &PythonBackend::shutdown, Unlocked())
+      .def("abort", &PythonBackend::abort, Unlocked())
+      .def("perform_nocolor_split", [](PythonBackend&, const py::object&) {})
+      .def("add_codec_hook", &PythonBackend::add_codec_hook, py::arg("reducer"), py::arg("codec"),
+           py::arg("warmup_steps"), py::arg("seed"), Unlocked())
+      .def("algorithm_for",
+           [](const PythonBackend& backend, const std::string& collective, std::size_t bytes) {
+             const auto parsed = collective_named(collective);
+             if (!parsed) throw py::value_error("no collective is called '" + collective + "'");
+             return backend.communicator()->algorithm_for(*parsed, bytes);
+           })
+      .def_property_readonly("options", [](PythonBackend& backend) { return backend.options(); })
+      .def_property_readonly("bytes_sent", [](const PythonBackend& backend) {
+        return backend.communicator()->bytes_sent();
+      });
+  module.def("create", &create, py::arg("group"), py::arg("options").none(true), Unlocked());
+}
+
+void bind_hook(py::module_& module) {
+  py::class_<CodecHook, std::shared_ptr<CodecHook>>(module, "CodecHook")
+      .def("describe", &CodecHook::describe)
+      .def("state", &CodecHook::state)
+      .def("load_state", &CodecHook::load_state);
+}
+
+}  // namespace
+}  // namespace gradwire::python
+
+PYBIND11_MODULE(_core, module) {
+  py::module_::import("torch.distributed");  // Has the classes that ours are derived from.
+  gradwire::python::translate_errors();
+  gradwire::python::bind_options(module);
+  gradwire::python::bind_backend(module);
+  gradwire::python::bind_hook(module);
+  gradwire::python::bind_trace(module);
+}

@@ -1,0 +1,33 @@
+import os
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import ProcessGroup
+
+from gradwire import hooks as hooks
+from gradwire import tools as tools
+from gradwire._core import GradwireBackend
+from gradwire._core import Options as _Options
+from gradwire.hooks import Hook
+from gradwire.tracing import Trace
+
+__version__: str
+
+def Options(
+    *,
+    algorithm: str = ...,
+    codec: str = ...,
+    dead_peer_timeout: timedelta = ...,
+    interface: str = ...,
+    port: int = ...,
+    secret: str = ...,
+    shared_memory: bool = ...,
+    topology: str = ...,
+) -> _Options: ...
+def backend_of(group: ProcessGroup | None = None, device: str = "cpu") -> GradwireBackend: ...
+def register() -> None: ...
+def plan(job: dict[str, Any] | str | os.PathLike[str] | None = None, **options: Any) -> Any: ...
+def probe(output: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]: ...
+def trace(
+    file: str | os.PathLike[str], group: ProcessGroup | None = None, hook: Hook | None = None
+) -> Trace: ...

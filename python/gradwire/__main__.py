@@ -1,0 +1,14 @@
+"""python -m gradwire COMMAND ...: the gradwire program; `run` starts ranks, as torchrun does."""
+
+import sys
+
+from gradwire import program
+
+
+def run():
+    """What the wheel installs as the command gradwire."""
+    program.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,86 @@
+"""The backend "gradwire" of torch.distributed."""
+
+import atexit
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from gradwire import _core
+
+_NAMES = ("algorithm", "codec", "dead_peer_timeout", "interface", "port", "secret",
+          "shared_memory", "topology")
+
+_live = weakref.WeakSet()  # Groups to close before Python ends.
+
+
+def Options(**given):  # noqa: N802: it makes an object of the class of this name.
+    """What init_process_group and new_group take as pg_options.
+
+    algorithm: "ring", or "all_reduce=ring,broadcast=tree"; else the tuner chooses.
+    codec: what gradwire.hooks.register uses where it is not told, such as "int8".
+    dead_peer_timeout: timedelta after which a silent peer counts as dead (5 s).
+    interface: network interfaces to use at once: names or prefixes, a comma list.
+    port: what every rank listens on (1..65535); 0 is any free one.
+    secret: text that every connection must prove it knows, the same on all ranks.
+    shared_memory: whether ranks of one machine may talk through shared memory.
+    topology: path of a file that `gradwire probe` wrote; only rank 0's counts.
+
+    What is not given comes from the environment (GRADWIRE_INTERFACE, ...), as for every job. The
+    timeout of operations is init_process_group's own argument. Raises TypeError for other names.
+    """
+    options = _core.Options()
+    for name, value in given.items():
+        if name not in _NAMES:
+            raise TypeError(f"gradwire.Options has no {name!r}; it has {', '.join(_NAMES)}")
+        setattr(options, name, value)
+    return options
+
+
+def register():
+    """Tells torch.distributed of the backend. Importing gradwire does so."""
+    devices = ["cpu"]
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None:
+        devices.append(accelerator.type)
+    dist.Backend.register_backend("gradwire", _create, extended_api=True, devices=devices)
+    atexit.register(_close_all)
+
+
+def backend_of(group=None, device="cpu"):
+    """The object behind a process group (None: the default one), with `algorithm_for(collective,
+    bytes)` and `bytes_sent`. Raises ValueError if the group's backend is another."""
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("there is no process group: call init_process_group first")
+    backend = group._get_backend(torch.device(device))
+    while hasattr(backend, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it.
+        backend = backend.wrapped_pg
+    if isinstance(backend, _core.GradwireBackend):
+        return backend
+    raise ValueError(f"the group's backend for {device} is {backend.name()}, not gradwire")
+
+
+def _create(group, options):
+    if options is not None and not isinstance(options, _core.Options):
+        raise ValueError(f"pg_options of backend gradwire are gradwire.Options(...), "
+                         f"not {type(options).__name__}")
+    backend = _core.create(group, options if options is not None else _inherited())
+    _live.add(backend)
+    return backend
+
+
+def _inherited():
+    """A group that says nothing has the options of the default group."""
+    if not dist.is_initialized():
+        return None
+    try:
+        return backend_of().options
+    except (ValueError, RuntimeError):
+        return None
+
+
+def _close_all():
+    """Peers learn that this rank has left, and no thread of ours runs into Python's end."""
+    for backend in list(_live):
+        backend.shutdown()

@@ -1,0 +1,97 @@
+"""Gradients of DistributedDataParallel in fewer bytes.
+
+    model = DistributedDataParallel(net)
+    gradwire.hooks.int8(model)                     # or register(model, "top_k:0.01")
+
+A hook averages DDP's buckets through one of gradwire's codecs, with error feedback: what a codec
+loses of a gradient is added to the next one. All ranks end with the same bits. DDP plans its
+buckets anew after its first step, so the first two steps travel as they are. Nothing of it is
+Python once it runs. The codecs are those of `gradwire train` and `gradwire bench codec`
+(docs/compression.md).
+"""
+
+from gradwire.backend import backend_of
+
+
+class Hook:
+    """A codec at work on one model. `state_dict()` belongs into that rank's checkpoint."""
+
+    def __init__(self, core, codec):
+        self._core = core
+        self.codec = codec
+
+    def __repr__(self):
+        return f"<gradwire hook: {self._core.describe()}>"
+
+    def describe(self):
+        """One line: what travels how, and why."""
+        return self._core.describe()
+
+    def state_dict(self):
+        """{name: tensor of one dimension}: this rank's error feedback, copied. Between steps."""
+        return dict(self._core.state())
+
+    def load_state_dict(self, state):
+        """Takes over what state_dict() was in an earlier run of the same model on as many ranks.
+        Raises ValueError that names what has another size."""
+        self._core.load_state(list(state.items()))
+
+
+def register(model, codec=None, *, warmup_steps=0, seed=1):
+    """Has `model` (a DistributedDataParallel over a gradwire group, on the CPU) average its
+    gradients with `codec`: "none", "bf16", "fp16", "int8", "int4", "one_bit", "top_k:FRACTION",
+    "power_sgd:RANK", "auto", ...; None: the codec of the group's Options.
+
+    warmup_steps: steps until the codec applies in full. seed: of codecs that draw, the same on all
+    ranks.
+    Call it once, before the first backward, with the same arguments on every rank. Returns a Hook.
+    Raises ValueError: an unknown codec (with a list of them), a model that is no DDP or over
+    another backend; RuntimeError: a model that has a hook.
+    """
+    reducer = getattr(model, "reducer", None)
+    if reducer is None:
+        raise ValueError(f"a hook needs a DistributedDataParallel, not {type(model).__name__}")
+    backend = backend_of(model.process_group)
+    if codec is None:
+        codec = backend.options.codec
+    return Hook(backend.add_codec_hook(reducer, codec, warmup_steps, seed), codec)
+
+
+def bf16(model, **options):
+    """register(model, "bf16"): half the bytes."""
+    return register(model, "bf16", **options)
+
+
+def fp16(model, **options):
+    """register(model, "fp16"): half the bytes, scaled to fit."""
+    return register(model, "fp16", **options)
+
+
+def int8(model, **options):
+    """register(model, "int8"): a quarter of the bytes."""
+    return register(model, "int8", **options)
+
+
+def int4(model, **options):
+    """register(model, "int4"): an eighth of the bytes."""
+    return register(model, "int4", **options)
+
+
+def one_bit(model, **options):
+    """register(model, "one_bit"): signs, a 32nd of the bytes."""
+    return register(model, "one_bit", **options)
+
+
+def top_k(model, fraction=0.01, **options):
+    """register(model, "top_k:FRACTION"): the largest `fraction` (0..1) of the values."""
+    return register(model, f"top_k:{fraction}", **options)
+
+
+def power_sgd(model, rank=1, **options):
+    """register(model, "power_sgd:RANK"): matrices as products of two of `rank` columns."""
+    return register(model, f"power_sgd:{rank}", **options)
+
+
+def auto(model, codec="int8", **options):
+    """register(model, "auto:CODEC"): that codec while it makes steps shorter, none otherwise."""
+    return register(model, f"auto:{codec}", **options)

@@ -1,0 +1,57 @@
+"""The program's commands as functions: what `--json` prints is what they return."""
+
+import json
+import os
+import tempfile
+
+from gradwire import program
+
+
+def plan(job=None, **options):
+    """Predicts how a training job would run: `gradwire plan` (docs/plan.md).
+
+    job: a dict or the path of a file as the command takes it, or None. options: the command's, such
+    as ranks=4 for --ranks 4; True stands for an option without a value, None leaves one out.
+    Returns the command's JSON as Python objects; times in it are in the units its names say. Raises
+    RuntimeError with the command's own words, which name what is wrong and the nearest right name.
+    """
+    arguments = ["plan", *_as_arguments(options), "--json", "-"]
+    if isinstance(job, dict):
+        return _with_file(job, lambda file: program.json_of([*arguments, file]))
+    if job is not None:
+        arguments.append(os.fspath(job))
+    return program.json_of(arguments)
+
+
+def probe(output=None, **options):
+    """Measures what joins the hosts: `gradwire probe` (docs/topology.md).
+
+    output: where to keep topology.json, which Options(topology=...) reads; None: nowhere. options:
+    the command's, such as hosts="a,b", seconds=0.3. Returns the topology: seconds, bytes a second.
+    Raises RuntimeError with the command's own words. Starts a rank on each host.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.fspath(output) if output is not None else os.path.join(folder, "topology.json")
+        program.output_of(["probe", *_as_arguments(options), "--output", file])
+        with open(file, encoding="utf-8") as stream:
+            return json.load(stream)
+
+
+def _as_arguments(options):
+    """{"ranks": 4, "json": True} as --ranks 4 --json."""
+    arguments = []
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        arguments.append("--" + name.replace("_", "-"))
+        if value is not True:
+            arguments.append(str(value))
+    return arguments
+
+
+def _with_file(job, use):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "job.json")
+        with open(file, "w", encoding="utf-8") as stream:
+            json.dump(job, stream)
+        return use(file)

@@ -1,0 +1,62 @@
+#include "gradwire/torch/group_options.h"
+
+#include <algorithm>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "gradwire/comm/environment_variables.h"
+#include "gradwire/torch/store.h"
+
+namespace gradwire {
+namespace {
+
+/// Nothing for a store that is not behind an address.
+std::string host_of(c10d::Store& store) {
+  c10::intrusive_ptr<c10d::Store> under;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(&store)) {
+    under = prefixed->getUnderlyingNonPrefixStore();
+  }
+  const auto* server = dynamic_cast<const c10d::TCPStore*>(under ? under.get() : &store);
+  return server ? server->getHost() : std::string();
+}
+
+std::string master_address(c10d::Store& store, const EnvironmentVariables& variables) {
+  const std::string host = host_of(store);
+  return host.empty() ? variables.text("MASTER_ADDR").value_or("127.0.0.1") : host;
+}
+
+}  // namespace
+
+Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
+                 const Environment& environment) {
+  const EnvironmentVariables variables(environment);
+  Job job;
+  job.rank = rank;
+  job.world_size = size;
+  job.launcher = "torch.distributed";
+  job.launcher_store = true;
+  if (size > 1) job.master_address = master_address(store, variables);
+  const int port =
+      options.port ? *options.port : variables.number("GRADWIRE_PORT", 1, 65535).value_or(0);
+  job.port = static_cast<std::uint16_t>(port);
+  job.shared_memory = options.shared_memory.value_or(
+      variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1);
+  job.interface = options.interface.value_or(variables.text("GRADWIRE_INTERFACE").value_or(""));
+  job.secret = options.secret.value_or(variables.text("GRADWIRE_SECRET").value_or(""));
+  return job;
+}
+
+std::shared_ptr<Communicator> connect_group(const c10::intrusive_ptr<c10d::Store>& store, Rank rank,
+                                            int size, const GroupOptions& options) {
+  const Job job = job_of_group(*store, rank, size, options);
+  CommunicatorOptions communicator = options.communicator;
+  communicator.operation_timeout = options.timeout;
+  // Who wants quick failures of operations still has processes that start one after the other.
+  communicator.rendezvous_timeout =
+      std::max<Duration>(options.timeout, communicator.rendezvous_timeout);
+  if (!options.group_name.empty()) communicator.scope = options.group_name;
+  return Communicator::connect(job, communicator, std::make_shared<C10dStore>(store));
+}
+
+}  // namespace gradwire

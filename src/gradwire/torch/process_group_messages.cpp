@@ -1,0 +1,42 @@
+// Messages between two ranks, and barriers.
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/tensor_lists.h"
+
+namespace gradwire {
+
+using WorkPointer = ProcessGroupGradwire::WorkPointer;
+
+WorkPointer ProcessGroupGradwire::send(TensorList& tensors, int to, int tag) {
+  const auto argument = name("send", "tensors[0]");
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::SEND,
+                .parts = {communicator()->send(span, to, tag, options_with({}))}});
+}
+
+WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
+  const auto argument = name("recv", "tensors[0]");
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::RECV,
+                .parts = {communicator()->recv(span, from, tag, options_with({}))},
+                .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
+  const auto argument = name("recv_any_source", "tensors[0]");
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::RECVANYSOURCE,
+                .parts = {communicator()->recv_any(span, tag, options_with({}))},
+                .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
+  return track({.type = c10d::OpType::BARRIER,
+                .parts = {communicator()->barrier(options_with(opts.timeout))}});
+}
+
+void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
+                                            bool /*wait_all_ranks*/) {
+  barrier(opts)->wait();
+}
+
+}  // namespace gradwire

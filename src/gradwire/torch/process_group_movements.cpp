@@ -1,0 +1,215 @@
+// Operations that move elements of any type and change none.
+#include <fmt/format.h>
+
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/tensor_lists.h"
+
+namespace gradwire {
+
+using WorkPointer = ProcessGroupGradwire::WorkPointer;
+
+WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
+                                            const c10d::BroadcastOptions& opts) {
+  const auto argument = name("broadcast", "tensors[0]");
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::BROADCAST,
+                .parts = {communicator()->broadcast(span, static_cast<Rank>(opts.rootRank),
+                                                    options_with(opts.timeout))},
+                .outputs = tensors});
+}
+
+namespace {
+
+/// One input on its way into one list of outputs.
+struct ListGather {
+  at::Tensor input;
+  TensorList list;
+  at::Tensor flat;  ///< Where the outputs are alike; they are gathered there.
+};
+
+ListGather plan_gather(const at::Tensor& input, const TensorList& list, int size,
+                       const ArgumentName& name) {
+  lend_bytes(input, name);
+  check_list(list, input, size, name);
+  for (const at::Tensor& output : list) lend_bytes(output, name);
+  return {input, list, all_equal(list) ? flat_for(list) : at::Tensor()};
+}
+
+/// Parts of different sizes are as many broadcasts.
+void post_gather(Communicator& communicator, const ListGather& gather, const ArgumentName& name,
+                 const OperationOptions& options, std::vector<Work>& parts) {
+  if (gather.flat.defined()) {
+    parts.push_back(communicator.all_gather(lend_bytes(gather.input, name),
+                                            lend_bytes(gather.flat, name), options));
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor& own = gather.list[static_cast<std::size_t>(name.rank)];
+  own.copy_(gather.input.view(own.sizes()));
+  for (std::size_t root = 0; root < gather.list.size(); ++root) {
+    parts.push_back(communicator.broadcast(lend_bytes(gather.list[root], name),
+                                           static_cast<Rank>(root), options));
+  }
+}
+
+}  // namespace
+
+/// lists[i][r] = inputs[i] of rank r.
+WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& lists,
+                                               const TensorList& inputs, c10d::OpType type,
+                                               const OperationOptions& options) {
+  TensorOperation operation{.type = type};
+  std::vector<ListGather> gathers;
+  // Everything is checked before anything starts: half a list would leave the ranks out of step.
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto argument = fmt::format("outputs[{}]", i);
+    gathers.push_back(plan_gather(inputs[i], lists[i], size_, name("all_gather", argument)));
+    for (const at::Tensor& output : lists[i]) operation.outputs.push_back(output);
+  }
+  communicator()->coalesced([&](Communicator& together) {
+    for (const ListGather& gather : gathers) {
+      post_gather(together, gather, name("all_gather", "outputs"), options, operation.parts);
+    }
+  });
+  operation.finish = [gathers] {
+    for (const ListGather& gather : gathers) {
+      if (gather.flat.defined()) unflatten(gather.flat, gather.list);
+    }
+  };
+  return track(std::move(operation));
+}
+
+WorkPointer ProcessGroupGradwire::allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                            const c10d::AllgatherOptions& opts) {
+  only(inputs, name("all_gather", "inputs"));
+  only(outputs, name("all_gather", "outputs"));
+  return gather_lists(outputs, inputs, c10d::OpType::ALLGATHER, options_with(opts.timeout));
+}
+
+WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& outputs,
+                                                      TensorList& inputs,
+                                                      const c10d::AllgatherOptions& opts) {
+  const auto argument = name("all_gather_coalesced", "outputs");
+  std::vector<TensorList> by_input(inputs.size());
+  for (const TensorList& of_rank : outputs) {
+    check_pairs(of_rank.size(), inputs.size(), argument);
+    for (std::size_t i = 0; i < of_rank.size(); ++i) by_input[i].push_back(of_rank[i]);
+  }
+  return gather_lists(by_input, inputs, c10d::OpType::ALLGATHER_COALESCED,
+                      options_with(opts.timeout));
+}
+
+WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::AllgatherOptions& opts) {
+  const auto source = lend_bytes(input, name("all_gather", "input"));
+  const auto target = lend_bytes(output, name("all_gather", "output"));
+  check_parts(output, input, size_, name("all_gather", "output"));
+  return track({.type = c10d::OpType::_ALLGATHER_BASE,
+                .parts = {communicator()->all_gather(source, target, options_with(opts.timeout))},
+                .outputs = {output}});
+}
+
+WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
+    TensorList& outputs, TensorList& inputs, const c10d::AllgatherOptions& opts) {
+  const auto argument = name("all_gather_into_tensor_coalesced", "outputs");
+  check_pairs(outputs.size(), inputs.size(), argument);
+  TensorOperation operation{.type = c10d::OpType::COALESCED, .outputs = outputs};
+  std::vector<std::pair<LentSpan, LentSpan>> pairs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_parts(outputs[i], inputs[i], size_, argument);
+    pairs.emplace_back(lend_bytes(inputs[i], argument), lend_bytes(outputs[i], argument));
+  }
+  communicator()->coalesced([&](Communicator& together) {
+    for (const auto& [source, target] : pairs) {
+      operation.parts.push_back(together.all_gather(source, target, options_with(opts.timeout)));
+    }
+  });
+  return track(std::move(operation));
+}
+
+WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                         const c10d::GatherOptions& opts) {
+  const auto& input = only(inputs, name("gather", "inputs"));
+  const auto source = lend_bytes(input, name("gather", "inputs[0]"));
+  const auto root = static_cast<Rank>(opts.rootRank);
+  const auto options = options_with(opts.timeout);
+  const auto argument = name("gather", "outputs");
+  if (rank_ != root) {
+    if (!outputs.empty()) refuse(argument, "must be empty on a rank that is not the root");
+    return track({.type = c10d::OpType::GATHER,
+                  .parts = {communicator()->gather(source, {}, root, options)}});
+  }
+  const TensorList list = only(outputs, argument);
+  check_list(list, input, size_, argument);
+  check_equal(list, input, argument);
+  const auto flat = flat_for(list);
+  return track(
+      {.type = c10d::OpType::GATHER,
+       .parts = {communicator()->gather(source, lend_bytes(flat, argument), root, options)},
+       .outputs = list,
+       .finish = [flat, list] { unflatten(flat, list); }});
+}
+
+WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                                          const c10d::ScatterOptions& opts) {
+  const auto& output = only(outputs, name("scatter", "outputs"));
+  const auto target = lend_bytes(output, name("scatter", "outputs[0]"));
+  const auto root = static_cast<Rank>(opts.rootRank);
+  const auto argument = name("scatter", "inputs");
+  LentConstSpan source;
+  if (rank_ == root) {
+    const auto& list = only(inputs, argument);
+    check_list(list, output, size_, argument);
+    check_equal(list, output, argument);
+    source = lend_bytes(flattened(list), argument);
+  } else if (!inputs.empty()) {
+    refuse(argument, "must be empty on a rank that is not the root");
+  }
+  return track(
+      {.type = c10d::OpType::SCATTER,
+       .parts = {communicator()->scatter(source, target, root, options_with(opts.timeout))},
+       .outputs = outputs});
+}
+
+WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inputs,
+                                           const c10d::AllToAllOptions& opts) {
+  const auto into = name("all_to_all", "outputs");
+  const auto from = name("all_to_all", "inputs");
+  check_pairs(outputs.size(), static_cast<std::size_t>(size_), into);
+  check_pairs(inputs.size(), static_cast<std::size_t>(size_), from);
+  check_list(outputs, inputs[static_cast<std::size_t>(rank_)], size_, into);
+  for (const at::Tensor& tensor : inputs) lend_bytes(tensor, from);
+  for (const at::Tensor& tensor : outputs) lend_bytes(tensor, into);
+  const auto target = flat_for(outputs);
+  const TensorList list = outputs;
+  const auto sent = lend_bytes(flattened(inputs), from);
+  return track(
+      {.type = c10d::OpType::ALLTOALL,
+       .parts = {communicator()->all_to_all(sent, lend_bytes(target, into), element_counts(inputs),
+                                            element_counts(outputs), options_with(opts.timeout))},
+       .outputs = list,
+       .finish = [target, list] { unflatten(target, list); }});
+}
+
+WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<std::int64_t>& output_splits,
+                                                std::vector<std::int64_t>& input_splits,
+                                                const c10d::AllToAllOptions& opts) {
+  const auto into = name("all_to_all", "output");
+  const auto from = name("all_to_all", "input");
+  const auto source = lend_bytes(input, from);
+  const auto target = lend_bytes(output, into);
+  const auto expected = element_counts(output, output_splits, size_, into);
+  const auto sent = element_counts(input, input_splits, size_, from);
+  const auto options = options_with(opts.timeout);
+  // Whether there are splits is the same on every rank; whether they are equal might not be.
+  const bool equal = output_splits.empty() && input_splits.empty();
+  if (equal && output.numel() != input.numel()) check_parts(output, input, 1, into);
+  return track(
+      {.type = c10d::OpType::ALLTOALL_BASE,
+       .parts = {equal ? communicator()->all_to_all(source, target, options)
+                       : communicator()->all_to_all(source, target, sent, expected, options)},
+       .outputs = {output}});
+}
+
+}  // namespace gradwire

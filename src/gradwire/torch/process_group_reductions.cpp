@@ -1,0 +1,145 @@
+// Operations that combine elements: tensor_reduction.h says which.
+#include <fmt/format.h>
+
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/tensor_lists.h"
+#include "gradwire/torch/tensor_reduction.h"
+
+namespace gradwire {
+
+using WorkPointer = ProcessGroupGradwire::WorkPointer;
+
+WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
+                                            const c10d::AllreduceOptions& opts) {
+  const auto argument = name("all_reduce", "tensors[0]");
+  const auto& tensor = only(tensors, argument);
+  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), argument);
+  const auto span = lend_to(reduction, tensor, argument);
+  premultiply(reduction, tensor);
+  return track(
+      {.type = c10d::OpType::ALLREDUCE,
+       .parts = {communicator()->all_reduce(span, reduction.op, options_with(opts.timeout))},
+       .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
+                                                      const c10d::AllreduceCoalescedOptions& opts) {
+  // Everything is checked before anything starts: half a list would leave the ranks out of step.
+  std::vector<std::pair<LentSpan, ReduceOp>> spans;
+  std::vector<TensorReduction> reductions;
+  for (const auto& tensor : tensors) {
+    const auto text = fmt::format("tensors[{}]", spans.size());
+    const auto argument = name("all_reduce_coalesced", text);
+    reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), argument));
+    spans.emplace_back(lend_to(reductions.back(), tensor, argument), reductions.back().op);
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) premultiply(reductions[i], tensors[i]);
+  TensorOperation operation{.type = c10d::OpType::ALLREDUCE_COALESCED, .outputs = tensors};
+  communicator()->coalesced([&](Communicator& together) {
+    for (const auto& [span, op] : spans) {
+      operation.parts.push_back(together.all_reduce(span, op, options_with(opts.timeout)));
+    }
+  });
+  return track(std::move(operation));
+}
+
+WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::ReduceOptions& opts) {
+  const auto argument = name("reduce", "tensors[0]");
+  const auto& tensor = only(tensors, argument);
+  const auto root = static_cast<Rank>(opts.rootRank);
+  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), argument);
+  lend_to(reduction, tensor, argument);
+  // Where it is only read it stays as it is.
+  auto data = tensor;
+  if (rank_ == root) {
+    premultiply(reduction, tensor);
+  } else {
+    data = premultiplied(reduction, tensor);
+  }
+  return track({.type = c10d::OpType::REDUCE,
+                .parts = {communicator()->reduce(lend_to(reduction, data, argument), root,
+                                                 reduction.op, options_with(opts.timeout))},
+                .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
+                                                 std::vector<TensorList>& inputs,
+                                                 const c10d::ReduceScatterOptions& opts) {
+  const auto& output = only(outputs, name("reduce_scatter", "outputs"));
+  const auto argument = name("reduce_scatter", "inputs");
+  const auto& list = only(inputs, argument);
+  const auto reduction = reduction_of(opts.reduceOp, output.scalar_type(), argument);
+  const auto target = lend_to(reduction, output, name("reduce_scatter", "outputs[0]"));
+  check_list(list, output, size_, argument);
+  for (const at::Tensor& tensor : list) lend_to(reduction, tensor, argument);
+  const auto options = options_with(opts.timeout);
+  const auto flat = premultiplied(reduction, flattened(list));
+  if (all_equal(list)) {
+    return track({.type = c10d::OpType::REDUCE_SCATTER,
+                  .parts = {communicator()->reduce_scatter(lend_to(reduction, flat, argument),
+                                                           target, reduction.op, options)},
+                  .outputs = outputs});
+  }
+  // Parts of different sizes are as many reductions.
+  TensorOperation operation{.type = c10d::OpType::REDUCE_SCATTER, .outputs = outputs};
+  TensorList parts;
+  std::int64_t begin = 0;
+  for (const at::Tensor& tensor : list) {
+    parts.push_back(flat.narrow(0, begin, tensor.numel()));
+    begin += tensor.numel();
+  }
+  communicator()->coalesced([&](Communicator& together) {
+    for (std::size_t root = 0; root < parts.size(); ++root) {
+      operation.parts.push_back(together.reduce(lend_to(reduction, parts[root], argument),
+                                                static_cast<Rank>(root), reduction.op, options));
+    }
+  });
+  operation.finish = [own = parts[static_cast<std::size_t>(rank_)], output] {
+    unflatten(own, {output});
+  };
+  return track(std::move(operation));
+}
+
+WorkPointer ProcessGroupGradwire::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& opts) {
+  TensorList outputs{output};
+  TensorList inputs{input};
+  return scatter_reduced(outputs, inputs, opts, c10d::OpType::_REDUCE_SCATTER_BASE);
+}
+
+WorkPointer ProcessGroupGradwire::reduce_scatter_tensor_coalesced(
+    TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& opts) {
+  return scatter_reduced(outputs, inputs, opts, c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED);
+}
+
+WorkPointer ProcessGroupGradwire::scatter_reduced(const TensorList& outputs,
+                                                  const TensorList& inputs,
+                                                  const c10d::ReduceScatterOptions& opts,
+                                                  c10d::OpType type) {
+  const auto from = name("reduce_scatter", "input");
+  const auto into = name("reduce_scatter", "output");
+  check_pairs(outputs.size(), inputs.size(), into);
+  struct Pair {
+    LentSpan source;
+    LentSpan target;
+    ReduceOp op;
+  };
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_parts(inputs[i], outputs[i], size_, from);
+    const auto reduction = reduction_of(opts.reduceOp, inputs[i].scalar_type(), from);
+    lend_to(reduction, inputs[i], from);
+    pairs.push_back({lend_to(reduction, premultiplied(reduction, inputs[i]), from),
+                     lend_to(reduction, outputs[i], into), reduction.op});
+  }
+  TensorOperation operation{.type = type, .outputs = outputs};
+  communicator()->coalesced([&](Communicator& together) {
+    for (const Pair& pair : pairs) {
+      operation.parts.push_back(
+          together.reduce_scatter(pair.source, pair.target, pair.op, options_with(opts.timeout)));
+    }
+  });
+  return track(std::move(operation));
+}
+
+}  // namespace gradwire

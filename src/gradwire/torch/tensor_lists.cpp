@@ -1,0 +1,140 @@
+#include "gradwire/torch/tensor_lists.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+
+void refuse(const ArgumentName& name, const std::string& reason) {
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: {}, argument '{}': {}", name.rank, name.operation,
+                              name.argument, reason));
+}
+
+const at::Tensor& only(const TensorList& tensors, const ArgumentName& name) {
+  if (tensors.size() == 1) return tensors.front();
+  refuse(name, fmt::format("must be one tensor, and is {}", tensors.size()));
+}
+
+const TensorList& only(const std::vector<TensorList>& lists, const ArgumentName& name) {
+  if (lists.size() == 1) return lists.front();
+  refuse(name, fmt::format("must be one list of tensors, and is {}", lists.size()));
+}
+
+namespace {
+
+std::string elements_of(const at::Tensor& tensor) {
+  return fmt::format("{} elements of {}", tensor.numel(), torch::toString(tensor.scalar_type()));
+}
+
+}  // namespace
+
+void check_list(const TensorList& list, const at::Tensor& like, int size,
+                const ArgumentName& name) {
+  if (list.size() != static_cast<std::size_t>(size)) {
+    refuse(name,
+           fmt::format("must be one tensor for each of {} ranks, and is {}", size, list.size()));
+  }
+  for (std::size_t r = 0; r < list.size(); ++r) {
+    const bool own = r == static_cast<std::size_t>(name.rank);
+    if (list[r].scalar_type() == like.scalar_type() && (!own || list[r].numel() == like.numel())) {
+      continue;
+    }
+    refuse(name, fmt::format("has a tensor of {} for rank {}, beside one of {}",
+                             elements_of(list[r]), r, elements_of(like)));
+  }
+}
+
+bool all_equal(const TensorList& list) {
+  return std::ranges::all_of(
+      list, [&](const at::Tensor& tensor) { return tensor.numel() == list.front().numel(); });
+}
+
+void check_equal(const TensorList& list, const at::Tensor& like, const ArgumentName& name) {
+  for (const at::Tensor& tensor : list) {
+    if (tensor.numel() == like.numel()) continue;
+    refuse(name, fmt::format("has a tensor of {} beside one of {}", elements_of(tensor),
+                             elements_of(like)));
+  }
+}
+
+void check_parts(const at::Tensor& whole, const at::Tensor& part, int size,
+                 const ArgumentName& name) {
+  if (whole.numel() == part.numel() * size && whole.scalar_type() == part.scalar_type()) return;
+  refuse(name, fmt::format("{} are not {} times {}", elements_of(whole), size, elements_of(part)));
+}
+
+void check_pairs(std::size_t outputs, std::size_t inputs, const ArgumentName& name) {
+  if (outputs == inputs) return;
+  refuse(name, fmt::format("has {} tensors for {} inputs", outputs, inputs));
+}
+
+at::Tensor flat_for(const TensorList& list) {
+  std::int64_t total = 0;
+  for (const at::Tensor& tensor : list) total += tensor.numel();
+  return at::empty({total}, list.front().options().requires_grad(false));
+}
+
+at::Tensor flattened(const TensorList& list) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : list) flat.push_back(tensor.reshape({-1}));
+  return at::cat(flat);
+}
+
+void unflatten(const at::Tensor& flat, const TensorList& list) {
+  const at::NoGradGuard no_grad;
+  std::int64_t begin = 0;
+  for (const at::Tensor& tensor : list) {
+    tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+namespace {
+
+/// Elements of the span that lend_bytes() makes, for one of the tensor's.
+std::size_t lent_elements(const at::Tensor& tensor) {
+  return data_type_of(tensor.scalar_type()) ? 1 : tensor.element_size();
+}
+
+}  // namespace
+
+std::vector<std::size_t> element_counts(const TensorList& list) {
+  std::vector<std::size_t> counts;
+  for (const at::Tensor& tensor : list) {
+    counts.push_back(static_cast<std::size_t>(tensor.numel()) * lent_elements(tensor));
+  }
+  return counts;
+}
+
+std::vector<std::size_t> element_counts(const at::Tensor& tensor,
+                                        const std::vector<std::int64_t>& splits, int size,
+                                        const ArgumentName& name) {
+  const auto ranks = static_cast<std::size_t>(size);
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (splits.empty()) {
+    if (rows % size == 0) {
+      const auto all = static_cast<std::size_t>(tensor.numel()) * lent_elements(tensor);
+      return std::vector<std::size_t>(ranks, all / ranks);
+    }
+    refuse(name, fmt::format("has {} rows, which {} ranks cannot share equally; give split sizes",
+                             rows, size));
+  }
+  const std::int64_t sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  const bool negative = std::ranges::any_of(splits, [](std::int64_t n) { return n < 0; });
+  if (splits.size() != ranks || sum != rows || negative) {
+    refuse(name, fmt::format("has {} rows, and the {} split sizes for {} ranks add up to {}", rows,
+                             splits.size(), size, sum));
+  }
+  const std::int64_t width = rows == 0 ? 0 : tensor.numel() / rows;
+  std::vector<std::size_t> counts;
+  for (const std::int64_t split : splits) {
+    counts.push_back(static_cast<std::size_t>(split * width) * lent_elements(tensor));
+  }
+  return counts;
+}
+
+}  // namespace gradwire

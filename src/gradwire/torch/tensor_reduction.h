@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "gradwire/torch/tensor_span.h"
+
+namespace gradwire {
+
+/// How one of c10d's reductions of tensors of one type is done with ours: elements travel as
+/// `type`, `per_element` of them for each of the tensor's. bool adds as logical or, as over NCCL.
+struct TensorReduction {
+  ReduceOp op = ReduceOp::sum;
+  DataType type = DataType::float32;
+  /// PREMUL_SUM's: every rank multiplies its input by this (one number) first.
+  std::optional<at::Tensor> factor;
+};
+
+/// Throws Exception(unsupported) that names the reduction, the type and what there is instead.
+TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type,
+                             const ArgumentName& name);
+
+/// Lends a tensor to such a reduction. Throws as lend() does.
+LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
+                 const ArgumentName& name);
+
+/// The tensor, or a copy of it multiplied by the factor, if there is one.
+at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor);
+
+/// The same in place.
+void premultiply(const TensorReduction& reduction, const at::Tensor& tensor);
+
+}  // namespace gradwire

@@ -1,0 +1,68 @@
+"""Test programs that run as several ranks: each runs the same unittest cases in the same order."""
+
+import datetime
+import faulthandler
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds; then all are killed.
+
+
+def main(count, backend="gradwire"):
+    """The end of a test program: starts itself `count` times, or is one of these."""
+    if "RANK" in os.environ:
+        _be_a_rank(backend)
+    sys.exit(_start(count))
+
+
+def _start(count):
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [_start_rank(rank, count, pathlib.Path(folder)) for rank in range(count)]
+        try:
+            codes = [rank.wait(timeout=LIMIT) for rank in ranks]
+        except subprocess.TimeoutExpired:
+            codes = ["still running"]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        for rank in range(count):
+            text = (pathlib.Path(folder) / f"rank{rank}").read_text()
+            if any(codes) or rank == 0:
+                print(f"--- rank {rank}\n{text}", flush=True)
+    return 1 if any(codes) else 0
+
+
+def _start_rank(rank, count, folder):
+    environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
+                       OMP_NUM_THREADS="1", GRADWIRE_TEST_FOLDER=str(folder),
+                       PYTHONDONTWRITEBYTECODE="1")
+    with open(folder / f"rank{rank}", "w") as output:
+        return subprocess.Popen([sys.executable, *sys.argv], env=environment, stdout=output,
+                                stderr=subprocess.STDOUT)
+
+
+def _be_a_rank(backend):
+    faulthandler.dump_traceback_later(LIMIT - 20, exit=True)
+    import torch.distributed as dist
+
+    if backend:
+        import gradwire  # noqa: F401: registers the backend
+
+        dist.init_process_group(backend, init_method="file://" + folder("store"),
+                                rank=int(os.environ["RANK"]),
+                                world_size=int(os.environ["WORLD_SIZE"]),
+                                timeout=datetime.timedelta(seconds=60))
+    result = unittest.main(module="__main__", exit=False, verbosity=2).result
+    if backend:
+        dist.destroy_process_group()
+    sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)
+
+
+def folder(name):
+    """A path that all ranks share and that goes with them."""
+    return os.path.join(os.environ["GRADWIRE_TEST_FOLDER"], name)

@@ -1,0 +1,253 @@
+"""Groups, errors, futures and waiting, on three ranks. What breaks one breaks one of its own."""
+
+import datetime
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import gradwire
+import ranks
+import torch
+import torch.distributed as dist
+
+SHORT = datetime.timedelta(seconds=0.5)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def tearDown(self):
+        dist.barrier()  # The ranks stay together.
+
+    def refuses(self, call, words, error=ValueError):
+        """Words with {rank} for this rank, in this order."""
+        with self.assertRaisesRegex(error, words.format(rank=f"rank {self.rank}")):
+            call()
+
+
+class Arguments(Case):
+    """Nothing is sent where an argument is wrong, and the group stays whole."""
+
+    def test_memory_that_cannot_be_lent(self):
+        calls = {
+            "all_reduce": dist.all_reduce,
+            "broadcast": lambda t: dist.broadcast(t, 0),
+            "reduce": lambda t: dist.reduce(t, 0),
+            "send": lambda t: dist.send(t, (self.rank + 1) % self.size),
+            "recv": lambda t: dist.recv(t, (self.rank + 1) % self.size),
+            "all_gather": lambda t: dist.all_gather([torch.ones(3, 2)] * self.size, t),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                self.refuses(lambda: call(torch.ones(2, 3).t()),
+                             "{rank}: " + name + ", argument .*not contiguous")
+
+    def test_tensors_elsewhere(self):
+        backend = gradwire.backend_of()  # PyTorch itself looks for a backend of that device.
+        self.refuses(lambda: backend.allreduce([torch.ones(2, device="meta")]),
+                     "{rank}: all_reduce, argument 'tensors.0.': the tensor is on meta")
+        self.refuses(lambda: backend.allreduce([torch.eye(3).to_sparse()]),
+                     "{rank}: all_reduce, argument 'tensors.0.': the layout is Sparse.*to_dense")
+
+    def test_shapes_that_do_not_fit(self):
+        three = [torch.zeros(2) for _ in range(self.size)]
+        refuses = self.refuses
+        refuses(lambda: dist.all_gather(three, torch.ones(3)),
+                "{rank}: all_gather, argument 'outputs.*2 elements")
+        refuses(lambda: dist.all_gather(three[:1], torch.ones(2)),
+                "{rank}: all_gather, argument 'outputs.*3 ranks, and is 1")
+        refuses(lambda: dist.all_gather_into_tensor(torch.zeros(5), torch.ones(2)),
+                "{rank}: all_gather, argument 'output': 5 elements of Float are not 3 times 2")
+        refuses(lambda: dist.reduce_scatter_tensor(torch.zeros(5), torch.ones(2)),
+                "{rank}: reduce_scatter, argument 'input'")
+        refuses(lambda: dist.all_to_all_single(torch.zeros(4), torch.ones(4)),
+                "{rank}: all_to_all, argument 'output': has 4 rows")
+        refuses(lambda: dist.all_to_all_single(torch.zeros(3), torch.ones(3), [1, 1, 5], [1, 1, 1]),
+                "{rank}: all_to_all, argument 'output'.*add up to 7")
+        refuses(lambda: dist.send(torch.ones(1), self.rank), ".*", (ValueError, RuntimeError))
+
+    def test_a_group_that_refused_goes_on(self):
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.item(), self.size)
+
+
+class Groups(Case):
+    def test_some_ranks_only(self):
+        group = dist.new_group([0, 2])
+        tensor = torch.tensor([float(self.rank)])
+        if self.rank != 1:
+            dist.all_reduce(tensor, group=group)
+            self.assertEqual(tensor.item(), 2)
+            dist.destroy_process_group(group)
+
+    def test_one_rank_alone(self):
+        groups = [dist.new_group([rank]) for rank in range(self.size)]
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=groups[self.rank])
+        self.assertEqual(tensor.tolist(), [1, 1])
+
+    def test_split(self):
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        self.assertTrue(backend.supports_splitting)
+        split = dist.group.WORLD.split_group([1, 2], group_name="halves", group_desc="two of three")
+        if self.rank == 0:
+            self.assertIsNone(split)
+            return
+        tensor = torch.tensor([float(self.rank)])
+        split.allreduce([tensor]).wait()
+        self.assertEqual([tensor.item(), split.rank(), split.size()], [3, self.rank - 1, 2])
+        split.shutdown()
+
+    def test_options(self):
+        options = gradwire.Options(algorithm="all_reduce=tree", shared_memory=False, secret="s")
+        group = dist.new_group(pg_options=options)
+        tensor = torch.ones(10000)
+        dist.all_reduce(tensor, group=group)
+        backend = gradwire.backend_of(group)
+        self.assertEqual(tensor[0].item(), self.size)
+        self.assertEqual(backend.algorithm_for("all_reduce", 40000), "tree")
+        self.assertEqual(backend.options.secret, "s")
+        self.assertGreater(backend.bytes_sent, 0)
+        with self.assertRaisesRegex(TypeError, "no 'rails'; it has algorithm"):
+            gradwire.Options(rails="eth0")
+        with self.assertRaisesRegex(ValueError, "no collective is called"):
+            backend.algorithm_for("alreduce", 1)
+
+    def test_a_mesh_of_groups(self):
+        mesh = dist.init_device_mesh("cpu", (self.size,), mesh_dim_names=("all",))
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=mesh.get_group("all"))
+        self.assertEqual(tensor.item(), self.size)
+
+
+class Failures(Case):
+    def test_ranks_that_disagree_are_told_both_sides(self):
+        group = dist.new_group()
+        with self.assertRaisesRegex(RuntimeError, "all_reduce of [34] float32"):
+            for _ in range(2):  # A rank may learn of it only afterwards.
+                dist.all_reduce(torch.ones(3 + (self.rank == 1)), group=group)
+                dist.barrier(group)
+
+    def test_a_late_rank_is_named(self):
+        group = dist.new_group(timeout=SHORT)
+        if self.rank != 2:
+            with self.assertRaisesRegex(RuntimeError, "rank 2"):
+                dist.all_reduce(torch.ones(3), group=group)
+
+    def test_monitored_barrier_names_who_is_missing(self):
+        group = dist.new_group()
+        if self.rank != 2:
+            with self.assertRaisesRegex(RuntimeError, "rank 2"):
+                group.monitored_barrier(SHORT)
+
+    def test_set_timeout(self):
+        group = dist.new_group()
+        group.set_timeout(SHORT)
+        if self.rank == 0:
+            begin = time.monotonic()
+            with self.assertRaises(RuntimeError):
+                dist.recv(torch.ones(1), 1, group=group)
+            self.assertLess(time.monotonic() - begin, 60)
+
+    def test_abort_fails_the_others(self):
+        group = dist.new_group()
+        if self.rank == 1:
+            gradwire.backend_of(group).abort()
+        else:
+            with self.assertRaisesRegex(RuntimeError, "rank 1 aborted"):
+                dist.barrier(group)
+
+    def test_after_shutdown_it_says_so(self):
+        group = dist.new_group()
+        dist.barrier(group)
+        gradwire.backend_of(group).shutdown()
+        with self.assertRaisesRegex(RuntimeError, "has been shut down"):
+            dist.barrier(group)
+
+    def test_a_wait_that_ends_before_the_operation(self):
+        if self.rank == 0:
+            tensor = torch.zeros(1)
+            work = dist.irecv(tensor, 1)
+            with self.assertRaisesRegex(RuntimeError, "still under way after 100 ms"):
+                work.wait(datetime.timedelta(milliseconds=100))
+            dist.barrier()
+            work.wait()
+            self.assertEqual(tensor.item(), 1)
+        else:
+            dist.barrier()
+            if self.rank == 1:
+                dist.send(torch.ones(1), 0)
+
+
+class Waiting(Case):
+    def test_other_threads_run_while_one_waits(self):
+        """Rank 0's other thread sends what its first waits for: with the lock held, never."""
+        if self.rank == 1:
+            tensor = torch.zeros(1)
+            dist.recv(tensor, 0, tag=5)
+            dist.send(tensor, 0, tag=6)
+        elif self.rank == 0:
+            tensor = torch.zeros(1)
+            waits = threading.Event()
+
+            def other():
+                waits.wait()
+                dist.send(torch.ones(1), 1, tag=5)
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            work = dist.irecv(tensor, 1, tag=6)
+            waits.set()
+            work.wait()
+            thread.join()
+            self.assertEqual(tensor.item(), 1)
+
+    def test_futures(self):
+        tensor = torch.ones(3)
+        work = dist.all_reduce(tensor, async_op=True)
+        doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+        self.assertEqual(doubled.wait().tolist(), [2.0 * self.size] * 3)
+        self.assertTrue(work.is_completed() and work.is_success())
+        self.assertEqual(work.result()[0].tolist(), [self.size] * 3)
+
+    def test_callbacks_may_communicate_and_wait(self):
+        """As PowerSGD's hook does, for several buckets at once."""
+        groups = [dist.new_group() for _ in range(3)]
+        futures = []
+        for group in groups:
+            def more(future, group=group):
+                tensor = future.value()[0]
+                return dist.all_reduce(tensor, group=group, async_op=True).get_future().wait()[0]
+
+            work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+            futures.append(work.get_future().then(more))
+        for future in futures:
+            self.assertEqual(future.wait().item(), self.size ** 2)
+
+    def test_errors_arrive_in_futures(self):
+        group = dist.new_group(timeout=SHORT)
+        if self.rank == 0:
+            future = dist.irecv(torch.ones(1), 1, group=group).get_future()
+            with self.assertRaisesRegex(RuntimeError, "rank"):
+                future.wait()
+
+
+class Processes(Case):
+    def test_a_program_that_forgets_to_destroy_its_group_ends(self):
+        code = ("import os, gradwire, torch, torch.distributed as dist\n"
+                "dist.init_process_group('gradwire', init_method='file://' + os.environ['STORE'],"
+                " rank=int(os.environ['RANK']), world_size=3)\n"
+                "t = torch.ones(1); dist.all_reduce(t); assert t.item() == 3\n")
+        environment = dict(os.environ, STORE=ranks.folder("other"))
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True,
+                              text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    ranks.main(3)

@@ -1,0 +1,76 @@
+"""Under launchers: the examples under `gradwire run`, and a rank that dies under torchrun."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/python"
+
+
+def run(*command, **variables):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **variables)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          timeout=200, check=False, env=environment)
+
+
+class Examples(unittest.TestCase):
+    def output_of(self, *command):
+        done = run(sys.executable, "-m", "gradwire", "run", "-n", 2, sys.executable, *command)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_ddp(self):
+        output = self.output_of(EXAMPLES / "ddp_fashion.py", "--images", 2000, "--codec", "int8")
+        reached = re.findall(r"epoch 2: ([\d.]+) % right", output)
+        self.assertEqual(len(reached), 1, output)
+        self.assertGreater(float(reached[0]), 50)
+
+    def test_fsdp2(self):
+        output = self.output_of(EXAMPLES / "fsdp2_gpt.py", "--steps", 40, "--width", 32)
+        losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
+        self.assertLess(losses[-1], losses[0], output)
+
+    def test_codec_hooks(self):
+        rows = re.findall(r"(\S+) +loss ([\d.]+) +([\d.]+) MB", self.output_of(
+            EXAMPLES / "codec_hooks.py"))
+        sent = {codec: float(megabytes) for codec, _, megabytes in rows}
+        self.assertLess(sent["bf16"], 0.6 * sent["none"])
+        self.assertLess(sent["int8"], 0.35 * sent["none"])
+
+
+class Torchrun(unittest.TestCase):
+    def test_workers_that_die_are_started_again(self):
+        program = textwrap.dedent("""
+            import os, sys, gradwire, torch, torch.distributed as dist
+            dist.init_process_group("gradwire")
+            again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+            total = torch.tensor([dist.get_rank() + 1.0])
+            dist.all_reduce(total)
+            if again == 0 and dist.get_rank() == 1:
+                os._exit(7)
+            if again == 0:
+                try:
+                    dist.barrier()
+                    sys.exit("the barrier went on without rank 1")
+                except RuntimeError as error:
+                    assert "rank 1" in str(error), error
+                    sys.exit(8)
+            print(f"attempt {again}: {total.item()}", flush=True)
+            dist.destroy_process_group()
+        """)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "program.py"
+            file.write_text(program)
+            done = run(sys.executable, "-m", "torch.distributed.run", "--standalone",
+                       "--nproc-per-node", 2, "--max-restarts", 1, file)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("attempt 1: 3.0"), 2, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

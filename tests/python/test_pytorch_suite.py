@@ -1,0 +1,75 @@
+"""PyTorch's own tests of c10d and DistributedDataParallel (torch.testing._internal), over gradwire.
+
+They are told that the backend is Gloo, whose tests then run, but every group is gradwire's. Each
+runs in the same three processes, where PyTorch starts new ones for each. SKIPPED says what does not
+run and why; what is for GPUs or other backends skips itself."""
+
+import datetime
+import os
+import re
+import unittest
+
+os.environ["BACKEND"] = "gloo"
+os.environ.setdefault("INIT_METHOD", "env://")
+
+import ranks  # noqa: E402
+
+GLOOS = "Gloo's own name or words are expected"
+NO_GPU = "for GPUs, without saying so"
+SKIPPED = {
+    "test_SyncBatchNorm_process_group": "needs torchvision, without saying so",
+    "test_all_to_all.*_cuda.*|test_batch_isend_irecv_op_err": NO_GPU,
+    "test_batch_isend_irecv_mixed_backend_err": "needs NCCL",
+    "test_barrier_timeout_global": "makes the default group anew by the runner's env://",
+    "test_barrier_timeout_full_group|test_barrier_timeout_group": GLOOS,
+    "test_get_backend|test_ddp_logging_data_cpu": GLOOS,
+    "test_monitored_barrier_.*": "dist.monitored_barrier wants a backend named gloo; that of the "
+                                 "group object is tested in test_groups.py",
+    "test_new_subgroups_with_group_param": "needs four ranks, without saying so",
+    "test_sparse_all_reduce_sum": "sparse tensors are refused",
+}
+
+if "RANK" in os.environ:
+    import gradwire  # noqa: F401: registers the backend
+    import torch.distributed as dist
+    from torch.testing._internal.common_utils import TestCase
+    from torch.testing._internal.distributed import distributed_test as theirs
+
+    os.environ["TEMP_DIR"] = ranks.folder("theirs")
+    os.makedirs(ranks.folder("theirs/test_dir"), exist_ok=True)
+
+    def guarded(method):
+        def run(self):
+            try:
+                method(self)
+            except SystemExit as skip:  # Their way to skip.
+                raise unittest.SkipTest(f"exit {skip.code}") from None
+        return run
+
+    class PyTorch(theirs.DistributedTest._DistTestBase, TestCase):
+        maxDiff = None
+
+        def setUp(self):
+            """Each test has a group of its own, as some of them break it."""
+            super().setUp()  # Seeds.
+            self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            self.file_name = ranks.folder(self._testMethodName)
+            dist.init_process_group("gradwire", init_method="file://" + self.file_name,
+                                    rank=self.rank, world_size=self.world_size,
+                                    timeout=datetime.timedelta(seconds=60))
+
+        def tearDown(self):
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+        def _barrier(self, *_, **__):
+            dist.barrier()
+
+    for name in dir(PyTorch):
+        if name.startswith("test_"):
+            reason = next((why for what, why in SKIPPED.items() if re.fullmatch(what, name)), None)
+            method = getattr(PyTorch, name)
+            setattr(PyTorch, name, unittest.skip(reason)(method) if reason else guarded(method))
+
+if __name__ == "__main__":
+    ranks.main(3, backend=None)
