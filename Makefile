@@ -14,7 +14,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench results learning install clean format tidy
+.PHONY: help setup build demo test bench results calibration learning install clean format tidy
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
@@ -22,6 +22,7 @@ help:
 	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
 	@echo 'make bench    install what is missing, build, measure all-reduce beside Gloo and Open MPI'
 	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
+	@echo 'make calibration hold the planner against measurements, for docs/accuracy.md (10 minutes)'
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make setup    only install what is missing, for all of the above'
@@ -54,7 +55,7 @@ test:
 	@$(COMPILE)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
 
-bench results:
+bench results calibration:
 	@scripts/setup.sh build demo test bench
 	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
 	@$(COMPILE) --target $@

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-NOT_OURS = re.compile(r"^(\.git|\.venv|build.*|demo-output|__pycache__)$")
+NOT_OURS = re.compile(r"^(\.git|\.venv|\.node|build.*|demo-output|__pycache__)$")
 CPP = {".h", ".cpp"}
 CODE = CPP | {".py", ".sh", ".cmake"}
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -28,6 +29,11 @@ struct StepBench {
   std::vector<StepCase> cases;
   double limit = 0;
 };
+
+StepTable table_of(const StepBench& bench) {
+  return {bench.limit, std::ranges::any_of(
+                           bench.cases, [](const StepCase& what) { return what.zero_stage > 0; })};
+}
 
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
@@ -61,15 +67,15 @@ int measure_all(const std::shared_ptr<Communicator>& communicator, const StepBen
   SteadyAlarm alarm;
   TraceSession session({.file = bench.options.trace, .host = host_name()},
                        trace_peers(communicator), alarm);
-  if (prints)
-    fmt::print("{}", step_table_head(bench.profile.name, communicator->size(), bench.limit));
+  const StepTable table = table_of(bench);
+  if (prints) fmt::print("{}", table.head(bench.profile.name, communicator->size()));
   std::vector<StepRow> rows;
   for (const StepCase& what : bench.cases) {
     rows.push_back({.what = what,
                     .figures = measure_step(communicator, bench.profile, what, how, alarm,
                                             session.recorder())});
     if (!prints) continue;
-    fmt::print("{}", step_table_line(rows.back(), bench.limit));
+    fmt::print("{}", table.line(rows.back()));
     std::fflush(stdout);
   }
   const auto summary = session.finish();
@@ -86,8 +92,9 @@ int compare_all(const StepBench& bench, const Job& job) {
   }
   const std::vector<StepRow> rows = compare_steps(bench.options, bench.cases, bench.profile);
   if (bench.options.json != "-") {
-    fmt::print("{}", step_table_head(bench.profile.name, rows.front().figures.ranks, bench.limit));
-    for (const StepRow& row : rows) fmt::print("{}", step_table_line(row, bench.limit));
+    const StepTable table = table_of(bench);
+    fmt::print("{}", table.head(bench.profile.name, rows.front().figures.ranks));
+    for (const StepRow& row : rows) fmt::print("{}", table.line(row));
   }
   write_reports(bench, rows);
   return 0;

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "gradwire/gradient/trace_session.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/record_profile.h"
 #include "gradwire/train/trainer.h"
 
@@ -43,7 +45,9 @@ void describe(CLI::App& app, TrainOptions& options) {
       ->check(CLI::Range(1, kMaxRanks));
   app.add_option("--set", options.settings, "key.sub=value: goes before what the file says")
       ->allow_extra_args(false);
-  app.add_option("--output", options.output, "folder for the checkpoint")->capture_default_str();
+  app.add_option("--output", options.output,
+                 "folder for the checkpoint and for run.json, which gradwire report shows")
+      ->capture_default_str();
   app.add_option("--data", options.data, "folder of the data set; the same as --set data.path=...");
   app.add_option("--record-profile", options.record_profile,
                  "file for the model's layers and their times, which gradwire bench step --profile "
@@ -73,9 +77,19 @@ void write_json(const TrainingSummary& summary, const std::string& path) {
   file.commit();
 }
 
+/// What the rank cannot know of itself, and the file.
+void write_record(RunRecord record, const TrainOptions& options) {
+  const auto folder = std::filesystem::absolute(options.output).lexically_normal();
+  record.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  record.config = configuration_text(options.config, options.settings);
+  write_run_record(record, folder);
+}
+
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
   at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
   const SteadyClock clock;
+  std::optional<MemoryTracker> memory;
+  if (!trace_file(config, options).empty()) memory.emplace(clock);
   ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   const auto group = init(job);
   if (job.rank == 0 && !options.record_profile.empty()) {
@@ -83,15 +97,21 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
   }
   TraceSession session({.file = trace_file(config, options), .host = this_host_name()},
                        trace_peers(communicator_of(*group)), clock);
+  if (memory) {
+    session.recorder()->observe([&memory](std::int64_t step) { memory->ledger().sample(step); });
+  }
   const auto result = train(config, {.group = group,
                                      .clock = &clock,
                                      .progress = job.rank == 0 ? &progress : nullptr,
                                      .output = options.output,
-                                     .trace = session.recorder()});
+                                     .trace = session.recorder(),
+                                     .memory = memory ? &*memory : nullptr});
   if (job.rank == 0) {
     write_json(result.summary, options.json);
+    write_record(result.record, options);
     std::cout << format_summary(result.summary) << std::flush;
   }
+  if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
   if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
   return 0;
 }

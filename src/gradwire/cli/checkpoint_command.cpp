@@ -1,0 +1,111 @@
+#include <filesystem>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/units.h"
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/consolidate.h"
+#include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+
+namespace gradwire {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string folder;
+  std::string output = "model.safetensors";
+  bool with_optimizer = false;
+  bool verify = false;
+};
+
+int write_consolidated(const Options& options) {
+  const CheckpointReader checkpoint(find_checkpoint(options.folder));
+  const auto done = consolidate(checkpoint, options.output, options.with_optimizer);
+  fmt::print("{}: {} tensors, {}, after {} steps\n", options.output, done.tensors,
+             format_bytes(done.bytes), checkpoint.manifest().step);
+  return 0;
+}
+
+/// The folder of checkpoints that is meant by one of them, by itself, or by a run's output.
+fs::path folder_of(const fs::path& path) {
+  if (fs::exists(path / kManifestName)) return path.parent_path();
+  return fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+}
+
+int list(const Options& options) {
+  const auto found = list_checkpoints(folder_of(options.folder));
+  if (found.empty()) find_checkpoint(options.folder);  // It says what is there instead.
+  fmt::print("{:>9} {:>6} {:>10}  checkpoint\n", "step", "ranks", "size");
+  for (const auto& one : found) {
+    if (one.damage.empty()) {
+      fmt::print("{:>9} {:>6} {:>10}  {}\n", one.step, one.ranks, format_bytes(one.bytes),
+                 one.path.string());
+    } else {
+      fmt::print("{:>9} {:>6} {:>10}  {}\n", "-", "-", "damaged", one.damage);
+    }
+  }
+  return 0;
+}
+
+void print_tensors(const Manifest& manifest) {
+  for (const auto& tensor : manifest.tensors) {
+    fmt::print("  {:<40} {:<5} [{}] in {}\n", tensor.name, tensor.type,
+               fmt::join(tensor.shape, ", "),
+               tensor.pieces.size() == 1 ? manifest.files[tensor.pieces[0].file].name
+                                         : fmt::format("{} pieces", tensor.pieces.size()));
+  }
+}
+
+int show(const Options& options) {
+  const auto path = find_checkpoint(options.folder);
+  const auto manifest = read_manifest(path);
+  fmt::print("{}\nstep      {}\nranks     {}\nmodel     {}\nrun       {}\n", path.string(),
+             manifest.step, manifest.ranks(), manifest.model, manifest.run);
+  for (const auto& file : manifest.files) {
+    fmt::print("file      {}, {}, CRC-32C {:08x}\n", file.name, format_bytes(file.bytes), file.crc);
+  }
+  fmt::print("tensors   {}\n", manifest.tensors.size());
+  print_tensors(manifest);
+  if (!options.verify) return 0;
+  CheckpointReader(path).verify();
+  fmt::print("verified  all files are as they were written\n");
+  return 0;
+}
+
+void describe(CLI::App& app, Options& options) {
+  const char* folder =
+      "a checkpoint, or a folder of them: the newest; a run's output folder will do";
+  app.require_subcommand(1);
+  auto* consolidated = app.add_subcommand("consolidate", "Writes one safetensors file");
+  consolidated->add_option("folder", options.folder, folder)->required();
+  consolidated->add_option("-o,--output", options.output, "the file")->capture_default_str();
+  consolidated->add_flag("--with-optimizer", options.with_optimizer,
+                         "the optimiser's states too, as optimizer.STATE.PARAMETER");
+  auto* listed = app.add_subcommand("list", "Lists the complete checkpoints, the newest last");
+  listed->add_option("folder", options.folder, folder)->required();
+  auto* shown = app.add_subcommand("show", "Says what a checkpoint holds");
+  shown->add_option("folder", options.folder, folder)->required();
+  shown->add_flag("--verify", options.verify, "compares all files with their checksums");
+}
+
+}  // namespace
+
+int checkpoint_command(int argc, char** argv) {
+  CLI::App app("Checkpoints of training runs: what there is, and one file out of many",
+               "gradwire checkpoint");
+  Options options;
+  describe(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (app.got_subcommand("consolidate")) return write_consolidated(options);
+  return app.got_subcommand("list") ? list(options) : show(options);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,95 @@
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/checkpoint/safetensors_header.h"
+#include "tests/checkpoint/mortal_disk.h"
+#include "tests/checkpoint/written_checkpoint.h"
+#include "tests/cli/launched.h"
+#include "tests/data/temporary_folder.h"
+
+/// `gradwire checkpoint`, as the real program.
+namespace gradwire {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct CheckpointCommand : ::testing::Test {
+  CheckpointCommand() {
+    for (const int step : {100, 200}) {
+      test::write_checkpoint(disk, folder / "out" / "checkpoints", step, 3, step);
+    }
+  }
+
+  int checkpoint(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {gradwire::testing::gradwire_program(), "checkpoint"});
+    gradwire::testing::Launched launched(arguments);
+    const int status = launched.wait();
+    out = launched.out();
+    err = launched.err();
+    return status;
+  }
+
+  void damage() {
+    const auto file = folder / "out" / "checkpoints" / "step-000200" / "rank-1-of-3.safetensors";
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(-7, std::ios::end);
+    bytes.put('x');
+  }
+
+  test::TemporaryFolder folder;
+  test::MortalDisk disk{-1, false};
+  std::string out, err;
+};
+
+TEST_F(CheckpointCommand, ListsThemTheNewestLast) {
+  EXPECT_EQ(checkpoint({"list", folder / "out"}), 0) << err;
+  EXPECT_LT(out.find("step-000100"), out.find("step-000200"));
+  EXPECT_EQ(checkpoint({"list", folder / "nowhere"}), 1);
+  EXPECT_THAT(err, HasSubstr("no such checkpoint"));
+}
+
+TEST_F(CheckpointCommand, ShowsWhatOneHolds) {
+  EXPECT_EQ(checkpoint({"show", folder / "out", "--verify"}), 0) << err;
+  EXPECT_THAT(out, AllOf(HasSubstr("step      200"), HasSubstr("hidden.weight"),
+                         HasSubstr("[600, 10]"), HasSubstr(R"({"name":"mlp"})"),
+                         HasSubstr("rank-2-of-3.safetensors"), HasSubstr("verified")));
+  damage();
+  EXPECT_EQ(checkpoint({"show", folder / "out"}), 0) << err;
+  EXPECT_EQ(checkpoint({"show", folder / "out", "--verify"}), 1);
+  EXPECT_THAT(err, HasSubstr("rank-1-of-3.safetensors"));
+}
+
+TEST_F(CheckpointCommand, ConsolidatesTheNewestOrTheOneNamed) {
+  const auto file = folder / "model.safetensors";
+  EXPECT_EQ(checkpoint({"consolidate", folder / "out", "-o", file}), 0) << err;
+  EXPECT_EQ(read_safetensors_header(file).metadata.at("step"), "200");
+  EXPECT_EQ(read_safetensors_header(file).tensors.size(), 3u);
+  const auto older = folder / "out" / "checkpoints" / "step-000100";
+  EXPECT_EQ(checkpoint({"consolidate", older, "--output", file, "--with-optimizer"}), 0) << err;
+  EXPECT_EQ(read_safetensors_header(file).metadata.at("step"), "100");
+  EXPECT_EQ(read_safetensors_header(file).tensors.size(), 5u);
+}
+
+TEST_F(CheckpointCommand, LeavesTheFileThatWasThereIfItCannot) {
+  damage();
+  const auto file = folder / "model.safetensors";
+  std::ofstream(file) << "before";
+  EXPECT_EQ(checkpoint({"consolidate", folder / "out", "-o", file}), 1);
+  EXPECT_THAT(err, AllOf(HasSubstr("gradwire checkpoint: "), HasSubstr("CRC-32C")));
+  EXPECT_EQ(std::filesystem::file_size(file), 6u);
+}
+
+TEST_F(CheckpointCommand, AWrongCommandLineIsExplained) {
+  EXPECT_EQ(checkpoint({}), 2);
+  EXPECT_EQ(checkpoint({"consolidte", "x"}), 2);
+  EXPECT_EQ(checkpoint({"consolidate"}), 2);
+  EXPECT_THAT(err, HasSubstr("folder"));
+}
+
+}  // namespace
+}  // namespace gradwire

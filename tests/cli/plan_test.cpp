@@ -1,0 +1,139 @@
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/cli/plan/questions.h"
+#include "tests/cli/launched.h"
+
+/// `gradwire plan`, as the real program.
+namespace gradwire::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+Outcome plan(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{gradwire_program(), "plan"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Launched launched(command);
+  const int status = launched.wait();
+  return {status, launched.out(), launched.err()};
+}
+
+nlohmann::json planned(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--json", "-"});
+  const Outcome outcome = plan(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out);
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The ladder of the case study, as it is published.
+TEST(Plan, ClimbsTheLadder) {
+  std::vector<std::string> rung{"--model",   "resnet50", "--nodes",   "4",   "--network", "10gbe",
+                                "--step-ms", "234",      "--comm-ms", "106", "--overlap", "none"};
+  const auto eta = [&] { return std::round(1000 * planned(rung)["eta"].get<double>()) / 10; };
+  EXPECT_DOUBLE_EQ(eta(), 68.8);
+  rung.insert(rung.end(), {"--codec", "bf16"});
+  EXPECT_DOUBLE_EQ(eta(), 81.5);
+  rung.insert(rung.end(), {"--accumulate", "2"});
+  EXPECT_DOUBLE_EQ(eta(), 89.8);
+  EXPECT_THAT(plan(rung).out, HasSubstr("second NIC: 89.8 -> 94.5 %"));
+  rung.insert(rung.end(), {"--nics", "2"});
+  EXPECT_DOUBLE_EQ(eta(), 94.5);
+}
+
+TEST(Plan, ExplainsAndKeepsItsNumbers) {
+  const TemporaryFolder folder;
+  const std::string json = folder.path() + "/plan.json";
+  const Outcome outcome = plan({"--explain", "--json", json});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Bottleneck: "));
+  EXPECT_THAT(outcome.out, HasSubstr("Where the numbers come from"));
+  EXPECT_TRUE(nlohmann::json::parse(content_of(json)).contains("eta"));
+}
+
+TEST(Plan, EstimatesZerosMemory) {
+  const Outcome outcome = plan({"--params", "7.5B", "--nodes", "64"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("0: 120 GB, 1: 31.4 GB, 2: 16.6 GB, 3: 1.9 GB"));
+}
+
+TEST(Plan, RefusesWhatCannotBe) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"--nodes", "0"}, "expected 1 to"},
+      {{"--model", "resnet5O"}, "did you mean \"resnet50\""},
+      {{"--network", "10gbee"}, "did you mean \"10gbe\""},
+      {{"--device", "a10O"}, "did you mean \"a10\""},
+      {{"--overlap", "ful"}, "did you mean \"full\""},
+      {{"--zero-stage", "4"}, "expected 0 to 3"},
+      {{"--model", "llama2_70b", "--nodes", "2"}, "more nodes"},
+      {{"--sweep", "nodes=9..2"}, "nodes=2..4096"},
+      {{"--nodes", "1", "--comm-ms", "3"}, "nobody"},
+      {{"--model", "resnet50", "--tensor", "2"}, "attention heads"},
+      {{"--nodes", "two"}, "--nodes"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = plan(arguments);
+    EXPECT_EQ(outcome.status, 2) << expected;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+}
+
+TEST(Plan, SweepsAndDraws) {
+  const TemporaryFolder folder;
+  const std::string plot = folder.path() + "/sweep.svg";
+  const Outcome outcome = plan({"--sweep", "nodes=2..4096", "--plot", plot});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("   4096"));
+  EXPECT_THAT(content_of(plot), HasSubstr("<polyline"));
+}
+
+TEST(Plan, SearchPrintsAConfiguration) {
+  const auto config = planned({"--search", "--model", "gpt2_xl", "--nodes", "8", "--batch", "8"});
+  EXPECT_EQ(config["batch_size"], 64);
+  EXPECT_GE(config["zero"]["stage"], 1);  // 25 GB of states do not fit a device of 24.
+}
+
+TEST(Plan, AsksNobodyWhereNobodyIs) {
+  const Outcome outcome = plan({});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--model"));
+}
+
+TEST(Plan, AsksThreeQuestions) {
+  const std::vector<std::string> answers{"resnet5O", "gpt2", "0", "", "10gbee", "25gbe"};
+  std::size_t next = 0;
+  std::vector<std::string> told;
+  const auto given = ask_for_plan(
+      [&](const std::string&) -> std::optional<std::string> { return answers.at(next++); },
+      [&](const std::string& what) { told.push_back(what); });
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->model, "gpt2");
+  EXPECT_EQ(given->strategy.nodes, 4);
+  EXPECT_EQ(given->network, "25gbe");
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_THAT(told[0], HasSubstr("resnet50"));
+  EXPECT_THAT(told[1], HasSubstr("1 or more"));
+  EXPECT_FALSE(ask_for_plan([](const std::string&) { return std::nullopt; }, [](const auto&) {}));
+}
+
+}  // namespace
+}  // namespace gradwire::testing
