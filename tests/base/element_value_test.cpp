@@ -11,7 +11,7 @@ namespace {
 
 TEST(ElementValue, SmallIntegersComeBackFromEveryType) {
   for (const DataType type : all_data_types()) {
-    for (int value = 0; value <= 128; ++value) {
+    for (int value = 0; value <= 127; ++value) {
       std::array<std::byte, 9> memory{};
       store_element(memory.data() + 1, type, value);
       EXPECT_EQ(load_element(memory.data() + 1, type), value) << name_of(type);

@@ -12,10 +12,13 @@
 
 namespace gradwire {
 
-/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/".
+/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/", and
+/// where torchrun has started its workers again ($TORCHELASTIC_RESTART_COUNT) one for that attempt:
+/// it keeps the store, and in it what the workers before have left.
 class C10dStore final : public Store {
  public:
-  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store,
+                     const Environment& environment = process_environment());
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, Duration timeout) override;
@@ -23,6 +26,7 @@ class C10dStore final : public Store {
  private:
   std::mutex mutex_;  ///< c10d's clients carry one request at a time.
   c10::intrusive_ptr<c10d::Store> store_;
+  std::string prefix_;
 };
 
 /// Joins the TCPStore that torchrun serves at the job's master address and port. Throws

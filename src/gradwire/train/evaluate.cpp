@@ -1,6 +1,7 @@
 #include "gradwire/train/evaluate.h"
 
 #include "gradwire/data/sampler.h"
+#include "gradwire/train/amp.h"
 
 namespace gradwire {
 namespace {
@@ -18,8 +19,10 @@ Sampler sampler_for(const DataSet& data, const c10d::ProcessGroup& group) {
 
 }  // namespace
 
-Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group) {
+Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group,
+                    Precision precision) {
   const torch::NoGradGuard no_grad;
+  const Autocast autocast(precision);
   const bool training = model->is_training();
   model->eval();
   const auto sampler = sampler_for(data, group);
@@ -31,7 +34,7 @@ Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::Pro
     if (sampled.own == 0) continue;
     sampled.samples.resize(static_cast<std::size_t>(sampled.own));
     const auto batch = data.batch(sampled);
-    const auto output = model->forward(batch.inputs);
+    const auto output = model->forward(batch.inputs).to(torch::kFloat);
     images += static_cast<double>(batch.targets.numel());
     correct += output.argmax(1).eq(batch.targets).sum().item<double>();
     loss += torch::nll_loss_nd(output, batch.targets, {}, at::Reduction::Sum).item<double>();

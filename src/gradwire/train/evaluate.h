@@ -6,6 +6,7 @@
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/precision.h"
 
 namespace gradwire {
 
@@ -16,7 +17,9 @@ struct Evaluation {
 };
 
 /// Evaluates a classifier (log-probabilities) on `data`, each rank on its part, each sample once.
-/// The same result on every rank. Collective. Leaves the model in the mode it was in.
-Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group);
+/// The same result on every rank. Collective. Leaves the model in the mode it was in. `precision`
+/// is that of the model's parameters.
+Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group,
+                    Precision precision = Precision::fp32);
 
 }  // namespace gradwire

@@ -83,7 +83,7 @@ class Trainer {
     if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
     model_->synchronise_buffers();
     auto& module = model_->whole_module();
-    auto summary = summarise(evaluate(module, test, group_));
+    auto summary = summarise(evaluate(module, test, group_, config_.parameters));
     summary.checkpoint = write_checkpoint();
     // Nobody leaves while another still works on the last collective, or before the model is safe.
     group_.barrier()->wait();
