@@ -14,7 +14,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench results calibration learning install clean format tidy
+.PHONY: help setup build demo test pytorch-suite bench results calibration learning install clean format tidy
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
@@ -25,6 +25,7 @@ help:
 	@echo 'make calibration hold the planner against measurements, for docs/accuracy.md (10 minutes)'
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
+	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (minutes)'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
@@ -58,6 +59,11 @@ test:
 bench results calibration:
 	@scripts/setup.sh build demo test bench
 	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
+	@$(COMPILE) --target $@
+
+pytorch-suite:
+	@scripts/setup.sh build demo test
+	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@$(COMPILE) --target $@
 
 learning: build
