@@ -17,7 +17,7 @@ class CountingAllocator;
 
 /// Counts, while it lives, the memory of all tensors on the CPU of this process that are made
 /// meanwhile, exactly: it stands before libtorch's allocator, so it sees what is freed on other
-/// threads and storages that get other memory. It costs 64 bytes and about 0.1 us an
+/// threads and storages that get other memory. It costs 64 bytes and a lock for each
 /// allocation. What a tensor's memory is for is said by MemoryScope, and otherwise `other`.
 ///
 /// One at a time in a process, as there is one allocator; make it and destroy it while no other
