@@ -201,5 +201,11 @@ TEST_F(TrainTrace, DoesNotChangeWhatIsLearnt) {
   EXPECT_EQ(read("a"), read("b"));
 }
 
+TEST_F(TrainTrace, CountsMemoryWhereZeroTakesParametersAway) {
+  const auto finished = train({"-n", "2", "--output", folder / "out", "--set", "zero.stage=3"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("tensors' memory"));
+}
+
 }  // namespace
 }  // namespace gradwire::test

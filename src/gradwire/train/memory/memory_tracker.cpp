@@ -77,8 +77,9 @@ KeptMemoryScope::~KeptMemoryScope() {
 
 void label_memory(const torch::Tensor& tensor, MemoryCategory category) {
   if (counting() == nullptr || !tensor.defined() || !tensor.has_storage()) return;
-  if (tensor.storage().nbytes() == 0) return;  // Zero has taken it away: it counts when it is back.
-  relabel_memory(tensor.storage().data_ptr(), category);
+  // Without checks, for Zero may have taken it away: then it counts when it is back.
+  const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (data) relabel_memory(data, category);
 }
 
 ParameterLabels::ParameterLabels(const std::vector<torch::Tensor>& parameters) {
