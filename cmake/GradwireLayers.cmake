@@ -19,8 +19,8 @@ function(gradwire_layer name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include>)
   target_compile_features(gradwire_${name} PUBLIC cxx_std_20)
   target_link_libraries(gradwire_${name} PUBLIC tl::expected
-    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> fmt::fmt spdlog::spdlog OpenSSL::Crypto
-    nlohmann_json::nlohmann_json Threads::Threads)
+    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> fmt::fmt spdlog::spdlog
+    OpenSSL::SSL OpenSSL::Crypto nlohmann_json::nlohmann_json Threads::Threads)
   foreach(used ${arg_USES})
     if(TARGET gradwire_${used})
       target_link_libraries(gradwire_${name} PUBLIC gradwire_${used})
@@ -28,9 +28,7 @@ function(gradwire_layer name)
   endforeach()
   if(arg_TORCH)
     gradwire_use_torch(gradwire_${name})
-    # Each file costs seven seconds before its first own line, so several are compiled as one.
-    set_target_properties(gradwire_${name} PROPERTIES
-      UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+    gradwire_compile_together(gradwire_${name})
   endif()
 endfunction()
 
@@ -49,6 +47,20 @@ function(gradwire_use_torch target)
   endif()
   _gradwire_torch_flags(${target})
   target_precompile_headers(${target} REUSE_FROM gradwire_torch_headers)
+endfunction()
+
+# gradwire_compile_together(TARGET): each file that uses libtorch costs seven seconds before its
+# first own line, so several are compiled as one.
+function(gradwire_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+endfunction()
+
+# gradwire_compile_quickly(TARGET): for code that computes nothing for long, such as commands and
+# most tests: half of the time to compile it goes into making it fast.
+function(gradwire_compile_quickly target)
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
 endfunction()
 
 # gradwire_without_torch(FILE...): sources of such targets that do not include libtorch themselves:

@@ -8,27 +8,14 @@
 #include "gradwire/train/amp.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/models.h"
+#include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {
 
-ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2) {
-  return {.name = "gpt",
-          .dropout = dropout,
-          .width = 16,
-          .layers = 3,
-          .heads = 2,
-          .context = 8,
-          .checkpoints = checkpoints};
-}
-
 ModelConfig small_resnet(std::int64_t checkpoints) {
   return {.name = "resnet", .channels = 4, .groups = 2, .checkpoints = checkpoints};
-}
-
-torch::Tensor bytes(std::int64_t samples, std::int64_t context = 8) {
-  return (torch::arange(samples * context) * 37 % 256).view({samples, context});
 }
 
 /// What a training step leaves behind.
@@ -41,7 +28,7 @@ struct Outcome {
 Outcome step(const ModelConfig& config, Precision precision = Precision::fp32) {
   torch::manual_seed(11);
   auto model = make_model(config);
-  const auto inputs = bytes(4);
+  const auto inputs = byte_samples(4);
   Outcome outcome;
   {
     const Autocast autocast(precision);
@@ -158,11 +145,6 @@ std::int64_t activations_after_forward(const ModelConfig& config) {
 TEST(ActivationCheckpoint, KeepsLess) {
   EXPECT_LT(activations_after_forward(small_resnet(4)),
             activations_after_forward(small_resnet(0)) / 2);
-}
-
-void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << "parameter " << i;
 }
 
 /// Gradients of a checkpoint whose input is partitioned over as many ranks.

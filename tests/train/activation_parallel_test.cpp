@@ -10,34 +10,16 @@
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/models.h"
 #include "gradwire/train/zero/zero.h"
+#include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {
 
-ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2) {
-  return {.name = "gpt",
-          .dropout = dropout,
-          .width = 16,
-          .layers = 3,
-          .heads = 2,
-          .context = 8,
-          .checkpoints = checkpoints};
-}
-
-torch::Tensor bytes(std::int64_t samples) {
-  return (torch::arange(samples * 8) * 37 % 256).view({samples, 8});
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                             torch::optim::SGDOptions(0.1).momentum(0.9));
-}
-
 /// Trains on this rank's half of two batches, and returns the parameters.
 template <class Parallel>
 std::vector<torch::Tensor> train_two_steps(Parallel& model, const ProcessGroup& group) {
-  const auto inputs = bytes(8).narrow(0, 4 * group->getRank(), 4);
+  const auto inputs = byte_samples(8).narrow(0, 4 * group->getRank(), 4);
   for (int i = 0; i < 2; ++i) {
     torch::nll_loss_nd(model(inputs), inputs.roll(i + 1, 1)).backward();
     model.step();
@@ -76,11 +58,6 @@ std::vector<torch::Tensor> trained_by_zero(int stage, std::int64_t checkpoints) 
     }
   });
   return parameters;
-}
-
-void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << "parameter " << i;
 }
 
 TEST(ActivationCheckpoint, TrainsTheSameInDataParallel) {

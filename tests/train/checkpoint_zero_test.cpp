@@ -14,6 +14,7 @@
 #include "gradwire/train/zero/zero.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"
+#include "tests/train/small_models.h"
 
 /// Checkpoints between DataParallel and all stages of ZeRO, on different numbers of ranks.
 namespace gradwire::test {
@@ -35,7 +36,7 @@ Content content_of(const std::filesystem::path& folder) {
   return content;
 }
 
-double largest_difference(const Content& a, const Content& b) {
+double content_difference(const Content& a, const Content& b) {
   double largest = a.size() == b.size() ? 0 : 1e9;
   for (const auto& [name, bytes] : a) {
     if (name.starts_with("optimizer.step")) continue;
@@ -49,18 +50,13 @@ double largest_difference(const Content& a, const Content& b) {
   return largest;
 }
 
-torch::nn::Sequential seeded_model() {
+torch::nn::Sequential seeded_layers() {
   static std::mutex seed;  // The generator is the process's, and ranks are threads.
   const std::lock_guard lock(seed);
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(30, 170), torch::nn::ReLU(),
                                torch::nn::Linear(170, 50), torch::nn::BatchNorm1d(50),
                                torch::nn::Linear(50, 3));
-}
-
-std::unique_ptr<torch::optim::Optimizer> adam(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                              torch::optim::AdamOptions(0.01));
 }
 
 /// The same steps on every rank, so that the number of ranks does not matter.
@@ -87,11 +83,12 @@ struct CheckpointZero : ::testing::Test {
         save_checkpoint(all, first + steps, {.folder = folder / to});
       };
       if (stage == kReplicated) {
-        DataParallel model(seeded_model(), {.process_group = group, .optimizer = adam});
+        DataParallel model(seeded_layers(), {.process_group = group, .optimizer = make_adam});
         ReplicatedModel state(*model.module(), model.core());
         go(model, state);
       } else {
-        Zero model(seeded_model(), {.process_group = group, .stage = stage, .optimizer = adam});
+        Zero model(seeded_layers(),
+                   {.process_group = group, .stage = stage, .optimizer = make_adam});
         go(model, model.core());
       }
     });
@@ -132,7 +129,7 @@ TEST_F(CheckpointZero, TheTrainingIsThatOfDataParallel) {
   run(kReplicated, 2, "", 0, 5, "plain");
   run(3, 4, "", 0, 3, "half");
   run(1, 2, "half", 3, 2, "rest");
-  EXPECT_LT(largest_difference(content_of(folder / "plain"), content_of(folder / "rest")), 1e-5);
+  EXPECT_LT(content_difference(content_of(folder / "plain"), content_of(folder / "rest")), 1e-5);
 }
 
 }  // namespace

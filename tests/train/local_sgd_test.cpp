@@ -102,7 +102,8 @@ Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
 }
 
 /// The same by LocalSgd, on threads.
-Ranks trained(const LocalStepsConfig& config, int ranks, std::int64_t steps, bool synchronise) {
+Ranks trained_locally(const LocalStepsConfig& config, int ranks, std::int64_t steps,
+                      bool synchronise) {
   Ranks result(static_cast<std::size_t>(ranks));
   run_on_threads(ranks, [&](const auto& group) {
     auto parameters = first_parameters();
@@ -126,7 +127,7 @@ double difference(const std::vector<torch::Tensor>& a, const std::vector<torch::
 }
 
 TEST(LocalSgd, WithOneStepIsSynchronousSgd) {
-  const auto ours = trained({.steps = 1}, kRanks, 20, false);
+  const auto ours = trained_locally({.steps = 1}, kRanks, 20, false);
   auto expected = first_parameters();
   for (std::int64_t t = 1; t <= 20; ++t) {
     for (auto& parameter : expected) {
@@ -144,7 +145,7 @@ struct Definition : ::testing::TestWithParam<LocalStepsConfig> {};
 
 TEST_P(Definition, LocalSgdIsThePapersAlgorithm) {
   const auto expected = reference(GetParam(), kRanks, 31);
-  const auto ours = trained(GetParam(), kRanks, 31, false);
+  const auto ours = trained_locally(GetParam(), kRanks, 31, false);
   for (std::size_t r = 0; r < ours.size(); ++r) {
     EXPECT_LT(difference(ours[r], expected[r]), 1e-12) << r;
   }
@@ -174,11 +175,11 @@ TEST(LocalSgd, RanksAreEqualAfterAFullSynchronisation) {
                                    .overlap_steps = 2,
                                    .mixing = 0.5};
   for (const std::int64_t steps : {0, 1, 13, 14, 15, 18}) {
-    const auto ranks = trained(streaming, kRanks, steps, true);
+    const auto ranks = trained_locally(streaming, kRanks, steps, true);
     EXPECT_EQ(difference(ranks[0], ranks[1]), 0) << steps;
     EXPECT_EQ(difference(ranks[0], ranks[2]), 0) << steps;
   }
-  const auto plain = trained({.steps = 4}, kRanks, 8, false);
+  const auto plain = trained_locally({.steps = 4}, kRanks, 8, false);
   EXPECT_EQ(difference(plain[0], plain[1]), 0);
 }
 
@@ -209,7 +210,7 @@ TEST(LocalSgd, BeginsWithTheParametersOfRank0AndRefusesOtherShapes) {
 }
 
 TEST(LocalSgd, OfOneRankIsItsInnerOptimiser) {
-  const auto ours = trained({.steps = 4}, 1, 10, true);
+  const auto ours = trained_locally({.steps = 4}, 1, 10, true);
   auto expected = first_parameters();
   for (std::int64_t t = 1; t <= 10; ++t) inner_step(expected, 0, t);
   EXPECT_LT(difference(ours[0], expected), 1e-13);

@@ -31,7 +31,7 @@ std::vector<NamedTensor> some_of_each_type() {
           {"scalar", torch::tensor(2.5)}};
 }
 
-std::string content_of(const std::filesystem::path& path) {
+std::string file_content(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
@@ -53,7 +53,7 @@ TEST(Safetensors, TheHeaderIsPaddedSoThatDataIsAligned) {
   const TemporaryFolder folder;
   for (const std::string name : {"a", "ab", "abc", "abcdefgh"}) {
     save_safetensors(folder / name, {{name, torch::ones({1})}});
-    const auto bytes = content_of(folder / name);
+    const auto bytes = file_content(folder / name);
     EXPECT_EQ(static_cast<unsigned char>(bytes[0]) % 8, 0);
     EXPECT_EQ(bytes.size() % 8, 4u);
   }

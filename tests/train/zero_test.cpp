@@ -1,11 +1,17 @@
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"
+#include "tests/train/small_models.h"
 #include "tests/train/subprocess.h"
 #include "tests/train/thread_group.h"
 #include "tests/train/zero_model.h"
@@ -16,15 +22,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters), 0.01);
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                             torch::optim::SGDOptions(0.1).momentum(0.9));
-}
 
 torch::nn::Sequential layers(int count, int width) {
   torch::nn::Sequential model;
@@ -74,6 +71,39 @@ TEST_P(ZeroEachStage, KeepsTheBytesOfTheFormula) {
       model.step();
     });
   }
+}
+
+/// Whether memory of this process is a file's that was made in `folder`.
+bool maps_files_of(const std::filesystem::path& folder) {
+  std::ifstream maps("/proc/self/maps");
+  const std::string text(std::istreambuf_iterator<char>(maps), {});
+  return text.find(folder.string() + "/") != std::string::npos;
+}
+
+std::vector<torch::Tensor> trained_with_states_in(const std::filesystem::path& folder, int stage) {
+  std::vector<torch::Tensor> parameters;
+  run_on_threads(2, [&](const ProcessGroup& group) {
+    auto options = options_of(group, stage);
+    options.offload_optimizer = folder;
+    Zero model(layers(3, 16), options);
+    for (int i = 0; i < 4; ++i) {
+      model(torch::full({2, 16}, i + group->getRank())).sum().backward();
+      model.step();
+    }
+    model.finish();
+    EXPECT_TRUE(folder.empty() || maps_files_of(folder));
+    model.consolidate();
+    if (group->getRank() != 0) return;
+    for (const auto& parameter : model->parameters()) parameters.push_back(parameter.clone());
+  });
+  return parameters;
+}
+
+TEST_P(ZeroEachStage, TrainsTheSameBitsWithItsStatesInFiles) {
+  const TemporaryFolder folder;
+  expect_equal(trained_with_states_in({}, GetParam()),
+               trained_with_states_in(folder.path(), GetParam()));
+  EXPECT_FALSE(maps_files_of(folder.path())) << "left behind";
 }
 
 /// Payload bytes that rank 0 sends in a step, as a multiple of (P - 1) / P of the gradients'.
@@ -312,10 +342,10 @@ Finished train_within(int stage, int mebibytes) {
 
 // States of 384 MiB as DataParallel keeps them; of 96 MiB as stage 3 does on four ranks.
 TEST(ZeroMemory, AModelThatDoesNotFitAsDataParallelFitsAsStage3) {
-  const auto whole = train_within(0, 320);
+  const auto whole = train_within(0, 384);
   EXPECT_NE(whole.status, 0) << whole.output;
   EXPECT_THAT(whole.output, AllOf(HasSubstr("stage 0"), HasSubstr("can't allocate memory")));
-  const auto spread = train_within(3, 320);
+  const auto spread = train_within(3, 384);
   EXPECT_EQ(spread.status, 0) << spread.output;
 }
 

@@ -1,6 +1,5 @@
 #include "gradwire/train/activation_checkpoint.h"
 
-#include <mutex>
 #include <optional>
 
 #include <ATen/autocast_mode.h>
@@ -9,24 +8,13 @@
 #include "gradwire/train/await_parameters.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/partitioned_tensor.h"
+#include "gradwire/train/random_state.h"
 
 namespace gradwire {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-torch::Tensor random_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_random_state(const torch::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
 
 /// Draws, while it lives, what was drawn from `state` on; nothing is drawn from where it was
 /// before.

@@ -1,7 +1,5 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 
-#include <mutex>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +10,7 @@
 #include "gradwire/train/checkpoint/local_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/checkpoint/together.h"
+#include "gradwire/train/random_state.h"
 
 namespace gradwire {
 namespace {
@@ -24,26 +23,12 @@ constexpr const char* kStep = "feedback.codec.step";
 constexpr const char* kOwn = "own.";
 constexpr const char* kRandom = "random";
 
-torch::Tensor random_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_random_state(const torch::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
 /// On other ranks than before: others than at the run's beginning, and the same whenever this is
 /// resumed so.
 void begin_random(std::int64_t step, int rank) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
   constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
-  generator.set_current_seed(static_cast<std::uint64_t>(step + 1) * kSpread +
-                             static_cast<std::uint64_t>(rank));
+  set_random_seed(static_cast<std::uint64_t>(step + 1) * kSpread +
+                  static_cast<std::uint64_t>(rank));
 }
 
 std::string run_json(const RunState& run) {

@@ -1,0 +1,30 @@
+#include "gradwire/train/random_state.h"
+
+#include <mutex>
+
+namespace gradwire {
+namespace {
+
+/// What `use` does with the generator while nobody else draws from it.
+template <class Use>
+auto with_generator(Use use) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return use(generator);
+}
+
+}  // namespace
+
+torch::Tensor random_state() {
+  return with_generator([](at::Generator& generator) { return generator.get_state(); });
+}
+
+void set_random_state(const torch::Tensor& state) {
+  with_generator([&](at::Generator& generator) { generator.set_state(state); });
+}
+
+void set_random_seed(std::uint64_t seed) {
+  with_generator([&](at::Generator& generator) { generator.set_current_seed(seed); });
+}
+
+}  // namespace gradwire
