@@ -96,6 +96,85 @@ TEST(SimulateCollective, OneHostStandsForAllExactly) {
   EXPECT_GE(compared, 30);
 }
 
+/// Segments enough for a pipeline over all levels, and few enough for all ranks to be played
+/// through.
+constexpr CostOptions kDeep{.segment_bytes = 64 * 1024,
+                            .max_segments = 10,
+                            .per_segment = std::chrono::microseconds(5),
+                            .reduce_bytes_per_second = 3e9};
+
+TEST(SimulateCollective, TreesTakeLongerByAsMuchWithEachLevel) {
+  for (const auto& [collective, algorithm] : {std::pair(Collective::all_reduce, "tree"),
+                                              {Collective::all_reduce, "double_tree"},
+                                              {Collective::broadcast, "tree"},
+                                              {Collective::broadcast, "binomial"},
+                                              {Collective::reduce, "tree"},
+                                              {Collective::gather, "binomial"},
+                                              {Collective::all_gather, "bruck"}}) {
+    for (const int hosts : {300, 600, 1024}) {
+      for (const double bytes : {64e3, 1.5e6}) {
+        const Fabric fabric = fabric_of(hosts);
+        const auto by = [&](SimulationMethod method) {
+          return simulate_collective(collective, algorithm, fabric, bytes, kDeep, method).seconds;
+        };
+        const double all = by(SimulationMethod::events);
+        EXPECT_NEAR(by(SimulationMethod::levels), all, 0.05 * all)
+            << algorithm << " of " << name_of(collective) << " on " << hosts << ", " << bytes;
+      }
+    }
+  }
+}
+
+TEST(SimulateCollective, ATreeOverUnequalLinksTakesLongerByItsMostLoadedOne) {
+  for (const std::string algorithm : {"tree", "double_tree"}) {
+    for (const int oversubscription : {1, 4}) {
+      Fabric fabric = fabric_of(512);
+      fabric.rack_hosts = 32;
+      fabric.oversubscription = oversubscription;
+      if (oversubscription == 1) fabric.port_factor = {{5, 0.5}};
+      const auto by = [&](SimulationMethod method) {
+        return simulate_collective(Collective::all_reduce, algorithm, fabric, 1.5e6, kDeep, method)
+            .seconds;
+      };
+      const double all = by(SimulationMethod::events);
+      EXPECT_NEAR(by(SimulationMethod::bound), all, 0.35 * all) << algorithm << oversubscription;
+    }
+  }
+}
+
+TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
+  const SimulatedCollective tree = simulate_collective(Collective::all_reduce, "double_tree",
+                                                       fabric_of(16384), 1e8, CostOptions{});
+  EXPECT_EQ(tree.method, SimulationMethod::levels);
+  // Both ways at once, but for filling and draining.
+  EXPECT_NEAR(tree.seconds, 2.05 * 1e8 / 1.25e8, 0.2);
+}
+
+/// What hosts' and links' algorithms come to where there is nothing to look at.
+TEST(SimulateCollective, OnEqualLinksWithOneRankAHostSomeAreTheSame) {
+  const Fabric fabric = fabric_of(96);
+  const auto of = [&](const std::string& algorithm, Collective collective) {
+    return simulate_collective(collective, algorithm, fabric, 2.4e6, kCosts,
+                               SimulationMethod::events)
+        .seconds;
+  };
+  const auto expect_same = [&](const char* one, const char* other, double tolerance,
+                               Collective collective = Collective::all_reduce) {
+    const double expected = of(other, collective);
+    EXPECT_NEAR(of(one, collective), expected, tolerance * expected) << one << " " << other;
+  };
+  expect_same("uneven", "direct", 0.03);
+  expect_same("hierarchical", "direct", 0.03);
+  expect_same("leaders", "exchange", 0.01);
+  expect_same("host_tree", "tree", 1e-9, Collective::broadcast);
+  expect_same("host_tree", "tree", 1e-9, Collective::reduce);
+  for (const char* algorithm : {"uneven", "hierarchical", "leaders"}) {
+    EXPECT_GT(simulate_collective(Collective::all_reduce, algorithm, fabric_of(4096), 1e6).seconds,
+              0)
+        << algorithm;
+  }
+}
+
 TEST(SimulateCollective, ARingOverUnequalLinksTakesItsLongestPath) {
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
     for (const double bytes : {16e3, 1e6, 3.2e7}) {
@@ -188,7 +267,7 @@ TEST(SimulateCollective, SaysWhatItCannotDo) {
     simulate_collective(Collective::all_reduce, "spanning_trees", fabric_of(16384), 1e6);
     FAIL();
   } catch (const Exception& e) {
-    EXPECT_NE(std::string(e.what()).find("up to 256"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("up to 256, as it tries"), std::string::npos) << e.what();
   }
   EXPECT_THROW(simulate_collective(Collective::all_reduce, "rings", fabric_of(4), 1e6), Exception);
 }

@@ -28,6 +28,8 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kShownStrategies = 5;
+/// For a bare number of parameters: those of ZeRO's paper.
+constexpr int kPaperNodes = 64;
 
 void write_file(const std::string& path, const std::string& text) {
   AtomicFile file(path);
@@ -61,6 +63,11 @@ int sweep(const PlanArguments& given, const PlanInput& input) {
   if (given.plot.empty()) return 0;
   const std::string svg = to_svg(plot_of(swept, input.model.name + ": efficiency against nodes"));
   const bool page = given.plot.ends_with(".html");
+  if (!page && !given.plot.ends_with(".svg")) {
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("--plot {}: expected a name that ends with .svg or .html", given.plot));
+  }
   write_file(
       given.plot,
       page ? "<!doctype html><meta charset=\"utf-8\"><title>gradwire plan</title>\n" + svg : svg);
@@ -84,10 +91,11 @@ int search(const PlanArguments& given, const PlanInput& input) {
   const auto found = search_strategies(input, {.codecs = given.codecs});
   if (found.empty()) {
     const Plan plan = make_plan(input);
-    throw Exception(ErrorKind::invalid_argument,
-                    memory_sentence(plan) +
-                        ". No ZeRO stage, batch or recomputation makes it fit: "
-                        "more nodes, or devices with more memory");
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("{}. No ZeRO stage, batch or recomputation that gradwire train "
+                    "has makes it fit on {} nodes. {}",
+                    memory_sentence(plan), input.strategy.nodes, fewest_nodes_sentence(plan)));
   }
   const std::string config = train_config(found.front().input);
   answer(given, strategies_text(found) + config, config);
@@ -100,11 +108,11 @@ int plan(const PlanArguments& given, const PlanInput& input) {
     write_file(given.html, value_or_throw(plan_page(input, usual_grid(input))));
   answer(given, to_text(made) + (given.explain ? to_text(explain(made)) : ""), to_json(made));
   if (made.can_fit) return 0;
-  throw Exception(ErrorKind::invalid_argument,
-                  memory_sentence(made) +
-                      ". Not even ZeRO stage 3 with batch 1 and recomputed "
-                      "activations fits: more nodes, --tensor, --pipeline, or "
-                      "devices with more memory");
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("{}. Not even ZeRO stage 3 with batch 1 and recomputed activations "
+                  "fits on {} nodes. {}",
+                  memory_sentence(made), input.strategy.nodes, fewest_nodes_sentence(made)));
 }
 
 int carry_out(const PlanArguments& given) {
@@ -165,6 +173,7 @@ int plan_command(int argc, char** argv) {
   declare(app, given);
   if (argc < 2) return guarded([&] { return ask(app); });
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (!given.parameters.empty() && app.count("--nodes") == 0) given.strategy.nodes = kPaperNodes;
   return guarded([&] { return carry_out(given); });
 }
 

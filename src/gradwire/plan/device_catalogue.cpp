@@ -40,7 +40,7 @@ constexpr std::array<Entry, 19> kDevices{{
      "NVIDIA A100 data sheet"},
     {"h100", "NVIDIA H100 SXM, 80 GB", 67, 989, 80, 3350, 450, 700, "NVIDIA H100 data sheet"},
     {"h200", "NVIDIA H200 SXM, 141 GB", 67, 989, 141, 4800, 450, 700, "NVIDIA H200 data sheet"},
-    {"b200", "NVIDIA B200 SXM, 180 GB", 75, 2250, 180, 7700, 900, 1000,
+    {"b200", "NVIDIA B200 SXM, 180 GB", 75, 2250, 180, 8000, 900, 1000,
      "NVIDIA DGX B200 data sheet"},
     {"mi250x", "AMD MI250X, 128 GB", 47.9, 383, 128, 3276, 50, 560, "AMD MI250X data sheet"},
     {"mi300x", "AMD MI300X, 192 GB", 163.4, 1307, 192, 5300, 64, 750, "AMD MI300X data sheet"},

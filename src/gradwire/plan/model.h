@@ -27,7 +27,8 @@ struct TransformerShape {
   int layers = 0;
   int width = 0;  ///< Elements of a token between layers.
   int heads = 0;
-  int tokens = 0;  ///< Of a sample.
+  int tokens = 0;      ///< Of a sample.
+  int vocabulary = 0;  ///< Of those that are like GPT-2; 0: another kind.
 
   bool operator==(const TransformerShape&) const = default;
 };

@@ -117,7 +117,14 @@ Network network_named(const std::string& name) {
   if (const Entry* const entry = find_named(kNetworks, alias ? alias->meant : name))
     return entry_of(*entry);
   if (std::filesystem::is_regular_file(name)) {
-    Network network = network_of(topology_of(value_or_throw(read_cluster(name))));
+    const Topology topology = topology_of(value_or_throw(read_cluster(name)));
+    if (topology.hosts() < 2) {
+      throw Exception(ErrorKind::invalid_argument,
+                      fmt::format("{}: gradwire probe found one host, so it measured no network; "
+                                  "probe several, or name the network",
+                                  name));
+    }
+    Network network = network_of(topology);
     network.source = "gradwire probe: " + name;
     return network;
   }

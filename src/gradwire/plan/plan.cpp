@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -10,21 +13,38 @@
 namespace gradwire {
 namespace {
 
+constexpr int kMostNodes = 1 << 20;
+
 bool fits(const PlanInput& input) {
   return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
 }
 
 /// The most frugal way that keeps nodes and degrees.
-bool can_fit(PlanInput input) {
+PlanInput frugal(PlanInput input, int stage) {
   Strategy& s = input.strategy;
   s.batch = std::min(s.batch, 1.0);
   s.recompute = true;
   s.codec = "none";
-  for (const int stage : {0, 3}) {
-    s.zero_stage = s.servers > 0 ? 0 : std::max(s.zero_stage, stage);
-    if (fits(input)) return true;
-  }
-  return false;
+  s.zero_stage = s.servers > 0 ? 0 : stage;
+  return input;
+}
+
+bool can_fit(const PlanInput& input) {
+  return fits(frugal(input, 0)) || fits(frugal(input, 3));
+}
+
+/// More nodes never take more of a device's memory.
+int fewest_nodes(const PlanInput& input, int stage) {
+  PlanInput one = frugal(input, stage);
+  const int replica = one.strategy.tensor * one.strategy.pipeline;
+  const int unit = replica / std::gcd(replica, one.strategy.devices_per_node);
+  const auto fits_on = [&](int units) {
+    one.strategy.nodes = units * unit;
+    return fits(one);
+  };
+  const auto all = std::views::iota(1, kMostNodes / unit + 1);
+  const auto first = std::ranges::partition_point(all, std::not_fn(fits_on));
+  return first == all.end() ? 0 : *first * unit;
 }
 
 double percent(double part, double whole) {
@@ -52,6 +72,8 @@ Plan make_plan(const PlanInput& input, const Prices& prices) {
             .advice = advise(input)};
   plan.fits = fits(input);
   plan.can_fit = plan.fits || can_fit(input);
+  for (int stage = 0; stage <= 3 && !plan.fits; ++stage)
+    plan.fewest_nodes[static_cast<std::size_t>(stage)] = fewest_nodes(input, stage);
   plan.cost = run_cost(input, plan.time, prices);
   return plan;
 }
@@ -97,6 +119,19 @@ std::string bottleneck_sentence(const Plan& plan) {
       "Computation, {:.1f} % of the step: only faster devices, or more of them, "
       "make it shorter.",
       percent(t.t_s, t.step));
+}
+
+std::string fewest_nodes_sentence(const Plan& plan) {
+  if (plan.fewest_nodes[3] == 0)
+    return "More nodes do not make it fit: --tensor, --pipeline, or devices with more memory.";
+  if (plan.fewest_nodes[0] > 0) return "Batch 1 and recomputed activations make it fit.";
+  std::string text = "It fits with";
+  for (int stage = 3; stage > 0; --stage) {
+    const int nodes = plan.fewest_nodes[static_cast<std::size_t>(stage)];
+    if (nodes == 0) break;
+    text += fmt::format("{} ZeRO stage {} on {} or more nodes", stage < 3 ? "," : "", stage, nodes);
+  }
+  return text + " (batch 1, recomputed activations).";
 }
 
 std::string memory_sentence(const Plan& plan) {

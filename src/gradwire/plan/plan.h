@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,11 @@ struct Plan {
   PlanInput input;
   StepTime time;
   MemoryUse memory;
-  bool fits = true;            ///< Into the memory of a device.
-  bool can_fit = true;         ///< With some ZeRO stage, batch and recomputation, at least.
+  bool fits = true;     ///< Into the memory of a device.
+  bool can_fit = true;  ///< With some ZeRO stage, batch and recomputation, at least.
+  /// By ZeRO stage, if it does not fit: from so many nodes on it does, with batch 1 and recomputed
+  /// activations; 0: on no number of them.
+  std::array<int, 4> fewest_nodes{};
   std::vector<Advice> advice;  ///< The best first.
   RunCost cost;
 };
@@ -31,6 +35,9 @@ std::string bottleneck_sentence(const Plan& plan);
 
 /// "needs 119 GB of a100's 80 GB on each device (parameters ...)".
 std::string memory_sentence(const Plan& plan);
+
+/// "It fits with ZeRO stage 3 on 6 or more nodes, ...", or that more nodes do not help.
+std::string fewest_nodes_sentence(const Plan& plan);
 
 /// The plan for people, lines of text.
 std::string to_text(const Plan& plan);

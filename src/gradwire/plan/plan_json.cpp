@@ -103,6 +103,7 @@ std::string to_json(const Plan& plan) {
                {"zero_state_bytes", zero_json(plan.input)},
                {"strategy", strategy_json(plan.input)},
                {"advice", advice_json(plan.advice)}};
+  if (!plan.fits) json["fewest_nodes"] = plan.fewest_nodes;
   if (plan.cost.steps > 0) json["cost"] = cost_json(plan.cost);
   return json.dump(2) + "\n";
 }

@@ -106,7 +106,8 @@ std::string cost(const RunCost& c) {
 std::string to_text(const Plan& plan) {
   return header(plan.input) + phases(plan.time) + "Bottleneck: " + bottleneck_sentence(plan) +
          "\nMemory: " + memory_sentence(plan) + (plan.fits ? ".\n" : ": it does not fit.\n") +
-         stages(plan) + advice(plan) + cost(plan.cost);
+         stages(plan) + (plan.fits ? "" : fewest_nodes_sentence(plan) + "\n") + advice(plan) +
+         cost(plan.cost);
 }
 
 }  // namespace gradwire

@@ -72,6 +72,16 @@ void consider_stages(Search& search, const PlanInput& input,
   }
 }
 
+/// What is like GPT-2 can `gradwire train` make as well.
+void add_model(nlohmann::ordered_json& json, const TransformerShape& shape) {
+  json["model"] = {{"name", "gpt"},
+                   {"layers", shape.layers},
+                   {"width", shape.width},
+                   {"heads", shape.heads},
+                   {"vocabulary", shape.vocabulary}};
+  json["data"] = {{"name", "text"}, {"context", shape.tokens}};
+}
+
 }  // namespace
 
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space) {
@@ -105,6 +115,7 @@ std::string train_config(const PlanInput& input) {
     const int layers = std::max(1, input.model.transformer.layers);
     json["activation_checkpointing"] = {{"number_checkpoints", layers}};
   }
+  if (input.model.transformer.vocabulary > 0) add_model(json, input.model.transformer);
   if (s.local_steps > 1) json["local_steps"] = {{"steps", s.local_steps}};
   return json.dump(2) + "\n";
 }

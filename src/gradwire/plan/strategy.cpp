@@ -19,19 +19,20 @@ void refuse_unless(bool right, const std::string& what) {
 }
 
 struct Bound {
-  std::string_view name;
+  std::string_view text;  ///< With the value.
   int Strategy::*member;
   int low, high;
 };
-constexpr std::array<Bound, 9> kBounds{{{"nodes", &Strategy::nodes, 1, kMostNodes},
-                                        {"devices per node", &Strategy::devices_per_node, 1, 64},
-                                        {"accumulated passes", &Strategy::accumulate, 1, 1 << 16},
-                                        {"ZeRO stage", &Strategy::zero_stage, 0, 3},
-                                        {"local steps", &Strategy::local_steps, 1, 1 << 16},
-                                        {"parameter servers", &Strategy::servers, 0, kMostNodes},
-                                        {"tensor-parallel degree", &Strategy::tensor, 1, 1 << 12},
-                                        {"pipeline stages", &Strategy::pipeline, 1, 1 << 12},
-                                        {"micro-batches", &Strategy::micro_batches, 1, 1 << 16}}};
+constexpr std::array<Bound, 9> kBounds{
+    {{"{} nodes", &Strategy::nodes, 1, kMostNodes},
+     {"{} devices per node", &Strategy::devices_per_node, 1, 64},
+     {"{} accumulated passes", &Strategy::accumulate, 1, 1 << 16},
+     {"ZeRO stage {}", &Strategy::zero_stage, 0, 3},
+     {"{} local steps", &Strategy::local_steps, 1, 1 << 16},
+     {"{} parameter servers", &Strategy::servers, 0, kMostNodes},
+     {"tensor-parallel degree {}", &Strategy::tensor, 1, 1 << 12},
+     {"{} pipeline stages", &Strategy::pipeline, 1, 1 << 12},
+     {"{} micro-batches", &Strategy::micro_batches, 1, 1 << 16}}};
 
 void check_together(const Strategy& s) {
   refuse_unless(
@@ -60,9 +61,9 @@ std::string_view name_of(Optimiser optimiser) {
 void check_strategy(const Strategy& strategy) {
   for (const Bound& bound : kBounds) {
     const int value = strategy.*(bound.member);
-    refuse_unless(
-        value >= bound.low && value <= bound.high,
-        fmt::format("{} {}: expected {} to {}", value, bound.name, bound.low, bound.high));
+    refuse_unless(value >= bound.low && value <= bound.high,
+                  fmt::format("{}: expected {} to {}", fmt::format(fmt::runtime(bound.text), value),
+                              bound.low, bound.high));
   }
   refuse_unless(strategy.batch > 0 && std::isfinite(strategy.batch),
                 fmt::format("a batch of {}: expected more than 0 samples", strategy.batch));

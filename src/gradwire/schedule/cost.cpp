@@ -1,15 +1,23 @@
 #include "gradwire/schedule/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "gradwire/base/check.h"
 #include "gradwire/schedule/link_model.h"
+#include "gradwire/schedule/message_graph.h"
 #include "gradwire/schedule/proof/wait_graph.h"
+#include "gradwire/schedule/schedule_links.h"
 
 namespace gradwire {
 namespace {
 
-std::uint32_t longest_chain(const ProgramSet& programs, const proof::WaitGraph& graph) {
+Duration rounded(double nanoseconds) {
+  return Duration(std::llround(nanoseconds));
+}
+
+std::uint32_t longest_chain(const ProgramSet& programs, const std::vector<NodeId>& partner) {
+  const proof::WaitGraph graph(programs, partner);
   const auto [order, cycle] = proof::order_ops(graph, proof::previous_in_stream(programs));
   GRADWIRE_CHECK(cycle.empty());
   std::vector<std::uint32_t> hops(programs.size(), 0);
@@ -26,11 +34,11 @@ std::uint32_t longest_chain(const ProgramSet& programs, const proof::WaitGraph& 
 
 }  // namespace
 
-ScheduleCost::ScheduleCost(const Schedule& schedule)
-    : programs_(schedule),
-      partner_(match_messages(programs_)),
-      graph_(std::make_unique<proof::WaitGraph>(programs_, partner_)),
-      steps_(longest_chain(programs_, *graph_)) {}
+ScheduleCost::ScheduleCost(const Schedule& schedule) : programs_(schedule) {
+  const std::vector<NodeId> partner = match_messages(programs_);
+  graph_ = std::make_unique<MessageGraph>(programs_, partner);
+  steps_ = longest_chain(programs_, partner);
+}
 
 ScheduleCost::~ScheduleCost() = default;
 
@@ -51,7 +59,17 @@ Counts ScheduleCost::count(const ChunkLayout& layout) const {
 Estimate ScheduleCost::estimate(const Topology& topology, const ChunkLayout& layout,
                                 const CostOptions& options) const {
   GRADWIRE_CHECK(topology.ranks() == programs_.ranks());
-  return LinkModel(programs_, partner_, *graph_, topology, layout, options).run();
+  const LinkMap links = links_of(programs_, topology, layout, options);
+  LinkModel model(*graph_, links, options);
+  Estimate estimate{.total = rounded(model.run())};
+  estimate.ops.resize(static_cast<std::size_t>(programs_.ranks()));
+  for (NodeId node = 0; node < programs_.size(); ++node) {
+    estimate.ops[static_cast<std::size_t>(programs_.ref(node).rank)].push_back(
+        {rounded(model.begin(node)), rounded(model.end(node))});
+  }
+  for (const NodeId node : model.critical_path())
+    estimate.critical_path.push_back(programs_.ref(node));
+  return estimate;
 }
 
 }  // namespace gradwire

@@ -20,6 +20,8 @@ struct CostOptions {
   /// At most so many segments a message are told apart (fewer if there are very many messages);
   /// those of a longer message are then larger. Bounds the time an estimate takes.
   std::uint32_t max_segments = 256;
+  /// Segments of all messages together, above which each is cut into fewer.
+  std::size_t max_tasks = std::size_t{1} << 15;
   /// CPU time for each segment sent, and again for each received. One thread a rank does all.
   Duration per_segment = Duration::zero();
   /// The same for messages between ranks of one host.
@@ -51,9 +53,7 @@ struct Estimate {
   std::vector<OpRef> critical_path;
 };
 
-namespace proof {
-class WaitGraph;
-}
+class MessageGraph;
 
 /// The costs of one schedule, for any sizes and links. Building it makes all ranks' programs.
 /// Immutable, thread-safe.
@@ -78,8 +78,7 @@ class ScheduleCost {
 
  private:
   ProgramSet programs_;
-  std::vector<NodeId> partner_;
-  std::unique_ptr<proof::WaitGraph> graph_;
+  std::unique_ptr<MessageGraph> graph_;
   std::uint32_t steps_ = 0;
 };
 

@@ -16,6 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// How many times larger or smaller gradients may be: 16 bits or 32, layers that are left out.
+constexpr double kAlike = 2.5;
+
 /// The options, and in place of those that were not given what the run says of itself.
 SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
                             const MeasuredRun& run) {
@@ -34,6 +37,19 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
   options.compute_ms = 1e3 * single / options.accumulate;
   if (left_out("--update-ms")) options.update_ms = 1e3 * update;
   return options;
+}
+
+/// What was trained must be about as large as the profile, if nobody said which that is.
+void check_profile(const CLI::App& app, const LayerProfile& profile, const MeasuredRun& run) {
+  const double trained = run.how.gradient_bytes;
+  const double planned = 4.0 * static_cast<double>(profile.parameters());
+  const bool alike = trained > planned / kAlike && trained < planned * kAlike;
+  if (app.count("--profile") > 0 || trained == 0 || alike) return;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("the run's gradients are {:.4g} MB, those of {} {:.4g} MB: say with "
+                              "--profile what was trained (gradwire train --record-profile FILE "
+                              "writes it), and with --topology or --network on which links",
+                              trained / 1e6, profile.name, planned / 1e6));
 }
 
 StepPhases phases_of(const SimulatedStep& step, const SimulateOptions& options) {
@@ -77,7 +93,9 @@ int plan_check_command(int argc, char** argv) {
   for (const MeasuredRun& run : value_or_throw(read_run(path))) {
     const SimulateOptions options = options_for(app, given, run);
     const SimulatedLinks links = links_of(options);
-    const SimulatedStep step = simulate(options, profile_of(options), links);
+    const LayerProfile profile = profile_of(options);
+    check_profile(app, profile, run);
+    const SimulatedStep step = simulate(options, profile, links);
     const auto checks = check_phases(phases_of(step, options), run.phases);
     all.push_back(json_of(run, checks));
     if (given.json == "-") continue;

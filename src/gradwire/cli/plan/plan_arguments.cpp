@@ -18,8 +18,10 @@ void declare_system(CLI::App& app, PlanArguments& given) {
                  "resnet50, vgg16, vit_b, bert_base, gpt2, llama2_7b, ..., "
                  "transformer:layers=24,width=1024, or a recorded profile's file")
       ->capture_default_str();
-  app.add_option("--params", given.parameters,
-                 "in its place only a number of parameters: 7.5B, 350M");
+  app.add_option(
+      "--params", given.parameters,
+      "in its place only a number of parameters, 7.5B or 350M; on 64 nodes, unless --nodes "
+      "says");
   app.add_option("--nodes", given.strategy.nodes, "machines")->capture_default_str();
   app.add_option("--devices", given.strategy.devices_per_node, "accelerators in each")
       ->capture_default_str();

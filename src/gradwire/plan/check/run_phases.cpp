@@ -32,6 +32,7 @@ MeasuredRun run_of(const LadderRow& row) {
 MeasuredRun run_of(const TrainingSummary& summary) {
   MeasuredRun run;
   run.how.ranks = summary.ranks;
+  run.how.gradient_bytes = summary.gradient_bytes;
   run.phases.compute = summary.compute_seconds;
   run.phases.exposed = summary.exposed_seconds;
   run.phases.data = summary.data_seconds;

@@ -18,6 +18,10 @@ TransformerSpec completed(TransformerSpec spec) {
   return spec;
 }
 
+bool like_gpt2(const TransformerSpec& spec) {
+  return !spec.llama && !spec.bert && !spec.image && spec.feed_forward == 4 * spec.width;
+}
+
 std::int64_t norm_parameters(const TransformerSpec& spec) {
   return std::int64_t{spec.llama ? 1 : 2} * spec.width;
 }
@@ -100,7 +104,8 @@ ModelShape transformer_model(const TransformerSpec& given) {
                    .sample = fmt::format("sequence of {} tokens", spec.tokens),
                    .tokens = static_cast<double>(spec.tokens),
                    .sample_bytes = (spec.vocabulary <= 65536 ? 2.0 : 4.0) * spec.tokens,
-                   .transformer = {spec.layers, spec.width, spec.heads, spec.tokens}};
+                   .transformer = {spec.layers, spec.width, spec.heads, spec.tokens,
+                                   like_gpt2(spec) ? spec.vocabulary : 0}};
   if (spec.image) {
     model.sample = "image of 224 x 224";
     model.sample_bytes = 108e3;  // ImageNet's, as JPEG.

@@ -10,9 +10,10 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/plan/simulate/executor_segment.h"
-#include "gradwire/plan/simulate/message_graph.h"
-#include "gradwire/plan/simulate/message_model.h"
+#include "gradwire/plan/simulate/levels.h"
+#include "gradwire/plan/simulate/link_load.h"
 #include "gradwire/plan/simulate/ring_path.h"
+#include "gradwire/plan/simulate/simulated_ranks.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/program_set.h"
 
@@ -23,8 +24,12 @@ namespace {
 constexpr double kFewOps = 20'000;
 /// Those that are played through at all: about a second.
 constexpr double kMostOps = 1.5e6;
-/// Hosts that algorithms may look at one by one.
-constexpr int kMostHosts = 2048;
+/// Ops of one host of several ranks that are played through although a ring is a formula.
+constexpr double kMostOfOneHost = 1e5;
+/// Hosts that algorithms may look at one by one, and the links of which they may try.
+constexpr int kMostHosts = 2048, kMostPaired = 256;
+/// Segments that are told apart.
+constexpr std::size_t kMostTasks = 1 << 17;
 /// Ranks up to which it is looked at several hosts, as they add up in different orders.
 constexpr int kManyRanks = 1024;
 
@@ -40,20 +45,47 @@ bool looks_at_hosts(std::string_view algorithm) {
   return algorithm == "hierarchical" || algorithm == "leaders" || algorithm == "host_tree";
 }
 
+/// On equal links, with one rank on each host, what looks at links or hosts sends the same messages
+/// as something that does not, which takes no table of all pairs of hosts.
+std::string same_as(const std::string& algorithm, const Fabric& fabric) {
+  if (fabric.hosts <= kMostPaired || !fabric.uniform() || fabric.ranks_per_host > 1)
+    return algorithm;
+  if (algorithm == "uneven" || algorithm == "hierarchical") return "direct";
+  if (algorithm == "leaders") return "exchange";
+  return algorithm == "host_tree" ? "tree" : algorithm;
+}
+
+/// Ops of one host, if it has several ranks.
+double ops_of_one_host(const Schedule& schedule, const Fabric& fabric) {
+  if (fabric.ranks_per_host == 1) return 0;
+  return static_cast<double>(fabric.ranks_per_host * schedule.program(0).ops.size());
+}
+
+bool sends_to_one(const Program& program) {
+  const auto first = std::ranges::find_if(program.ops, sends);
+  return std::ranges::all_of(program.ops,
+                             [&](const Op& op) { return !sends(op) || op.peer == first->peer; });
+}
+
 /// What an algorithm makes its schedule from. For those that do not care which ranks are on one
 /// host, all are, which takes no memory; ranks are numbered host by host, so that it is the same
 /// schedule.
 Topology topology_for(const std::string& algorithm, const Fabric& fabric) {
-  const bool looks = looks_at_links(algorithm) || looks_at_hosts(algorithm);
-  if (!looks) {
+  const bool links = looks_at_links(algorithm), hosts = looks_at_hosts(algorithm);
+  if (!links && !hosts)
     return {std::vector<Host>(1), std::vector<int>(static_cast<std::size_t>(fabric.ranks()))};
-  }
-  const int most = looks_at_links(algorithm) ? kMostHosts / 8 : kMostHosts;
+  const int most = links ? kMostPaired : kMostHosts;
   if (fabric.hosts <= most) return fabric.topology();
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{} hosts: {} can be simulated on up to {}; ring, direct, "
-                              "halving_doubling and tree on more",
-                              fabric.hosts, algorithm, most));
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("{} hosts: {} can be simulated on up to {}, as it {}; ring, direct, "
+                  "halving_doubling and tree on more",
+                  fabric.hosts, algorithm, most,
+                  links ? "tries shares or trees on each link" : "keeps a table of all pairs"));
+}
+
+Schedule schedule_of(Collective collective, const std::string& algorithm, const Fabric& fabric) {
+  return value_or_throw(make_schedule({collective}, algorithm, topology_for(algorithm, fabric)));
 }
 
 double all_ops(const Schedule& schedule) {
@@ -63,50 +95,6 @@ double all_ops(const Schedule& schedule) {
   for (const Rank rank : {ranks / 3, ranks / 2, ranks - 1})
     others += static_cast<double>(schedule.program(rank).ops.size()) / 3;
   return static_cast<double>(schedule.program(0).ops.size()) + others * (ranks - 1);
-}
-
-/// What the port of one of a few hosts sends or receives: of all chunks' bytes, the most.
-double port_share(const Schedule& schedule, const Fabric& fabric) {
-  double most = 0;
-  for (const int host : {0, fabric.hosts / 2, fabric.hosts - 1}) {
-    double sent = 0, received = 0;
-    for (int local = 0; local < fabric.ranks_per_host; ++local) {
-      for (const Op& op : schedule.program(host * fabric.ranks_per_host + local).ops) {
-        if (!(sends(op) || receives(op)) || fabric.host_of(op.peer) == host) continue;
-        (sends(op) ? sent : received) += static_cast<double>(extent(op).count);
-      }
-    }
-    most = std::max({most, sent, received});
-  }
-  return most / schedule.chunks;
-}
-
-/// Share of the rate that all have.
-double slowest_port(const Fabric& fabric) {
-  double slowest = 1;
-  for (const auto& [host, factor] : fabric.port_factor) slowest = std::min(slowest, factor);
-  return slowest;
-}
-
-/// Seconds that the most loaded port, or link of a rack, is busy beyond those of an equal port,
-/// for each byte of all chunks. What goes to one distance after the other (xor: an exchange of
-/// doubling distance) waits each time; otherwise the loads add up and overlap.
-double extra_load(const HostTraffic& traffic, const Fabric& fabric) {
-  const int rack = fabric.rack_hosts, n = fabric.hosts;
-  const double slowest = slowest_port(fabric);
-  double equal = 0, port = 0, link = 0, in_turn = 0;
-  for (int d = 1; d < n; ++d) {
-    const double sent = traffic.shares[static_cast<std::size_t>(d)];
-    const double own = sent / fabric.port.bytes_per_second;
-    // Of a rack's hosts, those whose partner is in another one.
-    const int crossing = traffic.rotation ? std::min({d, rack, n - d}) : (d >= rack ? rack : 0);
-    const double crossed = fabric.has_racks() ? sent * crossing / fabric.uplink_rate() : 0;
-    equal += own;
-    port += own / slowest;
-    link += crossed;
-    in_turn += std::max(own / slowest, crossed);
-  }
-  return (traffic.rotation ? std::max(port, link) : in_turn) - equal;
 }
 
 /// The links of a ring of all ranks, with what processors do to a segment of so many bytes.
@@ -133,58 +121,62 @@ std::vector<RingLink> ring_links(const Fabric& fabric, const CostOptions& costs,
 /// One way to find the time, with what it needs for every size.
 class CollectiveSimulation::Method {
  public:
-  Method(Schedule schedule, const Fabric& fabric, const CostOptions& costs)
-      : schedule_(std::move(schedule)),
+  Method(Collective collective, const std::string& algorithm, const Fabric& fabric,
+         const CostOptions& costs)
+      : schedule_(schedule_of(collective, algorithm, fabric)),
+        algorithm_(algorithm),
         fabric_(fabric),
         alike_(fabric.made_uniform()),
         costs_(costs),
-        port_share_(port_share(schedule_, fabric)) {}
+        port_share_(port_share(schedule_, fabric)) {
+    costs_.max_tasks = kMostTasks;
+  }
 
   /// Whether it applies; if so, it is taken.
   bool take(SimulationMethod method) {
     method_ = method;
     if (method == SimulationMethod::events) {
-      graphs_.push_back(MessageGraph::of_all(schedule_, fabric_));
+      simulated_.push_back(SimulatedRanks::of_all(schedule_, fabric_));
       return true;
     }
     if (method == SimulationMethod::one_for_all) return fabric_.uniform() && look_at_hosts();
+    if (method == SimulationMethod::levels) return fabric_.uniform() && look_at_levels();
     const auto traffic = host_traffic(schedule_, fabric_);
-    if (!traffic) return false;
-    if (method == SimulationMethod::ring_path) return traffic->only_neighbours();
-    extra_load_ = extra_load(*traffic, fabric_);
-    return look_at_hosts();
+    if (method == SimulationMethod::ring_path) return traffic && traffic->only_neighbours();
+    extra_load_ = traffic ? extra_load(*traffic, fabric_) : extra_load(schedule_, fabric_);
+    return traffic ? look_at_hosts() : look_at_levels();
   }
 
   SimulatedCollective of(double bytes) const {
     double longest = 0;
     if (method_ == SimulationMethod::ring_path) longest = ring_seconds(bytes);
+    if (levels_) longest = levels_->seconds(bytes, costs_);
     const Fabric& fabric = method_ == SimulationMethod::events ? fabric_ : alike_;
-    for (const MessageGraph& graph : graphs_)
-      longest = std::max(longest, MessageModel(graph, fabric, bytes, costs_).run());
+    for (const SimulatedRanks& ranks : simulated_)
+      longest = std::max(longest, ranks.seconds(fabric, bytes, costs_));
     const double port = port_share_ * bytes / fabric_.port.bytes_per_second;
     if (method_ == SimulationMethod::bound)
       return {longest + extra_load_ * bytes, port + extra_load_ * bytes, method_};
     return {longest, std::min(longest, port / slowest_port(fabric_)), method_};
   }
 
-  double size() const {
-    if (method_ == SimulationMethod::ring_path) return schedule_.ranks;
-    double ops = 0;
-    for (const MessageGraph& graph : graphs_) ops += graph.size();
-    return ops;
-  }
-
   const Schedule& schedule() const { return schedule_; }
 
  private:
+  bool look_at_levels() {
+    if (!Levels::apply_to(algorithm_, alike_)) return false;
+    levels_.emplace(schedule_.spec.collective, algorithm_, alike_);
+    return true;
+  }
+
   bool look_at_hosts() {
     std::vector<int> hosts{0};
     if (costs_.reduce_bytes_per_second > 0 && fabric_.ranks() <= kManyRanks)
       hosts = {0, fabric_.hosts / 2, fabric_.hosts - 1};
     for (const int host : hosts) {
-      auto graph = MessageGraph::of_one(schedule_, alike_, host);
-      if (!graph) return false;
-      graphs_.push_back(std::move(*graph));
+      auto one = SimulatedRanks::of_one(schedule_, alike_, host);
+      if (!one) return false;
+      simulated_.push_back(std::move(*one));
     }
     return true;
   }
@@ -201,33 +193,35 @@ class CollectiveSimulation::Method {
   }
 
   Schedule schedule_;
+  std::string algorithm_;
   Fabric fabric_, alike_;
   CostOptions costs_;
   double port_share_ = 0, extra_load_ = 0;
   SimulationMethod method_ = SimulationMethod::events;
-  std::vector<MessageGraph> graphs_;
+  std::vector<SimulatedRanks> simulated_;
+  std::optional<Levels> levels_;
 };
 
 CollectiveSimulation::CollectiveSimulation(Collective collective, const std::string& algorithm,
                                            const Fabric& fabric, const CostOptions& costs,
                                            std::optional<SimulationMethod> method)
-    : method_(std::make_unique<Method>(
-          value_or_throw(make_schedule({collective}, algorithm, topology_for(algorithm, fabric))),
-          fabric, costs)) {
+    : method_(std::make_unique<Method>(collective, same_as(algorithm, fabric), fabric, costs)) {
   const double ops = method ? 0 : all_ops(method_->schedule());
-  std::vector<SimulationMethod> methods{SimulationMethod::one_for_all};
+  std::vector<SimulationMethod> methods{SimulationMethod::one_for_all, SimulationMethod::levels};
+  if (ops_of_one_host(method_->schedule(), fabric) > kMostOfOneHost)
+    methods.insert(methods.begin(), SimulationMethod::ring_path);
   if (!fabric.uniform()) methods = {SimulationMethod::ring_path, SimulationMethod::bound};
   if (ops <= kMostOps) methods.push_back(SimulationMethod::events);
-  if (ops <= kFewOps) methods = {SimulationMethod::events};
+  if (ops <= kFewOps && !Levels::apply_to(algorithm, fabric)) methods = {SimulationMethod::events};
   if (method) methods = {*method};
   for (const SimulationMethod one : methods) {
     if (method_->take(one)) return;
   }
   throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{} on {} ranks: too many messages to simulate one by one, and "
-                              "hosts do not all do the same; take fewer ranks, or ring, direct or "
-                              "tree",
-                              algorithm, fabric.ranks()));
+                  fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
+                              "one by one (up to {:.3g}), and hosts do not all do the same; take "
+                              "fewer ranks, or ring, direct or tree",
+                              algorithm, fabric.ranks(), ops, kMostOps));
 }
 
 CollectiveSimulation::~CollectiveSimulation() = default;
@@ -237,12 +231,20 @@ SimulatedCollective CollectiveSimulation::of(double bytes) const {
   return method_->of(bytes);
 }
 
-double CollectiveSimulation::size() const {
-  return method_->size();
+bool CollectiveSimulation::takes_long(Collective collective, const std::string& algorithm,
+                                      const Fabric& fabric, double most_ops) {
+  if (Levels::apply_to(algorithm, fabric)) return false;
+  const Schedule schedule = schedule_of(collective, same_as(algorithm, fabric), fabric);
+  const Program program = schedule.program(0);
+  // A ring is a formula then.
+  if (static_cast<double>(program.ops.size()) * fabric.ranks_per_host > most_ops)
+    return !sends_to_one(program);
+  return all_ops(schedule) > most_ops && !host_traffic(schedule, fabric);
 }
 
 std::string_view name_of(SimulationMethod method) {
-  constexpr std::array<std::string_view, 4> names{"events", "one for all", "ring path", "bound"};
+  constexpr std::array<std::string_view, 5> names{"events", "one for all", "levels", "ring path",
+                                                  "bound"};
   return names[static_cast<std::size_t>(method)];
 }
 

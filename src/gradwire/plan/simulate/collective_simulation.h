@@ -16,8 +16,9 @@ namespace gradwire {
 enum class SimulationMethod : std::uint8_t {
   events,       ///< All ranks, segment by segment.
   one_for_all,  ///< One host, segment by segment: the others do the same at the same time.
+  levels,       ///< Fewer hosts, all ranks, and what each doubling of them takes longer.
   ring_path,    ///< A ring's longest chain of segments that wait for each other.
-  bound,        ///< One host as above, and what the most loaded link takes longer.
+  bound,        ///< One host or levels as above, and what the most loaded link takes longer.
 };
 
 std::string_view name_of(SimulationMethod method);
@@ -32,11 +33,11 @@ struct SimulatedCollective {
 /// How long collectives with one of the catalogue's algorithms take. All ranks begin at the same
 /// time. A question about 16,384 ranks takes less than a second.
 ///
-/// Small schedules, and those in which ranks have few ops (trees, recursive doubling), are played
-/// through rank by rank; where all hosts do the same, one is, exactly; rings over unequal links are
-/// a formula; and where hosts do the same over links that differ, the time is that over equal ones
-/// plus what the most loaded link takes longer than an equal one would. docs/plan.md has the
-/// bounds.
+/// Small schedules are played through rank by rank; where all hosts do the same, one is, exactly;
+/// trees of many hosts are as those of fewer, and take longer by as much with each doubling; rings
+/// over unequal links are a formula; and over links that differ anything else takes the time that
+/// it does over equal ones plus what the most loaded link takes longer than an equal one would.
+/// docs/plan.md has the bounds.
 class CollectiveSimulation {
  public:
   /// `method`: the one to take, for comparisons; invalid_argument where it does not apply. Throws
@@ -51,8 +52,9 @@ class CollectiveSimulation {
   /// On `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
 
-  /// Messages and steps that are simulated: time is in proportion.
-  double size() const;
+  /// Whether more messages and steps than that would be simulated: time is in proportion.
+  static bool takes_long(Collective collective, const std::string& algorithm, const Fabric& fabric,
+                         double most_ops);
 
  private:
   class Method;

@@ -22,7 +22,7 @@ double Fabric::uplink_rate() const {
 bool Fabric::uniform() const {
   const bool equal_ports =
       std::ranges::all_of(port_factor, [](const auto& entry) { return entry.second == 1; });
-  return equal_ports && !(has_racks() && oversubscription > 1);
+  return equal_ports && !limited_racks();
 }
 
 Fabric Fabric::made_uniform() const {

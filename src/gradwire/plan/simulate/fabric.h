@@ -30,6 +30,9 @@ struct Fabric {
   /// Of a rack's link to the others, each way, in bytes per second.
   double uplink_rate() const;
   bool has_racks() const { return rack_hosts > 0 && rack_hosts < hosts; }
+  int racks() const { return rack_of(hosts - 1) + 1; }
+  /// Whether racks' links carry less than their hosts can send.
+  bool limited_racks() const { return has_racks() && oversubscription > 1; }
   /// Whether all hosts are alike, and the switch carries what they can send.
   bool uniform() const;
 

@@ -186,7 +186,7 @@ class MeasuredTimes {
 constexpr int kManyRanks = 256;
 
 /// What "auto" looks at may not be larger.
-constexpr double kLargest = 300'000;
+constexpr double kLargest = 100'000;
 
 class FabricTimes {
  public:
@@ -219,9 +219,10 @@ class FabricTimes {
     const auto [at, is_new] = simulations_.try_emplace(collective);
     if (!is_new) return at->second;
     for (const std::string& name : candidates(collective)) {
-      CollectiveSimulation one(collective, name, fabric_, costs_);
-      if (name == algorithm_ || one.size() <= kLargest || at->second.empty())
-        at->second.emplace(name, std::move(one));
+      const bool skipped = name != algorithm_ && !at->second.empty() &&
+                           CollectiveSimulation::takes_long(collective, name, fabric_, kLargest);
+      if (!skipped)
+        at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
     }
     return at->second;
   }

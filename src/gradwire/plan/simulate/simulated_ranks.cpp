@@ -1,11 +1,12 @@
-#include "gradwire/plan/simulate/message_graph.h"
+#include "gradwire/plan/simulate/simulated_ranks.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 
 #include "gradwire/base/check.h"
+#include "gradwire/plan/simulate/executor_segment.h"
 #include "gradwire/schedule/program_set.h"
 
 namespace gradwire {
@@ -77,40 +78,22 @@ using Streams = std::map<std::pair<Rank, Rank>, std::vector<Number>>;
 
 }  // namespace
 
-Number MessageGraph::add(const Program& program, const Fabric& fabric, std::uint32_t chunks,
-                         Rank rank, Rank stands_for) {
-  const Number first = size();
-  const auto host = static_cast<Number>(fabric.host_of(rank));
-  for (const gradwire::Op& from : program.ops) {
-    const bool message = sends(from) || receives(from);
-    ops_.push_back({.kind = from.kind,
-                    .inside = message && fabric.host_of(from.peer) == fabric.host_of(stands_for),
-                    .rank = static_cast<Number>(rank),
-                    .host = host,
-                    .share = static_cast<double>(extent(from).count) / chunks});
-    for (const OpIndex earlier : program.after(from))
-      before_.push_back({first + earlier, !flows_through(program.ops[earlier], from)});
-    before_first_.push_back(static_cast<Number>(before_.size()));
+Number SimulatedRanks::add(const Program& program, const Fabric& fabric, std::uint32_t chunks,
+                           Rank rank, Rank stands_for) {
+  const auto host = static_cast<std::uint32_t>(fabric.host_of(rank));
+  for (const Op& op : program.ops) {
+    const bool message = sends(op) || receives(op);
+    places_.push_back({.host = host,
+                       .inside = message && fabric.host_of(op.peer) == fabric.host_of(stands_for),
+                       .share = static_cast<double>(extent(op).count) / chunks});
   }
-  ranks_ = std::max(ranks_, static_cast<Number>(rank) + 1);
   hosts_ = std::max(hosts_, host + 1);
-  return first;
+  return graph_.add(program, static_cast<Number>(rank));
 }
 
-void MessageGraph::connect_behind() {
-  behind_first_.assign(ops_.size() + 1, 0);
-  for (const Arrow& arrow : before_) ++behind_first_[arrow.to + 1];
-  for (std::size_t i = 1; i < behind_first_.size(); ++i) behind_first_[i] += behind_first_[i - 1];
-  behind_.resize(before_.size());
-  std::vector<Number> next(behind_first_.begin(), behind_first_.end() - 1);
-  for (Number later = 0; later < size(); ++later) {
-    for (const Arrow& arrow : before(later)) behind_[next[arrow.to]++] = {later, arrow.whole};
-  }
-}
-
-MessageGraph MessageGraph::of_all(const Schedule& schedule, const Fabric& fabric) {
+SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fabric) {
   GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
-  MessageGraph graph;
+  SimulatedRanks all;
   // By sender and receiver in one number, and then in the order of programs: sorted, sends and
   // receives match one by one.
   std::vector<std::pair<std::uint64_t, Number>> sent, received;
@@ -119,8 +102,8 @@ MessageGraph MessageGraph::of_all(const Schedule& schedule, const Fabric& fabric
   };
   for (Rank rank = 0; rank < schedule.ranks; ++rank) {
     const Program program = schedule.program(rank);
-    Number number = graph.add(program, fabric, schedule.chunks, rank, rank);
-    for (const gradwire::Op& op : program.ops) {
+    Number number = all.add(program, fabric, schedule.chunks, rank, rank);
+    for (const Op& op : program.ops) {
       if (sends(op)) sent.emplace_back(stream(rank, op.peer), number);
       if (receives(op)) received.emplace_back(stream(op.peer, rank), number);
       ++number;
@@ -129,27 +112,25 @@ MessageGraph MessageGraph::of_all(const Schedule& schedule, const Fabric& fabric
   std::ranges::sort(sent);
   std::ranges::sort(received);
   GRADWIRE_CHECK(sent.size() == received.size());
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    graph.ops_[sent[i].second].partner = received[i].second;
-    graph.ops_[received[i].second].partner = sent[i].second;
-  }
-  graph.connect_behind();
-  return graph;
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    all.graph_.match(sent[i].second, received[i].second);
+  all.graph_.connect();
+  return all;
 }
 
-std::optional<MessageGraph> MessageGraph::of_one(const Schedule& schedule, const Fabric& fabric,
-                                                 int host) {
+std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, const Fabric& fabric,
+                                                     int host) {
   GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
   const auto symmetry = symmetry_of(schedule, fabric, host);
   if (!symmetry) return std::nullopt;
-  MessageGraph graph;
+  SimulatedRanks one;
   Streams received;  // From the peer as host 0 sees it, to the rank of this host.
   std::vector<std::pair<Rank, Number>> sent;
   for (Rank local = 0; local < fabric.ranks_per_host; ++local) {
     const Rank rank = host * fabric.ranks_per_host + local;
     const Program program = schedule.program(rank);
-    Number number = graph.add(program, fabric, schedule.chunks, local, rank);
-    for (const gradwire::Op& op : program.ops) {
+    Number number = one.add(program, fabric, schedule.chunks, local, rank);
+    for (const Op& op : program.ops) {
       const bool message = sends(op) || receives(op);
       const Rank peer =
           message ? moved(*symmetry, fabric, op.peer, inverse(*symmetry, fabric, host)) : -1;
@@ -162,16 +143,60 @@ std::optional<MessageGraph> MessageGraph::of_one(const Schedule& schedule, const
   for (const auto& [peer, number] : sent) {
     // To its peer this host is where the inverse of the way to the peer leads.
     const int back = inverse(*symmetry, fabric, fabric.host_of(peer));
-    const auto local = static_cast<Rank>(graph.ops_[number].rank);
+    const auto local = static_cast<Rank>(one.graph_.op(number).rank);
     const std::pair stream{back * fabric.ranks_per_host + local, peer % fabric.ranks_per_host};
     const std::vector<Number>& there = received[stream];
     std::size_t& next = taken[stream];
     if (next == there.size()) return std::nullopt;
-    graph.ops_[number].partner = there[next];
-    graph.ops_[there[next++]].partner = number;
+    one.graph_.match(number, there[next++]);
   }
-  graph.connect_behind();
-  return graph;
+  one.graph_.connect();
+  return one;
+}
+
+/// Ports of hosts come first, then one for each rank, to the others of its host.
+LinkMap SimulatedRanks::links(const Fabric& fabric, double bytes,
+                              const CostOptions& options) const {
+  LinkMap map;
+  for (std::uint32_t host = 0; host < hosts_; ++host)
+    map.ports.push_back(fabric.port_rate(static_cast<int>(host)));
+  map.ports.resize(hosts_ + graph_.ranks(), fabric.inside.bytes_per_second);
+  map.slowdown.assign(graph_.ranks(), 1);
+  if (fabric.limited_racks())
+    map.uplinks.assign(static_cast<std::size_t>(fabric.racks()), fabric.uplink_rate());
+  map.ops.reserve(graph_.size());
+  for (Number op = 0; op < graph_.size(); ++op) map.ops.push_back(load(op, fabric, bytes, options));
+  return map;
+}
+
+OpLoad SimulatedRanks::load(Number op, const Fabric& fabric, double bytes,
+                            const CostOptions& options) const {
+  const auto nanoseconds = [](Duration time) { return static_cast<double>(time.count()); };
+  const Place& place = places_[op];
+  OpLoad load{.bytes = place.share * bytes};
+  const std::size_t segment =
+      options.segment_bytes > 0 ? options.segment_bytes : executor_segment(load.bytes);
+  load.segments = std::max(1.0, std::ceil(load.bytes / static_cast<double>(segment) - 1e-9));
+  const Number partner = graph_.op(op).partner;
+  if (partner == kNoNode) return load;
+  load.port = place.inside ? hosts_ + graph_.op(op).rank : place.host;
+  load.handling = nanoseconds(place.inside ? options.per_segment_inside : options.per_segment);
+  load.latency = nanoseconds((place.inside ? fabric.inside : fabric.port).latency);
+  if (place.inside || !fabric.limited_racks()) return load;
+  const auto rack = [&](Number end) {
+    return static_cast<std::uint32_t>(fabric.rack_of(static_cast<int>(places_[end].host)));
+  };
+  if (rack(op) != rack(partner)) {
+    load.up = rack(op);
+    load.down = rack(partner);
+  }
+  return load;
+}
+
+double SimulatedRanks::seconds(const Fabric& fabric, double bytes,
+                               const CostOptions& options) const {
+  const LinkMap map = links(fabric, bytes, options);
+  return 1e-9 * LinkModel(graph_, map, options).run();
 }
 
 bool HostTraffic::only_neighbours() const {
