@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/staged_process_group.h"
 #include "gradwire/train/codec_hook.h"
 
 namespace gradwire::python {
@@ -28,9 +28,9 @@ void unlocked(const std::function<void()>& action) {
 }
 
 /// Knows the hooks that use it, which end with it, and is destroyed without Python's lock.
-class PythonBackend final : public ProcessGroupGradwire {
+class PythonBackend final : public StagedProcessGroup {
  public:
-  using ProcessGroupGradwire::ProcessGroupGradwire;
+  using StagedProcessGroup::StagedProcessGroup;
   ~PythonBackend() override {
     unlocked([this] { close(); });
   }
@@ -69,7 +69,7 @@ class PythonBackend final : public ProcessGroupGradwire {
       hooks.swap(hooks_);
     }
     for (const auto& hook : hooks) hook->close();
-    ProcessGroupGradwire::shutdown();
+    StagedProcessGroup::shutdown();
   }
 
   std::mutex mutex_;
@@ -112,6 +112,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("secret", &GroupOptions::secret)
       .def_readwrite("port", &GroupOptions::port)
       .def_readwrite("shared_memory", &GroupOptions::shared_memory)
+      .def_readwrite("encryption", &GroupOptions::encryption)
       .def_readwrite("codec", &GroupOptions::codec)
       .def_property(
           "algorithm", [](const GroupOptions& o) { return o.communicator.algorithm; },

@@ -8,6 +8,7 @@ class Options:
     secret: str | None
     port: int | None
     shared_memory: bool | None
+    encryption: bool | None
     codec: str
     algorithm: str
     topology: str

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from gradwire import _core
 
-_NAMES = ("algorithm", "codec", "dead_peer_timeout", "interface", "port", "secret",
+_NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", "port", "secret",
           "shared_memory", "topology")
 
 _live = weakref.WeakSet()  # Groups to close before Python ends.
@@ -20,6 +20,7 @@ def Options(**given):  # noqa: N802: it makes an object of the class of this nam
     algorithm: "ring", or "all_reduce=ring,broadcast=tree"; else the tuner chooses.
     codec: what gradwire.hooks.register uses where it is not told, such as "int8".
     dead_peer_timeout: timedelta after which a silent peer counts as dead (5 s).
+    encryption: whether what ranks of different hosts send each other is encrypted; needs a secret.
     interface: network interfaces to use at once: names or prefixes, a comma list.
     port: what every rank listens on (1..65535); 0 is any free one.
     secret: text that every connection must prove it knows, the same on all ranks.

@@ -7,20 +7,16 @@ import tempfile
 from gradwire import program
 
 
-def plan(job=None, **options):
+def plan(**options):
     """Predicts how a training job would run: `gradwire plan` (docs/plan.md).
 
-    job: a dict or the path of a file as the command takes it, or None. options: the command's, such
-    as ranks=4 for --ranks 4; True stands for an option without a value, None leaves one out.
-    Returns the command's JSON as Python objects; times in it are in the units its names say. Raises
-    RuntimeError with the command's own words, which name what is wrong and the nearest right name.
+    options: the command's, such as nodes=4 for --nodes 4, zero_stage=2 for --zero-stage 2; True
+    stands for an option without a value, None leaves one out. Returns the command's JSON as Python
+    objects: the plan (`eta`, `t_s_ms`, ...), with search=True a configuration of `gradwire train`,
+    with sweep="nodes=2..64" the curves; units are in the names. Raises RuntimeError with the
+    command's own words, which name what is wrong and the nearest right name.
     """
-    arguments = ["plan", *_as_arguments(options), "--json", "-"]
-    if isinstance(job, dict):
-        return _with_file(job, lambda file: program.json_of([*arguments, file]))
-    if job is not None:
-        arguments.append(os.fspath(job))
-    return program.json_of(arguments)
+    return program.json_of(["plan", *_as_arguments(options), "--json", "-"])
 
 
 def probe(output=None, **options):
@@ -47,11 +43,3 @@ def _as_arguments(options):
         if value is not True:
             arguments.append(str(value))
     return arguments
-
-
-def _with_file(job, use):
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "job.json")
-        with open(file, "w", encoding="utf-8") as stream:
-            json.dump(job, stream)
-        return use(file)

@@ -50,8 +50,9 @@ class Arguments(Case):
         backend = gradwire.backend_of()  # PyTorch itself looks for a backend of that device.
         self.refuses(lambda: backend.allreduce([torch.ones(2, device="meta")]),
                      "{rank}: all_reduce, argument 'tensors.0.': the tensor is on meta")
-        self.refuses(lambda: backend.allreduce([torch.eye(3).to_sparse()]),
-                     "{rank}: all_reduce, argument 'tensors.0.': the layout is Sparse.*to_dense")
+        options = dist.BroadcastOptions()
+        self.refuses(lambda: backend.broadcast([torch.eye(3).to_sparse()], options),
+                     "{rank}: broadcast, argument 'tensors.0.': the layout is Sparse.*to_dense")
 
     def test_shapes_that_do_not_fit(self):
         three = [torch.zeros(2) for _ in range(self.size)]
@@ -117,6 +118,25 @@ class Groups(Case):
             gradwire.Options(rails="eth0")
         with self.assertRaisesRegex(ValueError, "no collective is called"):
             backend.algorithm_for("alreduce", 1)
+
+    def test_encryption(self):
+        options = gradwire.Options(encryption=True, shared_memory=False, secret="long enough")
+        group = dist.new_group(pg_options=options)
+        tensor = torch.arange(10000.0)
+        dist.all_reduce(tensor, group=group)
+        self.assertTrue(torch.equal(tensor, self.size * torch.arange(10000.0)))
+
+    def test_encryption_without_a_secret(self):
+        with self.assertRaisesRegex(ValueError, "GRADWIRE_SECRET"):
+            dist.new_group(pg_options=gradwire.Options(encryption=True, shared_memory=False))
+
+    def test_devices_by_name(self):
+        """One backend for both, whether or not there is a GPU."""
+        group = dist.new_group(backend="cpu:gradwire,cuda:gradwire")
+        self.assertIs(gradwire.backend_of(group), gradwire.backend_of(group, "cuda"))
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=group)
+        self.assertEqual(tensor.item(), self.size)
 
     def test_a_mesh_of_groups(self):
         mesh = dist.init_device_mesh("cpu", (self.size,), mesh_dim_names=("all",))

@@ -152,6 +152,30 @@ class Reductions(Case):
         dist.reduce_scatter(output, list(inputs[self.rank].split(sizes)))
         self.same(output, reduced(inputs, ReduceOp.SUM).split(sizes)[self.rank])
 
+    def test_sparse(self):
+        """Gradients of an embedding: rows that ranks share, rows of one alone, a rank with none."""
+        def rows(rank, dtype):
+            index = torch.tensor([[0, 2 * rank, 2 * rank, 1]])[:, :2 * rank]
+            return torch.sparse_coo_tensor(index, values(dtype, 2 * rank * 4, rank).view(-1, 4),
+                                           (9, 4))
+
+        for dtype in (torch.float32, torch.float64, torch.int64):
+            for op in (ReduceOp.SUM, ReduceOp.AVG) if dtype != torch.int64 else (ReduceOp.SUM,):
+                truth = reduced([rows(r, dtype).to_dense() for r in range(self.size)], op)
+                mine = rows(self.rank, dtype)
+                dist.all_reduce(mine, op=op)
+                self.assertTrue(mine.is_sparse and mine.is_coalesced())
+                self.same(mine.to_dense(), truth)
+                again = rows(self.rank, dtype)
+                options = dist.AllreduceOptions()
+                options.reduceOp = op
+                future = dist.group.WORLD.allreduce([again], options).get_future()
+                self.same(future.wait()[0].to_dense(), truth)
+        with self.assertRaisesRegex(ValueError, "sparse of another shape than on rank"):
+            dist.all_reduce(torch.eye(3 + self.rank).to_sparse())
+        with self.assertRaisesRegex(RuntimeError, "sparse tensors have SUM and AVG"):
+            dist.all_reduce(torch.eye(3).to_sparse(), op=ReduceOp.MAX)
+
     def test_means_of_integers_truncate_towards_zero(self):
         tensor = torch.tensor([-7, 7]) if self.rank == 0 else torch.zeros(2, dtype=torch.int64)
         dist.all_reduce(tensor, op=ReduceOp.AVG)

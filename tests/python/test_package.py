@@ -1,18 +1,20 @@
-"""The package itself: its stubs, its program, and the wheel made of the build folder."""
+"""The package itself: its stubs, its program, its source package and the wheel made of it."""
 
 import ast
 import inspect
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import unittest.mock
 import zipfile
 
 import gradwire
-from gradwire import _build, _check, _core, hooks, program
+from gradwire import _build, _check, _core, hooks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -88,38 +90,105 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.count("3.0"), 2, done.stdout)
 
+
+class Tools(unittest.TestCase):
+    """`plan` against textbook formulas, `probe` against the command's own file."""
+
+    def test_plan_has_the_ladder_of_the_case_study(self):
+        measured = {"model": "resnet50", "nodes": 4, "step_ms": 234, "comm_ms": 106,
+                    "overlap": "none"}
+        rungs = [({}, 234, 106), ({"codec": "bf16"}, 234, 53),
+                 ({"codec": "bf16", "accumulate": 2}, 468, 53)]
+        for options, computing, communicating in rungs:
+            plan = gradwire.plan(**measured, **options)
+            self.assertAlmostEqual(plan["eta"], computing / (computing + communicating), 3)
+            self.assertAlmostEqual(plan["t_c_ms"], communicating, 1)
+
+    def test_plan_counts_bytes_as_the_formulas_do(self):
+        plan = gradwire.plan(model="resnet50", nodes=8, algorithm="ring", devices=None)
+        parameters = 25557032  # As published.
+        self.assertEqual(plan["parameters"], parameters)
+        self.assertAlmostEqual(plan["wire_bytes"], 2 * 7 / 8 * 4 * parameters, 0)
+        psi, ranks = 7.5e9, 64  # ZeRO's paper, K = 12.
+        plan = gradwire.plan(params="7.5B", nodes=ranks, device="h100", precision="mixed",
+                             zero_stage=2)
+        truth = [16 * psi, 4 * psi + 12 * psi / ranks, 2 * psi + 14 * psi / ranks, 16 * psi / ranks]
+        for bytes_of_stage, expected in zip(plan["zero_state_bytes"], truth, strict=True):
+            self.assertAlmostEqual(bytes_of_stage, expected, 0)
+        self.assertEqual(plan["strategy"]["zero_stage"], 2)
+
+    def test_plan_searches_and_sweeps(self):
+        self.assertIn("parallel", gradwire.plan(model="resnet50", nodes=4, search=True))
+        curves = gradwire.plan(sweep="nodes=2..8", algorithms="ring,tree")
+        self.assertEqual(curves["nodes"], [2, 4, 8])
+        self.assertIn("ring", {line["algorithm"] for line in curves["lines"]})
+
     def test_errors_are_the_programs_words(self):
+        with self.assertRaisesRegex(RuntimeError, "did you mean .resnet50"):
+            gradwire.plan(model="resnet5")
+        with self.assertRaisesRegex(RuntimeError, "--no-such-option"):
+            gradwire.plan(no_such_option=True)
         with self.assertRaisesRegex(RuntimeError, "(?i)rank|seconds"):
             gradwire.probe(seconds=-1)
-        with self.assertRaisesRegex(RuntimeError, "."):
-            program.output_of(["no-such-command"])
 
     def test_probe(self):
-        self.assertIn("hosts", gradwire.probe(ranks=2, seconds=0.02))
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "topology.json"
+            measured = gradwire.probe(file, ranks=2, seconds=0.02)
+            self.assertEqual(json.loads(file.read_text()), measured)
+        self.assertEqual(sum(host["ranks"] for host in measured["hosts"]), 2)
 
 
 @unittest.skipUnless("GRADWIRE_BUILD" in os.environ, "needs a build folder that is finished")
-class Wheel(unittest.TestCase):
+class Packages(unittest.TestCase):
+    """The source package, and a wheel made of it and of what the build folder has compiled."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def source(self):
+        """The source package's folder."""
+        code = f"import scikit_build_core.build as b; b.build_sdist({str(self.folder)!r})"
+        made = run(sys.executable, "-c", code, cwd=ROOT)
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        archive, = self.folder.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(self.folder)
+        return self.folder / archive.name.removesuffix(".tar.gz")
+
+    def test_source_has_what_a_build_needs(self):
+        source = self.source()
+        for folder in ("src", "cmake", "python/core", "python/gradwire", "python/build"):
+            for file in (ROOT / folder).rglob("*.*"):
+                if "__pycache__" not in file.parts:
+                    self.assertTrue((source / file.relative_to(ROOT)).is_file(), file)
+        configured = run("cmake", "-S", source, "-B", self.folder / "b", "-G", "Ninja",
+                         "-DSKBUILD=2", "-DGRADWIRE_TESTS=OFF",
+                         f"-DGRADWIRE_PYTHON={sys.executable}")
+        self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
+
     def test_wheel(self):
-        with tempfile.TemporaryDirectory() as folder:
-            made = run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
-                       "--disable-pip-version-check", "-w", folder, "-C", f"build-dir={folder}/b",
-                       "-C", f"cmake.define.GRADWIRE_PREBUILT={os.environ['GRADWIRE_BUILD']}", ROOT)
-            self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
-            wheel, = pathlib.Path(folder).glob("*.whl")
-            release = _check.release(_build.TORCH)
-            self.assertIn(f"{gradwire.__version__}+torch{release}-cp", wheel.name)
-            self.assertNotIn("none-any", wheel.name)
-            site = pathlib.Path(folder) / "site"
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(site)
-                names = archive.namelist()
-            metadata, = site.glob("*.dist-info/METADATA")
-            self.assertIn(f"Requires-Dist: torch=={release}", metadata.read_text())
-            for needed in ("gradwire/bin/gradwire", "gradwire/py.typed", "gradwire/_core.pyi"):
-                self.assertIn(needed, names)
-            self.assertEqual(sum(name.endswith(".so") for name in names), 1, names)
-            self.check_import(site)
+        made = run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
+                   "--disable-pip-version-check", "-w", self.folder,
+                   "-C", f"cmake.define.GRADWIRE_PREBUILT={os.environ['GRADWIRE_BUILD']}",
+                   self.source())
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        wheel, = self.folder.glob("*.whl")
+        release = _check.release(_build.TORCH)
+        self.assertIn(f"{gradwire.__version__}+torch{release}-cp", wheel.name)
+        self.assertNotIn("none-any", wheel.name)
+        site = self.folder / "site"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+            names = archive.namelist()
+        metadata, = site.glob("*.dist-info/METADATA")
+        self.assertIn(f"Requires-Dist: torch=={release}", metadata.read_text())
+        for needed in ("gradwire/bin/gradwire", "gradwire/py.typed", "gradwire/_core.pyi"):
+            self.assertIn(needed, names)
+        self.assertEqual(sum(name.endswith(".so") for name in names), 1, names)
+        self.check_import(site)
 
     def check_import(self, site):
         code = ("import gradwire, torch.distributed as dist, torch; "

@@ -4,7 +4,6 @@ and steps must give the same parameters. Three ranks."""
 import os
 import unittest
 
-import gradwire
 import ranks
 import torch
 import torch.distributed as dist
@@ -115,53 +114,6 @@ class DataParallel(Case):
 
         ours, gloo = run(self.ours), run(self.gloo)
         self.same(ours, gloo, 1e-5)
-
-
-class Hooks(Case):
-    def losses(self, codec, steps=60):
-        model = DistributedDataParallel(
-            seeded(lambda: nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 5))),
-            process_group=self.ours)
-        hook = gradwire.hooks.register(model, codec)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-        losses = []
-        for _ in range(steps):
-            x, y = batch(0, dist.get_rank())
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses, hook, model
-
-    def test_codecs_learn_as_without(self):
-        plain, _, _ = self.losses("none")
-        for codec in ("bf16", "int8", "int4", "top_k:0.2", "power_sgd:2"):
-            with self.subTest(codec):
-                losses, hook, model = self.losses(codec)
-                self.assertLess(losses[-1], (plain[0] + 3 * plain[-1]) / 4)
-                everywhere = [None] * dist.get_world_size()
-                dist.all_gather_object(everywhere, [p.tolist() for p in model.parameters()])
-                self.assertTrue(all(one == everywhere[0] for one in everywhere))
-                self.assertNotIn("as they are", hook.describe().partition(":")[0])
-
-    def test_state(self):
-        _, hook, _ = self.losses("int4", 5)
-        state = hook.state_dict()
-        self.assertTrue(any(name.endswith(".sent") for name in state), list(state))
-        hook.load_state_dict(state)
-        for name, value in hook.state_dict().items():
-            self.assertTrue(torch.equal(value, state[name]), name)
-
-    def test_mistakes(self):
-        model = DistributedDataParallel(nn.Linear(2, 2), process_group=self.ours)
-        with self.assertRaisesRegex(ValueError, "unknown codec.*int8"):
-            gradwire.hooks.register(model, "int9")
-        with self.assertRaisesRegex(ValueError, "DistributedDataParallel, not Linear"):
-            gradwire.hooks.int8(nn.Linear(2, 2))
-        other = DistributedDataParallel(nn.Linear(2, 2), process_group=self.gloo)
-        with self.assertRaisesRegex(ValueError, "gloo, not gradwire"):
-            gradwire.hooks.int8(other)
 
 
 class Sharded(Case):

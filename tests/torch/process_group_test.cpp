@@ -202,7 +202,7 @@ TEST(ProcessGroup, RefusesWhatItCannotSendAndSaysWhy) {
                 HasSubstr("cannot reduce elements of type Float8_e4m3fn with ReduceOp.SUM"));
     const auto backend = group->getBackend(c10::DeviceType::CPU);
     Tensors sparse{torch::eye(2).to_sparse()};
-    EXPECT_THAT(error_of([&] { backend->allreduce(sparse); }), HasSubstr("to_dense()"));
+    EXPECT_THAT(error_of([&] { backend->broadcast(sparse); }), HasSubstr("to_dense()"));
     Tensors meta{torch::ones({2}, torch::kMeta)};
     EXPECT_THAT(error_of([&] { backend->allreduce(meta); }), HasSubstr("on meta"));
     Tensors two{torch::ones({1}), torch::ones({1})};

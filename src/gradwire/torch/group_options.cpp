@@ -42,6 +42,8 @@ Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& op
   job.port = static_cast<std::uint16_t>(port);
   job.shared_memory = options.shared_memory.value_or(
       variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1);
+  job.encryption =
+      options.encryption.value_or(variables.on_or_off("GRADWIRE_ENCRYPTION").value_or(false));
   job.interface = options.interface.value_or(variables.text("GRADWIRE_INTERFACE").value_or(""));
   job.secret = options.secret.value_or(variables.text("GRADWIRE_SECRET").value_or(""));
   return job;

@@ -14,7 +14,7 @@ namespace gradwire {
 
 /// What c10d's init_process_group and new_group take as pg_options. What is left out comes from the
 /// environment, as for every job: GRADWIRE_INTERFACE, GRADWIRE_SECRET, GRADWIRE_PORT,
-/// GRADWIRE_SHARED_MEMORY, GRADWIRE_ALGORITHM, GRADWIRE_TOPOLOGY.
+/// GRADWIRE_SHARED_MEMORY, GRADWIRE_ENCRYPTION, GRADWIRE_ALGORITHM, GRADWIRE_TOPOLOGY.
 struct GroupOptions final : c10d::Backend::Options {
   explicit GroupOptions(std::chrono::milliseconds operation_timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options("gradwire", operation_timeout) {}
@@ -23,6 +23,7 @@ struct GroupOptions final : c10d::Backend::Options {
   std::optional<std::string> secret;     ///< Every connection proves that it knows it.
   std::optional<int> port;               ///< What every rank listens on; 0: free ports.
   std::optional<bool> shared_memory;     ///< Ranks of one machine talk through it.
+  std::optional<bool> encryption;        ///< TLS 1.3 between hosts; it needs a secret.
   /// What gradients travel as where a hook does not say: "int8", "top_k:0.01", ...
   std::string codec = "none";
   /// All else. Operations have `timeout`, meeting has that too if it is longer than this one's; the

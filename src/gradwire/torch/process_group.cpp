@@ -2,13 +2,17 @@
 
 #include <algorithm>
 
+#include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
+
+#include "gradwire/torch/staged_process_group.h"
 
 namespace gradwire {
 
 ProcessGroupGradwire::ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
-                                           c10::intrusive_ptr<GroupOptions> options)
+                                           c10::intrusive_ptr<GroupOptions> options, int lane)
     : c10d::Backend(communicator->rank(), communicator->size()),
+      lane_(lane),
       communicator_(std::move(communicator)),
       options_(options ? std::move(options) : c10::make_intrusive<GroupOptions>()),
       threads_(std::make_shared<CompletionThreads>()),
@@ -31,11 +35,12 @@ OperationOptions ProcessGroupGradwire::options_with(std::chrono::milliseconds ti
   OperationOptions options;
   if (timeout <= none) timeout = timeout_;
   if (timeout > none) options.timeout = timeout;
+  options.lane = lane_;
   return options;
 }
 
 ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::track(TensorOperation operation) {
-  auto work = c10::make_intrusive<TensorWork>(rank_, ++operations_, std::move(operation), threads_);
+  auto work = c10::make_intrusive<TensorWork>(rank_, next_number(), std::move(operation), threads_);
   const std::lock_guard lock(mutex_);
   if (coalescing_) coalescing_->push_back(work);
   return work;
@@ -118,8 +123,11 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
   const auto custom = c10d::ProcessGroup::BackendType::CUSTOM;
   auto group = c10::make_intrusive<c10d::ProcessGroup>(std::move(store), communicator->rank(),
                                                        communicator->size());
-  group->setBackend(c10::DeviceType::CPU, custom,
-                    c10::make_intrusive<ProcessGroupGradwire>(std::move(communicator)));
+  auto backend = c10::make_intrusive<StagedProcessGroup>(std::move(communicator));
+  group->setBackend(c10::DeviceType::CPU, custom, backend);
+  if (const auto accelerator = at::accelerator::getAccelerator()) {
+    group->setBackend(*accelerator, custom, backend);
+  }
   group->setDefaultBackend(custom);
   return group;
 }

@@ -32,9 +32,9 @@ class ProcessGroupGradwire : public c10d::Backend {
   using TensorList = std::vector<at::Tensor>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  /// `options` (optional) is what the communicator was made from.
+  /// `options` (optional) is what the communicator was made from. Collectives go in `lane`.
   explicit ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
-                                c10::intrusive_ptr<GroupOptions> options = nullptr);
+                                c10::intrusive_ptr<GroupOptions> options = nullptr, int lane = 0);
   ~ProcessGroupGradwire() override;
 
   const std::string getBackendName() const override { return "gradwire"; }
@@ -127,10 +127,12 @@ class ProcessGroupGradwire : public c10d::Backend {
   virtual c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                                  c10::intrusive_ptr<GroupOptions> options) const;
 
- private:
   ArgumentName name(const char* operation, std::string_view argument) const {
     return {operation, argument, rank_};
   }
+  std::uint64_t next_number() { return ++operations_; }
+
+ private:
   OperationOptions options_with(std::chrono::milliseconds timeout) const;
   WorkPointer track(TensorOperation operation);
 
@@ -139,6 +141,7 @@ class ProcessGroupGradwire : public c10d::Backend {
   WorkPointer scatter_reduced(const TensorList& outputs, const TensorList& inputs,
                               const c10d::ReduceScatterOptions& opts, c10d::OpType type);
 
+  const int lane_;
   mutable std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;  ///< Null after shutdown().
   c10::intrusive_ptr<GroupOptions> options_;
@@ -148,8 +151,9 @@ class ProcessGroupGradwire : public c10d::Backend {
   std::optional<std::vector<c10::intrusive_ptr<TensorWork>>> coalescing_;
 };
 
-/// The backend inside a c10d::ProcessGroup, which is what libtorch code takes. `store` (optional)
-/// is what the group says its store is.
+/// The backend inside a c10d::ProcessGroup, which is what libtorch code takes: a
+/// StagedProcessGroup, for the CPU and for the accelerator, if this libtorch has one. `store`
+/// (optional) is what the group says its store is.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<c10d::Store> store = nullptr);
 

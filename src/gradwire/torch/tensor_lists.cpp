@@ -93,6 +93,29 @@ void unflatten(const at::Tensor& flat, const TensorList& list) {
   }
 }
 
+TensorList joined(const TensorList& some, const TensorList& others) {
+  TensorList all = some;
+  std::ranges::copy(others, std::back_inserter(all));
+  return all;
+}
+
+TensorList joined(const std::vector<TensorList>& lists) {
+  TensorList all;
+  for (const TensorList& list : lists) std::ranges::copy(list, std::back_inserter(all));
+  return all;
+}
+
+std::vector<TensorList> split_as(const std::vector<TensorList>& like, const TensorList& all) {
+  std::vector<TensorList> lists;
+  auto next = all.begin();
+  for (const TensorList& list : like) {
+    const auto end = next + static_cast<std::ptrdiff_t>(list.size());
+    lists.emplace_back(next, end);
+    next = end;
+  }
+  return lists;
+}
+
 namespace {
 
 /// Elements of the span that lend_bytes() makes, for one of the tensor's.

@@ -39,6 +39,12 @@ at::Tensor flat_for(const TensorList& list);
 at::Tensor flattened(const TensorList& list);
 void unflatten(const at::Tensor& flat, const TensorList& list);
 
+/// All tensors of two lists, or of a list of lists, in their order; and the way back: lists of as
+/// many tensors as those of `like` have.
+TensorList joined(const TensorList& some, const TensorList& others);
+TensorList joined(const std::vector<TensorList>& lists);
+std::vector<TensorList> split_as(const std::vector<TensorList>& like, const TensorList& all);
+
 /// Numbers of elements, as lend_bytes() counts them: of each tensor; of splits along the first
 /// dimension (none: equal parts).
 std::vector<std::size_t> element_counts(const TensorList& list);

@@ -1,13 +1,13 @@
 // A libtorch program that averages a tensor through gradwire.
 #include <cstdio>
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "gradwire/comm/communicator.h"
 
 int main() {
   const auto communicator = gradwire::Communicator::connect(gradwire::Job{});
-  torch::Tensor data = torch::arange(4, torch::kFloat32);
+  at::Tensor data = at::arange(4, at::kFloat);
   const auto count = static_cast<std::size_t>(data.numel());
   communicator->all_reduce({data.data_ptr(), count}, gradwire::ReduceOp::mean).wait();
   std::printf("sum %g\n", data.sum().item<double>());

@@ -1,0 +1,118 @@
+#include "gradwire/torch/sparse_all_reduce.h"
+
+#include <ATen/core/ivalue.h>
+#include <fmt/format.h>
+
+#include "gradwire/torch/tensor_lists.h"
+
+namespace gradwire {
+namespace {
+
+const char* const kName = "all_reduce";
+
+class SparseWork final : public c10d::Work {
+ public:
+  SparseWork(int rank, std::uint64_t number, at::Tensor tensor,
+             std::shared_ptr<CompletionThreads> callbacks)
+      : c10d::Work(rank, c10d::OpType::_ALLREDUCE_SPARSE),
+        tensor_(std::move(tensor)),
+        number_(number),
+        callbacks_(std::move(callbacks)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
+
+  TensorList result() override { return {tensor_}; }
+  std::uint64_t getSequencenumber() const override { return number_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+  void complete(const std::exception_ptr& error) {
+    finish(error);
+    callbacks_->run([error, future = future_, tensor = tensor_] {
+      error ? future->setError(error) : future->markCompleted(TensorList{tensor});
+    });
+  }
+
+ private:
+  at::Tensor tensor_;
+  std::uint64_t number_;
+  std::shared_ptr<CompletionThreads> callbacks_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// What ranks must agree on, and then the number of entries, on which they need not.
+at::Tensor description_of(const at::Tensor& tensor) {
+  std::vector<std::int64_t> numbers{tensor.sparse_dim(), tensor.dense_dim()};
+  for (const std::int64_t size : tensor.sizes()) numbers.push_back(size);
+  numbers.push_back(tensor._nnz());
+  return at::tensor(numbers, at::kLong);
+}
+
+/// Along dimension `along`, whose size on rank r is counts[r].
+at::Tensor gathered(ProcessGroupGradwire& group, const at::Tensor& mine, std::int64_t along,
+                    const at::Tensor& counts, const c10d::AllgatherOptions& opts) {
+  std::vector<TensorList> lists(1);
+  for (std::int64_t r = 0; r < counts.numel(); ++r) {
+    auto sizes = mine.sizes().vec();
+    sizes[static_cast<std::size_t>(along)] = counts[r].item<std::int64_t>();
+    lists[0].push_back(at::empty(sizes, mine.options()));
+  }
+  TensorList inputs{mine.contiguous()};
+  group.allgather(lists, inputs, opts)->wait();
+  return at::cat(lists[0], along);
+}
+
+void check_shapes(const at::Tensor& descriptions, int rank) {
+  const auto shapes = descriptions.slice(1, 0, -1);
+  for (std::int64_t r = 0; r < shapes.size(0); ++r) {
+    if (shapes[r].equal(shapes[rank])) continue;
+    refuse({kName, "tensors[0]", rank},
+           fmt::format("is sparse of another shape than on rank {}", r));
+  }
+}
+
+at::Tensor reduced(ProcessGroupGradwire& group, const at::Tensor& tensor,
+                   const c10d::AllreduceOptions& opts) {
+  const at::Tensor mine = tensor.coalesce();
+  c10d::AllgatherOptions gather;
+  gather.timeout = opts.timeout;
+  auto description = description_of(mine);
+  auto descriptions = at::empty({group.getSize(), description.numel()}, at::kLong);
+  group._allgather_base(descriptions, description, gather)->wait();
+  check_shapes(descriptions, group.getRank());
+  const auto counts = descriptions.select(1, -1);
+  const auto indices = gathered(group, mine.indices(), 1, counts, gather);
+  const auto values = gathered(group, mine.values(), 0, counts, gather);
+  auto sum =
+      at::_sparse_coo_tensor_unsafe(indices, values, mine.sizes(), mine.options()).coalesce();
+  if (opts.reduceOp == c10d::ReduceOp::AVG) sum.div_(group.getSize());
+  return sum;
+}
+
+}  // namespace
+
+SparseAllReduce::SparseAllReduce(c10::intrusive_ptr<ProcessGroupGradwire> group)
+    : group_(std::move(group)) {}
+
+c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, std::uint64_t number,
+                                                    const c10d::AllreduceOptions& opts) {
+  const bool average = opts.reduceOp == c10d::ReduceOp::AVG;
+  if (!average && opts.reduceOp != c10d::ReduceOp::SUM) {
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("rank {}: {}, argument 'tensors[0]': sparse tensors have SUM and "
+                                "AVG; for others convert it with to_dense()",
+                                group_->getRank(), kName));
+  }
+  auto work = c10::make_intrusive<SparseWork>(group_->getRank(), number, tensor, callbacks_);
+  thread_.run([work, tensor, opts, group = group_] {
+    const at::NoGradGuard no_grad;
+    std::exception_ptr error;
+    try {
+      tensor.copy_(reduced(*group, tensor, opts));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    work->complete(error);
+  });
+  return work;
+}
+
+}  // namespace gradwire

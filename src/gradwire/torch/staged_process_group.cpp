@@ -1,0 +1,228 @@
+#include "gradwire/torch/staged_process_group.h"
+
+#include <algorithm>
+
+#include <ATen/DeviceAccelerator.h>
+#include <fmt/format.h>
+
+namespace gradwire {
+
+using WorkPointer = ProcessGroupGradwire::WorkPointer;
+using Base = ProcessGroupGradwire;
+
+namespace {
+
+/// The last ones: hooks have lanes from 1.
+constexpr int kStagingLane = (1 << 30) - 1;
+constexpr int kSparseLane = (1 << 30) - 2;
+
+void check_on(const at::Device& device, const at::Tensor& tensor, const ArgumentName& name) {
+  if (!tensor.defined()) refuse(name, "a tensor is undefined");
+  if (tensor.device() != device) {
+    refuse(name, fmt::format("has tensors on {} and on {}; all of an operation's are on one device",
+                             device.str(), tensor.device().str()));
+  }
+  if (tensor.layout() != at::kStrided) refuse(name, "a tensor is sparse; convert it, to_dense()");
+  if (!tensor.is_contiguous()) refuse(name, "a tensor is not contiguous; pass .contiguous()");
+}
+
+/// Several operations, some of them staged, as one.
+class CoalescedWork final : public c10d::Work {
+ public:
+  CoalescedWork(int rank, std::vector<WorkPointer> works)
+      : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (auto error = work->exception()) return error;
+    }
+    return nullptr;
+  }
+  TensorList result() override {
+    TensorList all;
+    for (const auto& work : works_) all = joined(all, work->result());
+    return all;
+  }
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) work->wait(timeout);
+    return true;
+  }
+
+ private:
+  std::vector<WorkPointer> works_;
+};
+
+}  // namespace
+
+StagedProcessGroup::StagedProcessGroup(std::shared_ptr<Communicator> communicator,
+                                       c10::intrusive_ptr<GroupOptions> options,
+                                       std::size_t segment_bytes)
+    : Base(communicator, options),
+      segment_bytes_(segment_bytes),
+      host_(c10::make_intrusive<Base>(communicator, options, kStagingLane)),
+      sparse_(c10::make_intrusive<Base>(communicator, options, kSparseLane)) {}
+
+StagedProcessGroup::~StagedProcessGroup() {
+  StagedProcessGroup::shutdown();
+}
+
+/// Whether an operation is to be staged; throws where its tensors are not all on one device.
+bool StagedProcessGroup::on_device(const TensorList& tensors, const char* operation) const {
+  const auto found = std::ranges::find_if(tensors, [](const at::Tensor& tensor) {
+    return tensor.defined() && at::accelerator::isAccelerator(tensor.device().type());
+  });
+  if (found == tensors.end()) return false;
+  for (const at::Tensor& tensor : tensors) {
+    check_on(found->device(), tensor, name(operation, "tensors"));
+  }
+  return true;
+}
+
+bool StagedProcessGroup::on_device(const TensorList& some, const TensorList& others,
+                                   const char* operation) const {
+  return on_device(joined(some, others), operation);
+}
+
+std::vector<StagedPart> StagedProcessGroup::cut_pairs(const TensorList& inputs, int input_rows,
+                                                      const TensorList& outputs,
+                                                      int output_rows) const {
+  if (inputs.size() != outputs.size()) return {{inputs, outputs}};  // The operation refuses it.
+  std::vector<StagedPart> parts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (StagedPart& part : cut(inputs[i], input_rows, outputs[i], output_rows, segment_bytes_)) {
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart> parts,
+                                      TensorList outputs, Post post) {
+  communicator();  // Throws after shutdown().
+  StagedOperation operation{.type = type, .parts = std::move(parts), .outputs = std::move(outputs)};
+  operation.post = [host = host_, post = std::move(post)](TensorList& inputs, TensorList& results) {
+    return post(*host, inputs, results);
+  };
+  WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_) coalescing_->push_back(work);
+  return work;
+}
+
+// Reductions.
+
+WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
+    communicator();  // Throws after shutdown().
+    return sparse_.run(tensors[0], next_number(), opts);
+  }
+  if (!on_device(tensors, "all_reduce")) return Base::allreduce(tensors, opts);
+  only(tensors, name("all_reduce", "tensors"));
+  return stage(
+      c10d::OpType::ALLREDUCE, cut_pairs(tensors, 1, tensors, 1), tensors,
+      [opts](Base& host, TensorList& data, TensorList&) { return host.allreduce(data, opts); });
+}
+
+WorkPointer StagedProcessGroup::allreduce_coalesced(TensorList& tensors,
+                                                    const c10d::AllreduceCoalescedOptions& opts) {
+  if (!on_device(tensors, "all_reduce_coalesced")) return Base::allreduce_coalesced(tensors, opts);
+  return stage(c10d::OpType::ALLREDUCE_COALESCED, cut_pairs(tensors, 1, tensors, 1), tensors,
+               [opts](Base& host, TensorList& data, TensorList&) {
+                 return host.allreduce_coalesced(data, opts);
+               });
+}
+
+WorkPointer StagedProcessGroup::reduce(TensorList& tensors, const c10d::ReduceOptions& opts) {
+  if (!on_device(tensors, "reduce")) return Base::reduce(tensors, opts);
+  only(tensors, name("reduce", "tensors"));
+  const TensorList outputs = rank_ == opts.rootRank ? tensors : TensorList{at::Tensor()};
+  return stage(
+      c10d::OpType::REDUCE, cut_pairs(tensors, 1, outputs, 1), tensors,
+      [opts](Base& host, TensorList& data, TensorList&) { return host.reduce(data, opts); });
+}
+
+WorkPointer StagedProcessGroup::reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                                               const c10d::ReduceScatterOptions& opts) {
+  if (!on_device(joined(inputs), outputs, "reduce_scatter")) {
+    return Base::reduce_scatter(outputs, inputs, opts);
+  }
+  return stage(c10d::OpType::REDUCE_SCATTER, {{joined(inputs), outputs}}, outputs,
+               [opts, like = inputs](Base& host, TensorList& in, TensorList& out) {
+                 auto lists = split_as(like, in);
+                 return host.reduce_scatter(out, lists, opts);
+               });
+}
+
+WorkPointer StagedProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::ReduceScatterOptions& opts) {
+  if (!on_device({output, input}, "reduce_scatter")) {
+    return Base::_reduce_scatter_base(output, input, opts);
+  }
+  return stage(c10d::OpType::_REDUCE_SCATTER_BASE, cut_pairs({input}, size_, {output}, 1), {output},
+               [opts](Base& host, TensorList& in, TensorList& out) {
+                 return host._reduce_scatter_base(out.front(), in.front(), opts);
+               });
+}
+
+WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
+    TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& opts) {
+  if (!on_device(outputs, inputs, "reduce_scatter")) {
+    return Base::reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+  }
+  return stage(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, cut_pairs(inputs, size_, outputs, 1),
+               outputs, [opts](Base& host, TensorList& in, TensorList& out) {
+                 return host.reduce_scatter_tensor_coalesced(out, in, opts);
+               });
+}
+
+// The group itself.
+
+void StagedProcessGroup::startCoalescing() {
+  Base::startCoalescing();
+  const std::lock_guard lock(coalescing_mutex_);
+  coalescing_.emplace();
+}
+
+WorkPointer StagedProcessGroup::endCoalescing() {
+  WorkPointer on_cpu = Base::endCoalescing();
+  std::vector<WorkPointer> works;
+  {
+    const std::lock_guard lock(coalescing_mutex_);
+    if (coalescing_) works.swap(*coalescing_);
+    coalescing_.reset();
+  }
+  if (works.empty()) return on_cpu;
+  works.push_back(std::move(on_cpu));
+  return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
+}
+
+void StagedProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
+  Base::setTimeout(timeout);
+  host_->setTimeout(timeout);
+  sparse_.group().setTimeout(timeout);
+}
+
+void StagedProcessGroup::shutdown() {
+  Base::shutdown();
+  host_->shutdown();
+  sparse_.group().shutdown();
+  staging_.close();
+  sparse_.close();
+}
+
+c10::intrusive_ptr<c10d::Backend> StagedProcessGroup::make_split(
+    std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<GroupOptions> options) const {
+  return c10::make_intrusive<StagedProcessGroup>(std::move(communicator), std::move(options),
+                                                 segment_bytes_);
+}
+
+}  // namespace gradwire

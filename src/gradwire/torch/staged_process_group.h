@@ -1,0 +1,90 @@
+#pragma once
+
+#include "gradwire/torch/device_staging.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/sparse_all_reduce.h"
+
+namespace gradwire {
+
+/// A ProcessGroupGradwire that also all-reduces sparse tensors of the CPU (sparse_all_reduce.h),
+/// and takes an accelerator's tensors, which it stages through host memory (device_staging.h); all
+/// tensors of one operation are on one device. Each of these
+/// operations is the base class's one where the tensors are on the CPU. What is wrong with shapes,
+/// types and reductions of an accelerator's tensors is thrown by Work::wait(), not by the call.
+///
+/// Collectives on a device have a lane of their own: their order among each other counts, but not
+/// that among those on the CPU. Messages have none: between two ranks, one tag is for tensors of
+/// one kind of device, unless the sender waits before it sends the other kind.
+class StagedProcessGroup : public ProcessGroupGradwire {
+ public:
+  /// Tensors are cut into segments of about `segment_bytes`, the same on all ranks.
+  explicit StagedProcessGroup(std::shared_ptr<Communicator> communicator,
+                              c10::intrusive_ptr<GroupOptions> options = nullptr,
+                              std::size_t segment_bytes = std::size_t{4} << 20);
+  ~StagedProcessGroup() override;
+
+  WorkPointer broadcast(TensorList& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPointer allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                        const c10d::AllgatherOptions& opts) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
+                                  const c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                              const c10d::AllgatherOptions& opts) override;
+  WorkPointer gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                     const c10d::GatherOptions& opts) override;
+  WorkPointer scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                      const c10d::ScatterOptions& opts) override;
+  WorkPointer alltoall(TensorList& outputs, TensorList& inputs,
+                       const c10d::AllToAllOptions& opts) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits,
+                            const c10d::AllToAllOptions& opts) override;
+
+  WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPointer allreduce_coalesced(TensorList& tensors,
+                                  const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPointer reduce(TensorList& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPointer reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                             const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                              const c10d::ReduceScatterOptions& opts) override;
+
+  WorkPointer send(TensorList& tensors, int to, int tag) override;
+  WorkPointer recv(TensorList& tensors, int from, int tag) override;
+  WorkPointer recvAnysource(TensorList& tensors, int tag) override;
+
+  void startCoalescing() override;
+  /// Its Work has no future where tensors of an accelerator were among them.
+  WorkPointer endCoalescing() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void shutdown() override;
+
+ protected:
+  c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
+                                         c10::intrusive_ptr<GroupOptions> options) const override;
+
+ private:
+  using HostGroup = c10::intrusive_ptr<ProcessGroupGradwire>;
+  using Post = std::function<WorkPointer(ProcessGroupGradwire&, TensorList&, TensorList&)>;
+
+  bool on_device(const TensorList& tensors, const char* operation) const;
+  bool on_device(const TensorList& some, const TensorList& others, const char* operation) const;
+  std::vector<StagedPart> cut_pairs(const TensorList& inputs, int input_rows,
+                                    const TensorList& outputs, int output_rows) const;
+  WorkPointer stage(c10d::OpType type, std::vector<StagedPart> parts, TensorList outputs,
+                    Post post);
+
+  const std::size_t segment_bytes_;
+  HostGroup host_;  ///< Does the operations on host memory, in the lane for them.
+  DeviceStaging staging_;
+  SparseAllReduce sparse_;
+  std::mutex coalescing_mutex_;
+  std::optional<std::vector<WorkPointer>> coalescing_;
+};
+
+}  // namespace gradwire
