@@ -74,6 +74,9 @@ TEST(Plan, EstimatesZerosMemory) {
   const Outcome outcome = plan({"--params", "7.5B", "--nodes", "64"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("0: 120 GB, 1: 31.4 GB, 2: 16.6 GB, 3: 1.9 GB"));
+  // 120 GB / 5 are the device's 24 GB, without the buckets.
+  EXPECT_THAT(outcome.out, HasSubstr("ZeRO stage 3 on 6 or more nodes, ZeRO stage 2 on 12 or"));
+  EXPECT_EQ(plan({"--params", "7.5B"}).out, outcome.out);
 }
 
 TEST(Plan, RefusesWhatCannotBe) {
@@ -84,8 +87,10 @@ TEST(Plan, RefusesWhatCannotBe) {
       {{"--device", "a10O"}, "did you mean \"a10\""},
       {{"--overlap", "ful"}, "did you mean \"full\""},
       {{"--zero-stage", "4"}, "expected 0 to 3"},
-      {{"--model", "llama2_70b", "--nodes", "2"}, "more nodes"},
+      {{"--model", "llama2_70b", "--nodes", "2"}, "or more nodes"},
+      {{"--model", "llama2_70b", "--memory", "1G"}, "More nodes do not make it fit"},
       {{"--sweep", "nodes=9..2"}, "nodes=2..4096"},
+      {{"--sweep", "nodes=2..4", "--plot", "eta.png"}, "ends with .svg or .html"},
       {{"--nodes", "1", "--comm-ms", "3"}, "nobody"},
       {{"--model", "resnet50", "--tensor", "2"}, "attention heads"},
       {{"--nodes", "two"}, "--nodes"},

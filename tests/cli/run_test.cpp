@@ -43,12 +43,13 @@ TEST(RunTest, OptionsReachTheRanks) {
   const std::string secret = folder.write("secret", "hush\n", 0600);
   Launched run(run_script({"-n", "1", "--interface", "lo", "--master-addr", "127.0.0.2",
                            "--master-port", "1234", "--secret-file", secret, "--env", "A=b c",
-                           "--env", "HERE", "--no-prefix"},
-                          "echo $GRADWIRE_INTERFACE $MASTER_ADDR:$MASTER_PORT $GRADWIRE_SECRET $A "
+                           "--env", "HERE", "--encrypt", "--no-prefix"},
+                          "echo $GRADWIRE_ENCRYPTION $GRADWIRE_INTERFACE $MASTER_ADDR:$MASTER_PORT "
+                          "$GRADWIRE_SECRET $A "
                           "$HERE $OMP_NUM_THREADS"),
                {{"HERE", "there"}, {"OMP_NUM_THREADS", "7"}});
   EXPECT_EQ(run.wait(), 0);
-  EXPECT_EQ(run.out(), "lo 127.0.0.2:1234 hush b c there 7\n");
+  EXPECT_EQ(run.out(), "on lo 127.0.0.2:1234 hush b c there 7\n");
 }
 
 TEST(RunTest, OnePortIsTheMastersToo) {

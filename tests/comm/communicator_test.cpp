@@ -38,6 +38,26 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+TEST(Communicator, EncryptionChangesNoBit) {
+  using Results = std::vector<std::vector<float>>;
+  Results plain(3), encrypted(3);
+  for (Results* results : {&plain, &encrypted}) {
+    LocalJob job(3, {}, results == &encrypted);
+    const auto errors = job.run([&](Rank rank, Communicator& c) {
+      auto& mine = (*results)[static_cast<std::size_t>(rank)];
+      for (const std::size_t count : {1u, 5000u, 1'000'000u}) {
+        std::vector<float> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = 1.0f / static_cast<float>(i + 1 + rank);
+        for (int again = 0; again < 3; ++again) c.all_reduce(lend(values), ReduceOp::mean).wait();
+        mine.insert(mine.end(), values.begin(), values.end());
+      }
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+  EXPECT_EQ(plain, encrypted);
+  EXPECT_EQ(encrypted[0], encrypted[2]);
+}
+
 TEST(Communicator, ManyThreadsMayWaitAtOnce) {
   LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& c) {

@@ -231,6 +231,14 @@ TEST(JobTest, SharedMemoryCanBeForbidden) {
               HasSubstr("GRADWIRE_SHARED_MEMORY=\"no\""));
 }
 
+TEST(JobTest, EncryptionIsAskedFor) {
+  EXPECT_FALSE(job_of(kTorchrun).encryption);
+  EXPECT_TRUE(job_of(with(kTorchrun, {{"GRADWIRE_ENCRYPTION", "on"}})).encryption);
+  EXPECT_FALSE(job_of(with(kTorchrun, {{"GRADWIRE_ENCRYPTION", "off"}})).encryption);
+  EXPECT_THAT(error_of(with(kTorchrun, {{"GRADWIRE_ENCRYPTION", "1"}})),
+              AllOf(HasSubstr("GRADWIRE_ENCRYPTION=\"1\""), HasSubstr("on or off")));
+}
+
 TEST(JobTest, ErrorsNameVariableValueAndExpectation) {
   const std::vector<Wrong> cases = {
       {with(kTorchrun, {{"RANK", "4"}}), {"RANK=\"4\"", "0 to 3", "WORLD_SIZE=4"}},

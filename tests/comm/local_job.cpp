@@ -22,7 +22,7 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-LocalJob::LocalJob(int ranks, const CommunicatorOptions& options)
+LocalJob::LocalJob(int ranks, const CommunicatorOptions& options, bool encrypted)
     : communicators_(static_cast<std::size_t>(ranks)) {
   const std::uint16_t port = free_port();
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
@@ -34,6 +34,8 @@ LocalJob::LocalJob(int ranks, const CommunicatorOptions& options)
       job.world_size = job.local_world_size = ranks;
       job.master_port = port;
       job.secret = "a secret of the tests";
+      job.encryption = encrypted;
+      job.shared_memory = !encrypted;
       try {
         communicators_[static_cast<std::size_t>(r)] = Communicator::connect(job, options);
       } catch (const std::exception& e) {

@@ -13,7 +13,8 @@ namespace gradwire::test {
 /// A job whose ranks are threads of this process, connected by real sockets on the loopback.
 class LocalJob {
  public:
-  explicit LocalJob(int ranks, const CommunicatorOptions& options = {});
+  /// `encrypted`: and over sockets alone, as shared memory is not.
+  explicit LocalJob(int ranks, const CommunicatorOptions& options = {}, bool encrypted = false);
 
   int ranks() const { return static_cast<int>(communicators_.size()); }
   Communicator& on(Rank rank) { return *communicators_[static_cast<std::size_t>(rank)]; }

@@ -143,6 +143,24 @@ TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
   EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
 }
 
+TEST(MeshBuilder, WhoDoesNotEncryptIsRefusedByOneThatDoes) {
+  Station zero = station(0, 1);
+  Station one = station(1, 1);
+  MeshBuilder::Plan plan = plan_of(0, {zero.place, one.place});
+  plan.encrypts = true;
+  std::thread listening([&] {
+    MeshBuilder listener(plan, std::move(zero.doors));
+    EXPECT_FALSE(listener.run(Deadline::after(milliseconds(300)), milliseconds(300)));
+  });
+  MeshBuilder caller(plan_of(1, plan.places), std::move(one.doors));
+  const Status called = caller.run(Deadline::after(seconds(20)), seconds(20));
+  listening.join();
+  ASSERT_FALSE(called);
+  EXPECT_EQ(called.error().kind, ErrorKind::mismatch);
+  EXPECT_THAT(called.error().message,
+              AllOf(HasSubstr("rank 1 does not encrypt"), HasSubstr("rank 0 (host host-0")));
+}
+
 TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   Station zero = station(0, 1);
   Station one = station(1, 1);

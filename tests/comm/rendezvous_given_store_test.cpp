@@ -69,6 +69,20 @@ TEST(RendezvousInGivenStore, GivenStoreBringsAddressesAndASecret) {
   EXPECT_EQ(store.values().at("gradwire/0/secret").size(), 64u);
 }
 
+TEST(RendezvousInGivenStore, EncryptionNeedsASecretThatIsNotInTheStore) {
+  MemoryStore store;
+  auto jobs = launched_job(2);
+  for (Job& job : jobs) job.encryption = true;
+  for (const auto& mesh : connect_all(jobs, within(seconds(30)), &store)) {
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+    EXPECT_THAT(mesh.error().message, HasSubstr("set GRADWIRE_SECRET"));
+  }
+  for (Job& job : jobs) job.secret = "of our own";
+  auto meshes = connect_all(jobs, within(seconds(30)), &store);
+  expect_connected(meshes);
+}
+
 TEST(RendezvousInGivenStore, OneGivenStoreServesSeveralCommunicators) {
   MemoryStore store;
   for (const char* scope : {"first", "second"}) {

@@ -1,5 +1,6 @@
 #include "gradwire/net/handshake.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,6 +36,8 @@ struct Outcome {
   bool client_done = false;
   bool server_done = false;
   Claims claims;
+  SessionKey client_key = {};
+  SessionKey server_key = {};
 };
 
 /// Both sides in turns until each is done or has failed.
@@ -52,6 +55,8 @@ Outcome shake(const SharedSecret& at_client, const SharedSecret& at_server,
   outcome.client_done = client.done();
   outcome.server_done = server.done();
   outcome.claims = server.claims();
+  outcome.client_key = client.session_key();
+  outcome.server_key = server.session_key();
   return outcome;
 }
 
@@ -65,6 +70,21 @@ TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
   EXPECT_EQ(outcome.claims.to, 1);
   EXPECT_EQ(outcome.claims.world_size, 5);
   EXPECT_EQ(outcome.claims.rail, 2);
+  EXPECT_EQ(outcome.client_key, outcome.server_key);
+  EXPECT_NE(outcome.client_key, SessionKey{});
+  EXPECT_NE(outcome.client_key, shake(kShared, kShared).client_key) << "of another connection";
+}
+
+TEST(Handshake, ThatOneEndEncryptsAndTheOtherDoesNotIsSaidAtBoth) {
+  const Outcome outcome = shake(kShared, kShared, [](const Claims& claims) {
+    return claims.encrypts ? Verdict::accepted : Verdict::other_encryption;
+  });
+  for (const Status* side : {&outcome.client, &outcome.server}) {
+    ASSERT_FALSE(*side);
+    EXPECT_EQ(side->error().kind, ErrorKind::mismatch);
+    EXPECT_THAT(side->error().message, AllOf(HasSubstr("rank 3"), HasSubstr("does not encrypt"),
+                                             HasSubstr("the same GRADWIRE_ENCRYPTION")));
+  }
 }
 
 TEST(Handshake, TakesNoByteThatComesAfterIt) {
@@ -237,7 +257,9 @@ TEST(Handshake, BothVersionsAreNamedOnBothSides) {
   const Status at_server = case_of.after(hello);
   ASSERT_FALSE(at_server);
   EXPECT_EQ(at_server.error().kind, ErrorKind::mismatch);
-  EXPECT_THAT(at_server.error().message, AllOf(HasSubstr("version 7"), HasSubstr("version 2")));
+  EXPECT_THAT(
+      at_server.error().message,
+      AllOf(HasSubstr("version 7"), HasSubstr(fmt::format("version {}", kProtocolVersion))));
 
   // And what it hears is enough to say the same; with another number, it is a server of version 9.
   std::string answer = case_of.received();
@@ -248,7 +270,9 @@ TEST(Handshake, BothVersionsAreNamedOnBothSides) {
   const Status at_client = ours.advance();
   ASSERT_FALSE(at_client);
   EXPECT_EQ(at_client.error().kind, ErrorKind::mismatch);
-  EXPECT_THAT(at_client.error().message, AllOf(HasSubstr("version 9"), HasSubstr("version 2")));
+  EXPECT_THAT(
+      at_client.error().message,
+      AllOf(HasSubstr("version 9"), HasSubstr(fmt::format("version {}", kProtocolVersion))));
 }
 
 /// All that a genuine client sends.

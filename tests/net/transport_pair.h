@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,7 +77,14 @@ class SimulatedPair final : public TransportPair {
   std::array<std::vector<ReadyEvent>, 2> waiting_;
 };
 
-inline Connections connections_of(Rank rank, std::vector<Socket> rails) {
+/// As if a handshake had left it to both ends of that rail.
+inline SessionKey key_of_rail(std::size_t rail) {
+  SessionKey key = {};
+  key.fill(static_cast<std::byte>(rail + 1));
+  return key;
+}
+
+inline Connections connections_of(Rank rank, std::vector<Socket> rails, bool encrypted = false) {
   Connections connections{.rank = rank};
   connections.sockets.resize(2);
   connections.names.resize(2);
@@ -84,12 +92,34 @@ inline Connections connections_of(Rank rank, std::vector<Socket> rails) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
     connections.names[peer].push_back("rank " + std::to_string(1 - rank));
   }
+  if (encrypted) connections.keys.resize(2);
+  for (std::size_t i = 0; encrypted && i < rails.size(); ++i) {
+    connections.keys[peer].push_back(key_of_rail(i));
+  }
   connections.sockets[peer] = std::move(rails);
   return connections;
 }
 
+using Opened = std::array<Result<std::unique_ptr<PollingTransport>>, 2>;
+
+/// Rank 0 and rank 1 each open a transport, at the same time; `neighbours`: both claim to be.
+inline Opened open_both(Connections first, Connections second, bool neighbours = false) {
+  Opened opened;
+  const auto open = [&](Rank rank, Connections connections) {
+    const std::vector<Rank> claimed =
+        neighbours ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
+    opened[static_cast<std::size_t>(rank)] =
+        open_transport(std::move(connections), claimed, soon_enough());
+  };
+  std::thread other([&] { open(1, std::move(second)); });
+  open(0, std::move(first));
+  other.join();
+  return opened;
+}
+
 /// Two ranks joined by `rails` TCP connections, which share memory if both claim to be neighbours.
-inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours) {
+inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours,
+                                              bool encrypted = false) {
   std::vector<Socket> first;
   std::vector<Socket> second;
   for (std::size_t i = 0; i < rails; ++i) {
@@ -97,15 +127,8 @@ inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours
     first.push_back(std::move(pair.first));
     second.push_back(std::move(pair.second));
   }
-  Result<std::unique_ptr<PollingTransport>> opened[2];
-  const auto open = [&](Rank rank, std::vector<Socket> sockets) {
-    const std::vector<Rank> claimed =
-        neighbours ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
-    opened[rank] = open_transport(connections_of(rank, std::move(sockets)), claimed, soon_enough());
-  };
-  std::thread other([&] { open(1, std::move(second)); });
-  open(0, std::move(first));
-  other.join();
+  Opened opened = open_both(connections_of(0, std::move(first), encrypted),
+                            connections_of(1, std::move(second), encrypted), neighbours);
   for (const auto& each : opened) EXPECT_TRUE(each) << each.error().message;
   return std::make_unique<PollingPair>(std::move(*opened[0]), std::move(*opened[1]));
 }

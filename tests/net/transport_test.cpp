@@ -18,6 +18,8 @@ struct Kind {
   std::string name;
   std::function<std::unique_ptr<TransportPair>()> make;
   int rails = 1;
+  bool checksums = true;
+  std::size_t late = 0;  ///< So many of the bytes taken may come only after the next write.
   std::size_t plenty = 5'000'000;  ///< More than a stream holds.
 };
 
@@ -83,7 +85,7 @@ class AnyTransport : public testing::TestWithParam<Kind> {
 TEST_P(AnyTransport, HasItsRails) {
   EXPECT_EQ(of(0).rails(1), GetParam().rails);
   EXPECT_EQ(of(1).rails(0), GetParam().rails);
-  EXPECT_EQ(of(0).needs_checksums(towards(1)), !of(0).reads_in_place(towards(1)));
+  EXPECT_EQ(of(0).needs_checksums(towards(1)), GetParam().checksums);
 }
 
 TEST_P(AnyTransport, CarriesMoreThanItHoldsBothWays) {
@@ -120,11 +122,12 @@ TEST_P(AnyTransport, ReportsRoomAfterARefusal) {
     if (*taken == 0) break;
   }
   for (int round = 0; round < 5; ++round) {
-    EXPECT_EQ(read_exactly(1, written).size(), written);
+    const std::size_t due = written - GetParam().late;
+    EXPECT_EQ(read_exactly(1, due).size(), due);
     ASSERT_NO_FATAL_FAILURE(await(0, &ReadyEvent::writable));
-    written = 0;
+    written = GetParam().late;
     while (const std::size_t taken = *write(0, data)) written += taken;
-    ASSERT_GT(written, 0u);
+    ASSERT_GT(written, GetParam().late);
   }
 }
 
@@ -191,11 +194,15 @@ TEST_P(AnyTransport, KnowsWhatHasBeenDelivered) {
   EXPECT_EQ(of(0).delivered(towards(1)), 0u);
   const Data data = random_data(100'000);
   std::size_t written = 0;
+  std::size_t before = 0;
   while (written < data.size()) {
-    const auto taken = write(0, ConstBytes(data).subspan(written));
+    const std::size_t rest = data.size() - written;
+    const auto taken = write(0, ConstBytes(data).subspan(written, std::min<std::size_t>(rest, 99)));
     ASSERT_TRUE(taken);
     written += *taken;
-    EXPECT_LE(of(0).delivered(towards(1)), written);
+    const std::size_t delivered = of(0).delivered(towards(1));
+    EXPECT_LE(delivered, written);
+    EXPECT_GE(delivered, std::exchange(before, delivered));
     read_exactly(1, *taken);
   }
   // The acknowledgement follows what was read, for which another byte gives it time.
@@ -233,18 +240,31 @@ TEST_P(AnyTransport, RailsAreStreamsOfTheirOwn) {
 
 Kind real(std::string name, std::size_t rails, bool neighbours) {
   return {std::move(name), [=] { return test::open_pair(rails, neighbours); },
-          neighbours ? 1 : static_cast<int>(rails)};
+          neighbours ? 1 : static_cast<int>(rails), !neighbours};
+}
+
+Kind encrypted(std::string name, std::size_t rails, bool neighbours) {
+  return {std::move(name), [=] { return test::open_pair(rails, neighbours, true); },
+          neighbours ? 1 : static_cast<int>(rails), rails > 1 && !neighbours,
+          neighbours ? 0 : TlsStream::kBatchBytes};
 }
 
 Kind simulated(std::string name, std::size_t rails, bool short_io) {
   const SimOptions options{.window_bytes = 100'000, .unit_bytes = 4096, .short_io = short_io};
-  return {std::move(name), [=] { return std::make_unique<test::SimulatedPair>(options, rails); },
-          static_cast<int>(rails), short_io ? 200'000u : 1'000'000u};
+  return {std::move(name),
+          [=] { return std::make_unique<test::SimulatedPair>(options, rails); },
+          static_cast<int>(rails),
+          true,
+          0,
+          short_io ? 200'000u : 1'000'000u};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AnyTransport,
                          testing::Values(real("tcp", 1, false), real("tcp_rails", 3, false),
                                          real("shared_memory", 1, true),
+                                         encrypted("encrypted", 1, false),
+                                         encrypted("encrypted_rails", 3, false),
+                                         encrypted("shared_memory_not_encrypted", 2, true),
                                          real("shared_memory_instead_of_rails", 2, true),
                                          simulated("simulated", 1, false),
                                          simulated("simulated_rails", 3, false),

@@ -91,6 +91,8 @@ void declare_network(CLI::App& app, LaunchArguments& given) {
       ->check(CLI::Range(1, 65535));
   app.add_option("--interface", given.interface,
                  "Network interfaces to use, all of them at once: names, prefixes or a comma list");
+  app.add_flag("--encrypt", given.encrypt,
+               "Encrypt what ranks send each other over the network (GRADWIRE_ENCRYPTION=on)");
 }
 
 void declare_settings(CLI::App& app, LaunchArguments& given) {
@@ -130,6 +132,7 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   options.port = port_of(given.port);
   options.interface = given.interface;
   if (!given.secret_file.empty()) options.secret = read_secret(given.secret_file);
+  if (given.encrypt) options.variables.emplace_back("GRADWIRE_ENCRYPTION", "on");
   for (const std::string& text : given.variables) {
     options.variables.push_back(parse_variable(text));
   }

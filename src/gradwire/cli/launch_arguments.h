@@ -17,6 +17,7 @@ struct LaunchArguments {
   std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
   int master_port = 0;
   int port = 0;
+  bool encrypt = false;
   std::vector<std::string> variables;
 
   /// Whether they ask this process to start ranks, and it is not one of `job` itself.

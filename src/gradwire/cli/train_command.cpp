@@ -86,7 +86,9 @@ void write_record(RunRecord record, const TrainOptions& options) {
 }
 
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
-  at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
+  if (!process_environment()("OMP_NUM_THREADS")) {  // Which libtorch goes by.
+    at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
+  }
   const SteadyClock clock;
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);

@@ -28,6 +28,14 @@ std::optional<int> EnvironmentVariables::number(std::string_view name, int low, 
   return result;
 }
 
+std::optional<bool> EnvironmentVariables::on_or_off(std::string_view name) const {
+  const std::optional<std::string> value = environment_(name);
+  if (!value) return std::nullopt;
+  if (*value == "on" || *value == "off") return *value == "on";
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("{}=\"{}\" in the environment: expected on or off", name, *value));
+}
+
 int EnvironmentVariables::required_number(std::string_view name, int low, int high,
                                           std::string_view why, std::string_view remedy) const {
   const std::optional<int> value = number(name, low, high, why);

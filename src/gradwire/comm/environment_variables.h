@@ -27,6 +27,9 @@ class EnvironmentVariables {
   std::optional<int> number(std::string_view name, int low, int high,
                             std::string_view why = {}) const;
 
+  /// Whether `name` is "on", and not "off"; nothing if it is not set.
+  std::optional<bool> on_or_off(std::string_view name) const;
+
   /// number() of a variable that must be there. `remedy` says in an error who usually sets it.
   int required_number(std::string_view name, int low, int high, std::string_view why,
                       std::string_view remedy) const;

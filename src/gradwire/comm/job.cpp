@@ -103,6 +103,7 @@ Job Job::from_environment(const Environment& environment) {
   Job job = launched ? describe(variables, *launched) : Job{};
   job.port = static_cast<std::uint16_t>(variables.number("GRADWIRE_PORT", 1, 65535).value_or(0));
   job.shared_memory = variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1;
+  job.encryption = variables.on_or_off("GRADWIRE_ENCRYPTION").value_or(false);
   job.interface = variables.text("GRADWIRE_INTERFACE").value_or("");
   const std::optional<std::string> secret = given_secret(environment);
   job.secret = secret ? *secret : shared_secret(environment, job);

@@ -29,6 +29,9 @@ struct Job {
   std::uint16_t port = 0;
   /// Ranks of one machine talk through shared memory; not if GRADWIRE_SHARED_MEMORY is 0.
   bool shared_memory = true;
+  /// What ranks send each other over the network is encrypted, if GRADWIRE_ENCRYPTION is "on"; the
+  /// same on all of them.
+  bool encryption = false;
   /// Interfaces to use, at once: names, prefixes, or a comma list of them; empty: the route to the
   /// master.
   std::string interface;

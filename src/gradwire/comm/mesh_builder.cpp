@@ -26,6 +26,7 @@ std::string mesh_purpose(const std::string& scope) {
 MeshBuilder::MeshBuilder(Plan plan, Doors doors)
     : plan_(std::move(plan)),
       sockets_(plan_.places.size()),
+      keys_(plan_.places.size()),
       gate_(
           std::move(doors), {.shared = plan_.shared, .world_size = ranks()},
           [this](const Claims& claims) { return admit(claims); },
@@ -34,16 +35,23 @@ MeshBuilder::MeshBuilder(Plan plan, Doors doors)
     if (other == plan_.rank) continue;
     const int rails = rails_between(place_of(plan_.rank), place_of(other));
     sockets_[static_cast<std::size_t>(other)].resize(static_cast<std::size_t>(rails));
+    keys_[static_cast<std::size_t>(other)].resize(static_cast<std::size_t>(rails));
     for (int rail = 0; other < plan_.rank && rail < rails; ++rail) {
       calls_.push_back({.to = other, .rail = rail});
     }
   }
 }
 
+void MeshBuilder::keep(Rank rank, int rail, Socket socket, const SessionKey& key) {
+  socket_to(rank, rail) = std::move(socket);
+  keys_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)] = key;
+}
+
 Verdict MeshBuilder::admit(const Claims& claims) {
   if (claims.to != plan_.rank || claims.from <= plan_.rank) return Verdict::impossible;
   if (claims.rail < 0 || claims.rail >= rails_between(place_of(plan_.rank), place_of(claims.from)))
     return Verdict::impossible;
+  if (claims.encrypts != plan_.encrypts) return Verdict::other_encryption;
   Socket& before = socket_to(claims.from, claims.rail);
   // Its earlier connection may have broken before it had our verdict; then it calls again.
   if (before.valid() && has_ended(before)) before.close();
@@ -56,7 +64,7 @@ void MeshBuilder::enter(Admitted admitted) {
       interface_for(claims.rail, claims.from, peer_address(admitted.socket));
   // Where that is not permitted, the routes decide, as they do for start_connect().
   if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
-  socket_to(claims.from, claims.rail) = std::move(admitted.socket);
+  keep(claims.from, claims.rail, std::move(admitted.socket), admitted.key);
 }
 
 bool MeshBuilder::complete() const {
@@ -126,7 +134,11 @@ Status MeshBuilder::begin(Call& call) {
   if (!socket) return tl::unexpected<Error>(socket.error());
   call.handshake = std::make_unique<ClientHandshake>(
       std::move(*socket), place.describe(call.to, call.rail), plan_.shared,
-      Claims{.from = plan_.rank, .to = call.to, .world_size = ranks(), .rail = call.rail});
+      Claims{.from = plan_.rank,
+             .to = call.to,
+             .world_size = ranks(),
+             .rail = call.rail,
+             .encrypts = plan_.encrypts});
   return {};
 }
 
@@ -150,7 +162,8 @@ Status MeshBuilder::move_on(Call& call) {
   const Status moved = call.handshake->advance();
   if (moved) {
     if (call.handshake->done()) {
-      socket_to(call.to, call.rail) = call.handshake->take_socket();
+      const SessionKey key = call.handshake->session_key();
+      keep(call.to, call.rail, call.handshake->take_socket(), key);
     }
     return {};
   }

@@ -18,6 +18,7 @@ class MeshBuilder {
     Rank rank = 0;
     SharedSecret shared;            ///< Of purpose mesh_purpose().
     std::vector<RankPlace> places;  ///< By rank; connections come in where places[rank] says.
+    bool encrypts = false;          ///< What the connections will carry: the same on every rank.
     /// For how long a rank that refuses connections may just be changing who listens for it
     /// (net/shared_port.h); after that it has gone.
     Duration patience = Duration::zero();
@@ -31,6 +32,9 @@ class MeshBuilder {
 
   /// The connections, by rank and rail; none to this rank itself.
   std::vector<std::vector<Socket>> take_sockets() { return std::move(sockets_); }
+
+  /// Their session keys.
+  const std::vector<std::vector<SessionKey>>& keys() const { return keys_; }
 
  private:
   struct Call {
@@ -52,6 +56,7 @@ class MeshBuilder {
   Socket& socket_to(Rank rank, int rail) {
     return sockets_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)];
   }
+  void keep(Rank rank, int rail, Socket socket, const SessionKey& key);
   Verdict admit(const Claims& claims);
   void enter(Admitted admitted);
   bool complete() const;
@@ -65,6 +70,7 @@ class MeshBuilder {
 
   Plan plan_;
   std::vector<std::vector<Socket>> sockets_;
+  std::vector<std::vector<SessionKey>> keys_;
   std::vector<Call> calls_;
   bool warned_ = false;  ///< That packets leave by the wrong interface.
   Gate gate_;

@@ -73,11 +73,9 @@ std::string encode(const RankPlace& place) {
   for (const RailPlace& rail : place.rails) {
     rails.push_back({{"address", rail.address.to_string()}, {"interface", rail.interface}});
   }
-  const Json json = {{"host", place.host},
-                     {"machine", place.machine},
-                     {"cores", place.cores},
-                     {"shares_memory", place.shares_memory},
-                     {"rails", std::move(rails)}};
+  const Json json = {{"host", place.host},         {"machine", place.machine},
+                     {"cores", place.cores},       {"shares_memory", place.shares_memory},
+                     {"encrypts", place.encrypts}, {"rails", std::move(rails)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -88,6 +86,7 @@ Result<RankPlace> decode_rank_place(const std::string& text) {
                      .machine = field<std::string>(json, "machine"),
                      .cores = field<int>(json, "cores"),
                      .shares_memory = field<bool>(json, "shares_memory"),
+                     .encrypts = field<bool>(json, "encrypts"),
                      .rails = {}};
   const Json rails = json.value("rails", Json());
   if (!rails.is_array() || rails.empty() || rails.size() > kMaxRails) return not_a_place(text);

@@ -26,6 +26,7 @@ struct RankPlace {
   std::string machine;           ///< machine_identity(); empty: not known.
   int cores = 0;                 ///< Of that machine; 0: not known.
   bool shares_memory = false;    ///< May talk to ranks of its machine through shared memory.
+  bool encrypts = false;         ///< What it sends over the network.
   std::vector<RailPlace> rails;  ///< At least one, at most kMaxRails.
 
   /// "rank 3 (host b, 10.77.0.4:41234 over gw0)".

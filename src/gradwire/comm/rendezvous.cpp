@@ -72,6 +72,21 @@ Status check_alike(const std::vector<RankPlace>& places) {
   return {};
 }
 
+/// Here every rank learns of it; the handshakes check it too, where nobody can change what is said.
+Status check_encryption(const std::vector<RankPlace>& places) {
+  const auto other = std::ranges::find_if(
+      places, [&](const RankPlace& place) { return place.encrypts != places.front().encrypts; });
+  if (other == places.end()) return {};
+  const RankPlace& first = places.front();
+  const std::string other_name = other->describe(static_cast<Rank>(other - places.begin()));
+  return failure(
+      ErrorKind::mismatch,
+      fmt::format("{} encrypts what it sends, {} does not: set GRADWIRE_ENCRYPTION to on, "
+                  "or to off, for every rank",
+                  first.encrypts ? first.describe(0) : other_name,
+                  first.encrypts ? other_name : first.describe(0)));
+}
+
 /// What a rank lacks the others cannot use with it, which makes everything as slow as that.
 void warn_of_fewer_rails(const std::vector<RankPlace>& places) {
   const auto count = [](const RankPlace& place) { return place.rails.size(); };
@@ -129,8 +144,11 @@ std::vector<Rank> neighbours_of(Rank rank, const std::vector<RankPlace>& places)
 
 Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<RankPlace>& places,
                   Rank rank, Duration dead_after) {
-  Connections made = {
-      .rank = rank, .sockets = std::move(sockets), .names = {}, .dead_after = dead_after};
+  Connections made = {.rank = rank,
+                      .sockets = std::move(sockets),
+                      .names = {},
+                      .keys = {},
+                      .dead_after = dead_after};
   for (std::size_t peer = 0; peer < places.size(); ++peer) {
     const std::vector<Socket>& rails = made.sockets[peer];
     std::vector<std::string>& names = made.names.emplace_back();
@@ -155,10 +173,12 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
                           .machine = machine_identity(),
                           .cores = machine_cores(),
                           .shares_memory = job.shared_memory,
+                          .encrypts = job.encryption,
                           .rails = std::move(*rails)};
   auto places = meeting.exchange(mine, deadline);
   if (!places) return tl::unexpected<Error>(places.error());
   if (Status alike = check_alike(*places); !alike) return tl::unexpected<Error>(alike.error());
+  if (Status same = check_encryption(*places); !same) return tl::unexpected<Error>(same.error());
   if (job.rank == 0) warn_of_fewer_rails(*places);
   if (Status enough = allow_connections(*places, job.rank); !enough) {
     return tl::unexpected<Error>(enough.error());
@@ -166,14 +186,17 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
   MeshBuilder builder({.rank = job.rank,
                        .shared = shared,
                        .places = *places,
+                       .encrypts = job.encryption,
                        .patience = job.port == 0 ? Duration::zero() : kPortChanges},
                       std::move(*doors));
   if (Status built = builder.run(deadline, options.timeout); !built) {
     return tl::unexpected<Error>(built.error());
   }
+  Connections connections =
+      tuned(builder.take_sockets(), *places, job.rank, options.dead_peer_timeout);
+  if (job.encryption) connections.keys = builder.keys();
   auto transport =
-      open_transport(tuned(builder.take_sockets(), *places, job.rank, options.dead_peer_timeout),
-                     neighbours_of(job.rank, *places), deadline);
+      open_transport(std::move(connections), neighbours_of(job.rank, *places), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
   return Mesh{std::move(*transport), std::move(*places)};
 }
@@ -276,6 +299,13 @@ Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& opti
   if (!masters) return tl::unexpected<Error>(masters.error());
   Meeting meeting(store, options.scope, who_of(job, options));
   std::string secret = job.secret;
+  if (secret.empty() && job.encryption) {
+    return failure(
+        ErrorKind::invalid_argument,
+        "encryption needs a secret that nobody on the network can see, but the one that "
+        "ranks leave in a launcher's store can be seen there: set GRADWIRE_SECRET=$(openssl "
+        "rand -hex 32), the same on every rank");
+  }
   if (secret.empty()) {
     auto shared = meeting.share_secret(deadline);
     if (!shared) return tl::unexpected<Error>(shared.error());

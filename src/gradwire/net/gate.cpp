@@ -81,7 +81,8 @@ bool Gate::move_on(Pending& pending) {
   }
   if (pending.handshake->done()) {
     const Claims claims = pending.handshake->claims();
-    enter_({pending.handshake->take_socket(), claims});
+    const SessionKey key = pending.handshake->session_key();
+    enter_({pending.handshake->take_socket(), claims, key});
     return false;
   }
   if (!pending.deadline.passed()) return true;

@@ -15,6 +15,7 @@ namespace gradwire {
 struct Admitted {
   Socket socket;
   Claims claims;
+  SessionKey key = {};  ///< Handshake::session_key().
 };
 
 /// Takes the connections that come in at some doors and shakes hands with many at once, so that

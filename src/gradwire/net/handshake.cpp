@@ -3,121 +3,16 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <poll.h>
 
-#include "gradwire/base/check.h"
 #include "gradwire/net/system_failure.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kMagic = "GRADWIRE";
-constexpr std::size_t kNonceSize = 32;
-constexpr std::size_t kProofSize = 32;
-constexpr std::size_t kVersionAt = 8;
-constexpr std::size_t kServiceAt = 24;
-constexpr std::size_t kHelloNonceAt = 32;
-static_assert(kHelloSize == kHelloNonceAt + kNonceSize);
-constexpr std::size_t kAnswerNonceAt = 16;
-constexpr std::size_t kAnswerHeadSize = kAnswerNonceAt + kNonceSize;
-constexpr std::size_t kAnswerSize = kAnswerHeadSize + kProofSize;
-constexpr std::size_t kVerdictSize = 8;
-
 constexpr std::string_view kWrongSecret = "wrong secret: give every rank the same GRADWIRE_SECRET";
 
-using Proof = std::array<std::byte, kProofSize>;
-using Message = std::vector<std::byte>;
-
-void put(std::byte* at, std::int32_t value) {
-  store_little_endian(at, static_cast<std::uint32_t>(value));
-}
-
-std::int32_t get_signed(const std::byte* at) {
-  return static_cast<std::int32_t>(load_little_endian<std::uint32_t>(at));
-}
-
-std::uint32_t version_in(ConstBytes message) {
-  return load_little_endian<std::uint32_t>(message.data() + kVersionAt);
-}
-
-void put_magic_and_version(Message& message) {
-  std::memcpy(message.data(), kMagic.data(), kMagic.size());
-  store_little_endian(message.data() + kVersionAt, kProtocolVersion);
-}
-
-void put_nonce(std::byte* at) {
-  // Without randomness there is no handshake that could be trusted.
-  GRADWIRE_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(at), kNonceSize) == 1);
-}
-
-Message make_hello(const Claims& claims, std::string_view purpose) {
-  Message hello(kHelloSize);
-  put_magic_and_version(hello);
-  put(hello.data() + 12, claims.from);
-  put(hello.data() + 16, claims.to);
-  put(hello.data() + 20, claims.world_size);
-  store_little_endian(hello.data() + kServiceAt, service_number(purpose));
-  put(hello.data() + 28, claims.rail);
-  put_nonce(hello.data() + kHelloNonceAt);
-  return hello;
-}
-
-Claims claims_in(ConstBytes hello) {
-  return {.from = get_signed(hello.data() + 12),
-          .to = get_signed(hello.data() + 16),
-          .world_size = get_signed(hello.data() + 20),
-          .rail = get_signed(hello.data() + 28)};
-}
-
-Message make_answer_head() {
-  Message head(kAnswerHeadSize);
-  put_magic_and_version(head);
-  put_nonce(head.data() + kAnswerNonceAt);
-  return head;
-}
-
-/// Every part that varies in size is preceded by its size, so that no two inputs run together.
-void append_sized(Message& message, std::string_view text) {
-  Message size(8);
-  store_little_endian(size.data(), static_cast<std::uint64_t>(text.size()));
-  message.insert(message.end(), size.begin(), size.end());
-  const auto bytes = std::as_bytes(std::span(text));
-  message.insert(message.end(), bytes.begin(), bytes.end());
-}
-
-Proof prove(std::string_view role, const SharedSecret& shared, ConstBytes hello, ConstBytes head) {
-  Message input;
-  append_sized(input, role);
-  append_sized(input, shared.purpose);
-  input.insert(input.end(), hello.begin(), hello.end());
-  input.insert(input.end(), head.begin(), head.end());
-  Proof proof;
-  unsigned int size = 0;
-  const auto* made =
-      HMAC(EVP_sha256(), shared.secret.data(), static_cast<int>(shared.secret.size()),
-           reinterpret_cast<const unsigned char*>(input.data()), input.size(),
-           reinterpret_cast<unsigned char*>(proof.data()), &size);
-  GRADWIRE_CHECK(made != nullptr && size == kProofSize);
-  return proof;
-}
-
-Proof server_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes head) {
-  return prove("server", shared, hello, head);
-}
-
-Proof client_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes head) {
-  return prove("client", shared, hello, head);
-}
-
-/// In a time that does not tell where they differ.
-bool equal(const Proof& ours, ConstBytes theirs) {
-  return theirs.size() == ours.size() &&
-         CRYPTO_memcmp(ours.data(), theirs.data(), ours.size()) == 0;
-}
+constexpr std::string_view kSameEncryption = "give every rank the same GRADWIRE_ENCRYPTION";
 
 /// The first bytes of something that is not ours, fit for a log line.
 std::string quoted(ConstBytes bytes) {
@@ -131,6 +26,10 @@ std::string quoted(ConstBytes bytes) {
   return text + (bytes.size() > kMost ? "\"..." : "\"");
 }
 
+constexpr std::string_view encryption_words(bool encrypts) {
+  return encrypts ? "encrypts what it sends" : "does not encrypt";
+}
+
 std::string version_words(std::uint32_t theirs) {
   return fmt::format(
       "speaks version {} of gradwire's protocol, this side version {}: install the same "
@@ -139,21 +38,6 @@ std::string version_words(std::uint32_t theirs) {
 }
 
 }  // namespace
-
-std::uint32_t service_number(std::string_view purpose) {
-  std::uint32_t hash = 0x811C9DC5u;
-  for (const char c : purpose) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
-  return hash;
-}
-
-std::optional<Destination> destination_of(ConstBytes hello) {
-  const bool ours = hello.size() >= kHelloSize &&
-                    std::memcmp(hello.data(), kMagic.data(), kMagic.size()) == 0 &&
-                    version_in(hello) == kProtocolVersion;
-  if (!ours) return std::nullopt;
-  return Destination{.service = load_little_endian<std::uint32_t>(hello.data() + kServiceAt),
-                     .rank = claims_in(hello).to};
-}
 
 Handshake::Handshake(Socket socket, std::string other_end, SharedSecret shared)
     : socket_(std::move(socket)), other_end_(std::move(other_end)), shared_(std::move(shared)) {}
@@ -164,6 +48,13 @@ void Handshake::send(ConstBytes message) {
 
 void Handshake::fail_after_sending(ErrorKind kind, std::string message) {
   failing_ = Error{kind, std::move(message)};
+}
+
+void Handshake::finish(ConstBytes hello, ConstBytes answer_head) {
+  HandshakeMessage transcript(hello.begin(), hello.end());
+  transcript.insert(transcript.end(), answer_head.begin(), answer_head.end());
+  session_key_ = derive_session_key(shared_.secret, transcript);
+  finished_ = true;
 }
 
 short Handshake::wanted_events() const {
@@ -179,7 +70,7 @@ Status Handshake::advance() {
     if (!complete) return tl::unexpected<Error>(complete.error());
     if (!*complete) return {};
     ++messages_read_;
-    const Message message = std::exchange(inbox_, {});
+    const HandshakeMessage message = std::exchange(inbox_, {});
     if (Status understood = on_message(message); !understood) return understood;
   }
 }
@@ -227,8 +118,7 @@ Result<bool> Handshake::receive() {
 /// Refuses what is not gradwire at its first wrong byte: it may never send a whole message.
 Status Handshake::check_magic() const {
   if (messages_read_ > 0) return {};
-  const std::size_t count = std::min(inbox_.size(), kMagic.size());
-  if (std::memcmp(inbox_.data(), kMagic.data(), count) == 0) return {};
+  if (has_our_magic(inbox_)) return {};
   return failure(
       ErrorKind::corrupted,
       fmt::format("{} does not speak gradwire's protocol: it sent {}", other_end_, quoted(inbox_)));
@@ -244,7 +134,7 @@ ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSec
 }
 
 Status ClientHandshake::on_message(ConstBytes message) {
-  return proved_ ? on_verdict(message) : on_answer(message);
+  return answer_head_.empty() ? on_answer(message) : on_verdict(message);
 }
 
 Status ClientHandshake::on_answer(ConstBytes answer) {
@@ -253,7 +143,7 @@ Status ClientHandshake::on_answer(ConstBytes answer) {
                    fmt::format("{} {}", other_end(), version_words(version_in(answer))));
   }
   const ConstBytes head = answer.first(kAnswerHeadSize);
-  proved_ = true;
+  answer_head_.assign(head.begin(), head.end());
   if (!equal(server_proof(shared(), hello_, head), answer.subspan(kAnswerHeadSize))) {
     // Not our proof: whoever does not know the secret shall learn nothing that depends on it.
     send(Proof{});
@@ -266,9 +156,9 @@ Status ClientHandshake::on_answer(ConstBytes answer) {
 }
 
 Status ClientHandshake::on_verdict(ConstBytes verdict) {
-  switch (static_cast<Verdict>(load_little_endian<std::uint32_t>(verdict.data()))) {
+  switch (verdict_in(verdict)) {
     case Verdict::accepted:
-      finish();
+      finish(hello_, answer_head_);
       return {};
     case Verdict::wrong_secret:
       return failure(ErrorKind::refused, fmt::format("{}: {}", other_end(), kWrongSecret));
@@ -280,10 +170,14 @@ Status ClientHandshake::on_verdict(ConstBytes verdict) {
     case Verdict::other_world_size:
       return failure(ErrorKind::mismatch,
                      fmt::format("this process was started with a world size of {}, {} with {}",
-                                 claims_.world_size, other_end(), get_signed(verdict.data() + 4)));
+                                 claims_.world_size, other_end(), world_size_in(verdict)));
     case Verdict::later:
       return failure(ErrorKind::disconnected,
                      fmt::format("{} still serves an earlier rendezvous", other_end()));
+    case Verdict::other_encryption:
+      return failure(ErrorKind::mismatch,
+                     fmt::format("rank {} {}, {} the opposite: {}", claims_.from,
+                                 encryption_words(claims_.encrypts), other_end(), kSameEncryption));
     case Verdict::impossible:
       break;
   }
@@ -329,13 +223,10 @@ Verdict ServerHandshake::judge(ConstBytes proof) const {
 Status ServerHandshake::on_proof(ConstBytes proof) {
   const Verdict verdict = judge(proof);
   claims_ = claims_in(hello_);
-  std::array<std::byte, kVerdictSize> message;
-  store_little_endian(message.data(), static_cast<std::uint32_t>(verdict));
-  put(message.data() + 4, world_size_);
-  send(message);
+  send(make_verdict(verdict, world_size_));
   switch (verdict) {
     case Verdict::accepted:
-      finish();
+      finish(hello_, answer_head_);
       break;
     case Verdict::wrong_secret:
       fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
@@ -347,6 +238,12 @@ Status ServerHandshake::on_proof(ConstBytes proof) {
       break;
     case Verdict::later:
       fail_after_sending(ErrorKind::aborted, fmt::format("{} is early", other_end()));
+      break;
+    case Verdict::other_encryption:
+      fail_after_sending(
+          ErrorKind::mismatch,
+          fmt::format("{}, rank {}, {}, and this rank the opposite: {}", other_end(), claims_.from,
+                      encryption_words(claims_.encrypts), kSameEncryption));
       break;
     case Verdict::other_world_size:
     case Verdict::impossible:

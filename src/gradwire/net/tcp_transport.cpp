@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/net/broken_connection.h"
+#include "gradwire/net/linger.h"
 #include "gradwire/net/system_failure.h"
 
 namespace gradwire {
@@ -70,65 +72,10 @@ bool is_not_now(int cause) {
   return cause == EAGAIN || cause == EWOULDBLOCK;
 }
 
-/// What the kernel says of a connection that failed: 0 for the peer's orderly end of stream.
-std::string words_for(int cause, const std::string& name, Duration dead_after) {
-  switch (cause) {
-    case 0:
-      return fmt::format("{} closed the connection", name);
-    case ECONNRESET:
-    case EPIPE:
-      return fmt::format("the connection to {} was reset: its process has probably died", name);
-    case ETIMEDOUT:
-      return fmt::format("the link to {} is dead: it took no data{}", name,
-                         dead_after > Duration::zero()
-                             ? fmt::format(" for {} ms", milliseconds_of(dead_after))
-                             : "");
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case ENETDOWN:
-      return fmt::format("the link to {} is cut: {}", name, words_of(cause));
-    default:
-      return fmt::format("the connection to {} broke: {}", name, words_of(cause));
-  }
-}
-
-/// Throws away what has arrived, without copying it (MSG_TRUNC, see tcp(7)). False at the end of
-/// the stream, orderly or not.
-bool discard_input(int descriptor) {
-  constexpr std::size_t kMost = 1 << 30;
-  for (;;) {
-    const ssize_t count = ::recv(descriptor, nullptr, kMost, MSG_TRUNC | MSG_DONTWAIT);
-    if (count > 0) continue;
-    if (count < 0 && errno == EINTR) continue;
-    return count < 0 && is_not_now(errno);
-  }
-}
-
-/// Whether all but our end of stream (which counts as one byte) is acknowledged.
-bool all_delivered(int descriptor) {
-  int unacknowledged = 0;
-  return ::ioctl(descriptor, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged <= 1;
-}
-
-/// Whether closing the descriptor now can no longer cost the peer any of our bytes.
-bool may_close(int descriptor) {
-  return !discard_input(descriptor) || all_delivered(descriptor);
-}
-
 std::vector<std::size_t> first_of_each(const std::vector<std::vector<Socket>>& sockets) {
   std::vector<std::size_t> first = {0};
   for (const auto& rails : sockets) first.push_back(first.back() + rails.size());
   return first;
-}
-
-/// Waits until the peers' kernels have all that was written; there is no event for that, so it
-/// looks each millisecond. Usually the first look suffices.
-void linger(std::vector<pollfd> streams, Deadline deadline) {
-  for (;;) {
-    std::erase_if(streams, [](const pollfd& stream) { return may_close(stream.fd); });
-    if (streams.empty() || deadline.passed()) return;
-    ::poll(streams.data(), streams.size(), 1);
-  }
 }
 
 }  // namespace
@@ -203,13 +150,26 @@ std::size_t TcpTransport::index_of(StreamId stream) const {
   return first_[static_cast<std::size_t>(stream.peer)] + static_cast<std::size_t>(stream.rail);
 }
 
+void TcpTransport::encrypt(StreamId id, std::unique_ptr<TlsStream> tls) {
+  find(id).tls = std::move(tls);
+  // What has come with the last of the handshake makes no event any more.
+  if (find(id).tls->has_unread()) report_again(id);
+}
+
 Error TcpTransport::broken_by(const Stream& stream, int cause) const {
-  return {ErrorKind::disconnected, words_for(cause, stream.name, dead_after_)};
+  if (stream.tls && stream.tls->complaint()) {
+    return {ErrorKind::corrupted,
+            fmt::format("the encrypted connection to {} was disturbed ({}): something between the "
+                        "hosts changes bytes, by a fault or on purpose",
+                        stream.name, *stream.tls->complaint())};
+  }
+  return {ErrorKind::disconnected, words_of_broken(cause, stream.name, dead_after_)};
 }
 
 Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes> pieces) {
   Stream& stream = find(id);
   if (stream.broken) return tl::unexpected<Error>(*stream.broken);
+  if (stream.tls) return write_encrypted(stream, pieces);
   std::size_t taken = 0;
   while (!pieces.empty()) {
     Batch batch(pieces);
@@ -234,6 +194,7 @@ Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes>
 Result<std::size_t> TcpTransport::read(StreamId id, std::span<const Bytes> pieces) {
   Stream& stream = find(id);
   if (stream.closed) return tl::unexpected<Error>(*stream.broken);
+  if (stream.tls) return read_encrypted(stream, pieces);
   std::size_t got = 0;
   while (!pieces.empty()) {
     Batch batch(pieces);
@@ -261,12 +222,40 @@ Result<std::size_t> TcpTransport::read(StreamId id, std::span<const Bytes> piece
   return got;
 }
 
+Result<std::size_t> TcpTransport::write_encrypted(Stream& stream,
+                                                  std::span<const ConstBytes> pieces) {
+  const Transfer taken = stream.tls->write(pieces);
+  stream.written += taken.bytes;
+  if (taken.ended) stream.broken = broken_by(stream, taken.cause);
+  if (taken.ended && taken.bytes == 0) return tl::unexpected<Error>(*stream.broken);
+  return taken.bytes;
+}
+
+Result<std::size_t> TcpTransport::read_encrypted(Stream& stream, std::span<const Bytes> pieces) {
+  const Transfer got = stream.tls->read(pieces);
+  if (!got.ended) return got.bytes;
+  if (!stream.broken) stream.broken = broken_by(stream, got.cause);
+  if (got.bytes == 0) return tl::unexpected<Error>(*stream.broken);
+  report_again(stream.id);
+  return got.bytes;
+}
+
+bool TcpTransport::needs_checksums(StreamId id) const {
+  return !streams_[index_of(id)].tls || rails(id.peer) > 1;
+}
+
 std::size_t TcpTransport::delivered(StreamId id) {
-  const Stream& stream = find(id);
+  Stream& stream = find(id);
   int unacknowledged = 0;
-  if (::ioctl(stream.socket.descriptor(), SIOCOUTQ, &unacknowledged) != 0) return 0;
+  if (::ioctl(stream.socket.descriptor(), SIOCOUTQ, &unacknowledged) != 0) {
+    return stream.delivered;
+  }
   if (stream.end_sent && unacknowledged > 0) --unacknowledged;  // The end counts as a byte.
-  return stream.written - static_cast<std::size_t>(unacknowledged);
+  auto missing = static_cast<std::size_t>(unacknowledged);
+  if (stream.tls) missing = stream.tls->useless_without(missing);
+  // What a record that is under way makes uncertain may have been certain before.
+  stream.delivered = std::max(stream.delivered, stream.written - std::min(stream.written, missing));
+  return stream.delivered;
 }
 
 void TcpTransport::close(StreamId id) {
@@ -276,6 +265,7 @@ void TcpTransport::close(StreamId id) {
     stream.broken = Error{ErrorKind::aborted,
                           fmt::format("the connection to {} was closed on this side", stream.name)};
   }
+  if (stream.tls) stream.tls->flush();
   stream.end_sent = ::shutdown(stream.socket.descriptor(), SHUT_WR) == 0;
   stream.closed = true;
 }

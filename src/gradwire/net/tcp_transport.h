@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradwire/net/socket.h"
+#include "gradwire/net/tls_stream.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
@@ -37,6 +38,11 @@ class TcpTransport final : public PollingTransport {
                                                       Duration dead_after = {},
                                                       Socket wakeup = make_wakeup());
   static Socket make_wakeup();
+
+  /// From now on a stream's bytes go through `tls`, which has greeted over its socket. Before any
+  /// other use of the stream.
+  void encrypt(StreamId stream, std::unique_ptr<TlsStream> tls);
+
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -45,6 +51,9 @@ class TcpTransport final : public PollingTransport {
   int rails(Rank peer) const override;
   Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override;
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
+  /// Encrypted bytes cannot change unnoticed. But with several rails, checksums also tell whether
+  /// what must be sent again is still what it was.
+  bool needs_checksums(StreamId stream) const override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
   /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and SO_RCVBUF.
@@ -59,7 +68,9 @@ class TcpTransport final : public PollingTransport {
     StreamId id;
     Socket socket;
     std::string name;
+    std::unique_ptr<TlsStream> tls;  ///< Null: bytes travel as they are.
     std::size_t written = 0;
+    std::size_t delivered = 0;  ///< As delivered() has said.
     bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
     std::atomic<int> low_water = 1;    ///< As expect() has set it.
@@ -75,6 +86,8 @@ class TcpTransport final : public PollingTransport {
   std::size_t index_of(StreamId stream) const;
   Stream& find(StreamId stream) { return streams_[index_of(stream)]; }
   Error broken_by(const Stream& stream, int cause) const;
+  Result<std::size_t> write_encrypted(Stream& stream, std::span<const ConstBytes> pieces);
+  Result<std::size_t> read_encrypted(Stream& stream, std::span<const Bytes> pieces);
   void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
   void share_window(Stream& stream, int senders);

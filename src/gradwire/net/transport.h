@@ -32,12 +32,15 @@ class Transport {
   virtual int rails(Rank peer) const = 0;
 
   /// Hands `pieces`, in order, to a stream. Returns how many bytes were taken; if not all, a
-  /// `writable` event follows. Errors: disconnected, with the peer and cause named.
+  /// `writable` event follows, and the next write must go on with the first that was not: the last
+  /// of those taken may be on their way only then. Errors: disconnected, or corrupted, with the
+  /// peer and cause named.
   virtual Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) = 0;
 
   /// Fills `pieces`, in order, from a stream. Returns how many bytes came; if fewer than fit, there
   /// are none now, and a `readable` event follows when there are.
-  /// Errors: disconnected, when the stream has ended or broken and all its bytes have been read.
+  /// Errors: disconnected, when the stream has ended or broken and all its bytes have been read;
+  /// corrupted, if what came is certainly not what was sent.
   virtual Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) = 0;
 
   /// Whether the bytes of a stream can be looked at where they lie (shared memory), by peek() and

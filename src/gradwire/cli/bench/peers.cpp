@@ -118,6 +118,7 @@ void add_launch(Words& words, const LaunchArguments& launch) {
   add(words, "--master-port", launch.master_port);
   add(words, "--port", launch.port);
   add(words, "--interface", launch.interface);
+  if (launch.encrypt) words.push_back("--encrypt");
   add(words, "--secret-file", launch.secret_file);
   for (const std::string& variable : launch.variables) add(words, "--env", variable);
 }

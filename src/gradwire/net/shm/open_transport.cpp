@@ -6,6 +6,7 @@
 #include "gradwire/net/shm/neighbours.h"
 #include "gradwire/net/shm/ring_transport.h"
 #include "gradwire/net/tcp_transport.h"
+#include "gradwire/net/tls_greeting.h"
 
 namespace gradwire {
 namespace {
@@ -21,6 +22,28 @@ std::vector<Candidate> candidates_of(const Connections& connections,
   return candidates;
 }
 
+/// Which streams are to be encrypted, and how.
+struct Encryption {
+  std::vector<StreamId> streams;
+  std::vector<Greeting> greetings;
+};
+
+Encryption encryption_of(const Connections& connections) {
+  Encryption encryption;
+  for (std::size_t p = 0; p < connections.keys.size(); ++p) {
+    for (std::size_t i = 0; i < connections.keys[p].size(); ++i) {
+      const bool called = static_cast<Rank>(p) < connections.rank;
+      encryption.streams.push_back({static_cast<Rank>(p), static_cast<int>(i)});
+      encryption.greetings.push_back(
+          {.socket = &connections.sockets[p][i],
+           .name = connections.names[p][i],
+           .end = called ? TlsStream::End::client : TlsStream::End::server,
+           .key = connections.keys[p][i]});
+    }
+  }
+  return encryption;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,
@@ -34,10 +57,17 @@ Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections
     const auto p = static_cast<std::size_t>(neighbour.rank);
     connections.sockets[p].resize(1);
     connections.names[p].resize(1);
+    if (!connections.keys.empty()) connections.keys[p].clear();
   }
+  const Encryption encryption = encryption_of(connections);
+  auto streams = greet_all(encryption.greetings, deadline);
+  if (!streams) return tl::unexpected<Error>(streams.error());
   auto tcp = TcpTransport::create(std::move(connections.sockets), std::move(connections.names),
                                   connections.dead_after, std::move(bell));
   if (!tcp) return tl::unexpected<Error>(tcp.error());
+  for (std::size_t i = 0; i < streams->size(); ++i) {
+    (*tcp)->encrypt(encryption.streams[i], std::move((*streams)[i]));
+  }
   if (met->empty()) return std::unique_ptr<PollingTransport>(std::move(*tcp));
   return std::make_unique<RingTransport>(std::move(*tcp), std::move(*met));
 }

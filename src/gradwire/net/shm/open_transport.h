@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/net/session_key.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/net/transport.h"
 
@@ -15,6 +16,9 @@ struct Connections {
   Rank rank = 0;
   std::vector<std::vector<Socket>> sockets;
   std::vector<std::vector<std::string>> names;
+  /// keys[p][i]: what sockets[p][i] is encrypted with; the rank that connected is the higher one.
+  /// Empty: nothing is.
+  std::vector<std::vector<SessionKey>> keys = {};
   /// Only named in messages: tune_stream sets it.
   Duration dead_after{};
 };
@@ -28,7 +32,11 @@ struct Connections {
 /// which both must see the same abstract Unix sockets (one network namespace). Then rails() is 1:
 /// their other connections are closed, and the first one only tells of the peer's end.
 ///
-/// Errors: disconnected (a neighbour has gone), timeout (it says nothing), system.
+/// Connections with keys are encrypted, but for those to ranks that share memory, which carry
+/// nothing.
+///
+/// Errors: disconnected (a peer has gone), timeout (it says nothing), refused (another key),
+/// system.
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,
                                                          const std::vector<Rank>& neighbours,
                                                          Deadline deadline);

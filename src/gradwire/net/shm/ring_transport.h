@@ -35,7 +35,9 @@ class RingTransport final : public PollingTransport {
   bool reads_in_place(StreamId stream) const override { return find(stream) != nullptr; }
   Result<ConstBytes> peek(StreamId stream) override;
   void consume(StreamId stream, std::size_t bytes) override;
-  bool needs_checksums(StreamId stream) const override { return find(stream) == nullptr; }
+  bool needs_checksums(StreamId stream) const override {
+    return find(stream) == nullptr && tcp_->needs_checksums(stream);
+  }
   std::size_t delivered(StreamId stream) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override { return tcp_->describe(stream); }

@@ -1,0 +1,225 @@
+#include "gradwire/net/tls_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include "tests/net/wire.h"
+
+namespace gradwire {
+namespace {
+
+using test::Wire;
+using testing::HasSubstr;
+using End = TlsStream::End;
+
+SessionKey key_of(std::string_view text) {
+  const std::string transcript = "transcript";
+  return derive_session_key(text, std::as_bytes(std::span(transcript)));
+}
+
+/// The two ends of an encrypted connection, with somebody in between.
+struct Ends {
+  explicit Ends(std::string_view client_key = "key", std::string_view server_key = "key",
+                std::uint32_t records_a_key = TlsStream::kRecordsAKey)
+      : client(client_socket.descriptor(), End::client, key_of(client_key), records_a_key),
+        server(server_socket.descriptor(), End::server, key_of(server_key), records_a_key) {}
+
+  /// Until both have greeted, or one has failed.
+  void greet() {
+    Transfer from_client;
+    Transfer from_server;
+    const Deadline deadline = test::soon_enough();
+    while (!(client.greeted() && server.greeted()) && !from_client.ended && !from_server.ended) {
+      ASSERT_FALSE(deadline.passed());
+      from_client = client.greet();
+      from_server = server.greet();
+    }
+  }
+
+  Wire wire;
+  Socket client_socket = wire.take_first();
+  Socket server_socket = wire.take_second();
+  TlsStream client;
+  TlsStream server;
+};
+
+/// Writes all, and goes on until it is written.
+void write_all(TlsStream& stream, const Socket& socket, std::string_view text) {
+  auto rest = std::as_bytes(std::span(text));
+  const Deadline deadline = test::soon_enough();
+  while (!rest.empty()) {
+    const Transfer taken = stream.write(std::span<const ConstBytes>(&rest, 1));
+    ASSERT_FALSE(taken.ended);
+    rest = rest.subspan(taken.bytes);
+    if (!rest.empty()) {
+      ASSERT_TRUE(wait_for(socket, POLLOUT, deadline));
+    }
+  }
+}
+
+struct Heard {
+  std::string text;
+  bool ended = false;
+  int cause = 0;
+};
+
+/// Reads so much, or to the end.
+Heard read_all(TlsStream& stream, const Socket& socket, std::size_t size) {
+  Heard heard;
+  const Deadline deadline = test::soon_enough();
+  while (heard.text.size() < size && !heard.ended && !deadline.passed()) {
+    std::string buffer(std::min<std::size_t>(size - heard.text.size(), 7000), '\0');
+    const Bytes piece = std::as_writable_bytes(std::span(buffer));
+    const Transfer got = stream.read(std::span(&piece, 1));
+    heard.text += buffer.substr(0, got.bytes);
+    heard.ended = got.ended;
+    heard.cause = got.cause;
+    if (got.bytes == 0 && !got.ended) wait_for(socket, POLLIN, deadline);
+  }
+  return heard;
+}
+
+TEST(TlsStream, CarriesBytesThatNobodyInBetweenCanRead) {
+  Ends ends;
+  ends.greet();
+  const std::string text = "the gradients of layer 4";
+  write_all(ends.client, ends.client_socket, text);
+  EXPECT_EQ(read_all(ends.server, ends.server_socket, text.size()).text, text);
+  write_all(ends.server, ends.server_socket, text);
+  EXPECT_EQ(read_all(ends.client, ends.client_socket, text.size()).text, text);
+  EXPECT_FALSE(ends.wire.has_seen("gradients"));
+}
+
+TEST(TlsStream, KeysAreRenewed) {
+  Ends ends("key", "key", 2);
+  ends.greet();
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = "message " + std::to_string(i);
+    write_all(ends.client, ends.client_socket, text);
+    ASSERT_EQ(read_all(ends.server, ends.server_socket, text.size()).text, text);
+    write_all(ends.server, ends.server_socket, text);
+    ASSERT_EQ(read_all(ends.client, ends.client_socket, text.size()).text, text);
+  }
+}
+
+TEST(TlsStream, AnotherKeyIsRefused) {
+  Ends ends("key", "another key");
+  ends.greet();
+  EXPECT_FALSE(ends.server.greeted());
+  EXPECT_TRUE(ends.server.complaint() || ends.client.complaint());
+}
+
+/// How both ends fare when the first bytes that the client says after greeting are changed once.
+struct Fate {
+  Heard server;
+  std::optional<std::string> server_complaint;
+  std::optional<std::string> client_complaint;
+};
+
+Fate fate_after(const std::function<void(std::string&)>& change) {
+  Ends ends;
+  ends.greet();
+  bool changed = false;
+  ends.wire.change([&](int from, std::string& bytes) {
+    if (from == 0 && !std::exchange(changed, true)) change(bytes);
+  });
+  const std::string text(100'000, 'x');
+  write_all(ends.client, ends.client_socket, text);
+  Fate fate;
+  fate.server = read_all(ends.server, ends.server_socket, text.size());
+  fate.server_complaint = ends.server.complaint();
+  if (fate.server.ended) (void)read_all(ends.client, ends.client_socket, 1);
+  fate.client_complaint = ends.client.complaint();
+  return fate;
+}
+
+std::size_t first_record(const std::string& bytes) {
+  return 5 + static_cast<unsigned char>(bytes[3]) * 256u + static_cast<unsigned char>(bytes[4]);
+}
+
+TEST(TlsStream, AChangedBitEndsTheStreamAtBothEnds) {
+  for (const std::size_t place : {0u, 2u, 4u, 5u, 5000u}) {
+    const Fate fate = fate_after(
+        [&](std::string& bytes) { bytes.at(place) = static_cast<char>(bytes[place] ^ 1); });
+    EXPECT_EQ(fate.server.text, "") << place;
+    EXPECT_TRUE(fate.server_complaint) << place;
+    EXPECT_TRUE(fate.client_complaint) << place;
+  }
+}
+
+TEST(TlsStream, RecordsLeftOutOrSaidTwiceEndIt) {
+  const Fate left_out = fate_after([](std::string& bytes) { bytes.erase(0, first_record(bytes)); });
+  EXPECT_EQ(left_out.server.text, "");
+  EXPECT_TRUE(left_out.server_complaint);
+  const Fate twice =
+      fate_after([](std::string& bytes) { bytes.insert(0, bytes.substr(0, first_record(bytes))); });
+  EXPECT_EQ(twice.server.text, std::string(16 * 1024, 'x'));
+  EXPECT_TRUE(twice.server_complaint);
+}
+
+TEST(TlsStream, TheEndOfTheConnectionIsAnEnd) {
+  Ends ends;
+  ends.greet();
+  write_all(ends.client, ends.client_socket, "last words");
+  ::shutdown(ends.client_socket.descriptor(), SHUT_WR);
+  const Heard heard = read_all(ends.server, ends.server_socket, 1000);
+  EXPECT_EQ(heard.text, "last words");
+  EXPECT_TRUE(heard.ended);
+  EXPECT_EQ(heard.cause, 0);
+  EXPECT_FALSE(ends.server.complaint());
+}
+
+/// A server of TLS 1.3 with a certificate that it made itself, and without our key.
+class Impostor {
+ public:
+  explicit Impostor(const Socket& socket) {
+    X509_set_pubkey(certificate_.get(), key_.get());
+    X509_gmtime_adj(X509_getm_notBefore(certificate_.get()), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate_.get()), 3600);
+    X509_sign(certificate_.get(), key_.get(), EVP_sha256());
+    EXPECT_EQ(SSL_CTX_use_certificate(context_.get(), certificate_.get()), 1);
+    EXPECT_EQ(SSL_CTX_use_PrivateKey(context_.get(), key_.get()), 1);
+    ssl_.reset(SSL_new(context_.get()));
+    SSL_set_fd(ssl_.get(), socket.descriptor());
+  }
+
+  void greet() { SSL_accept(ssl_.get()); }
+
+ private:
+  std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key_{EVP_EC_gen("P-256"), &EVP_PKEY_free};
+  std::unique_ptr<X509, void (*)(X509*)> certificate_{X509_new(), &X509_free};
+  std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context_{SSL_CTX_new(TLS_server_method()),
+                                                        &SSL_CTX_free};
+  std::unique_ptr<SSL, void (*)(SSL*)> ssl_{nullptr, &SSL_free};
+};
+
+TEST(TlsStream, ACertificateIsNoSubstituteForTheKey) {
+  Ends ends;
+  Impostor impostor(ends.server_socket);
+  const Deadline deadline = test::soon_enough();
+  Transfer went;
+  while (!went.ended && !ends.client.greeted() && !deadline.passed()) {
+    went = ends.client.greet();
+    impostor.greet();
+  }
+  EXPECT_TRUE(went.ended);
+  EXPECT_FALSE(ends.client.greeted());
+  EXPECT_THAT(ends.client.complaint().value_or(""), HasSubstr("certificate"));
+}
+
+TEST(SessionKey, DependsOnTheSecretAndOnEveryMessage) {
+  const std::string one = "one";
+  const std::string two = "two";
+  const auto derive = [](const std::string& secret, const std::string& transcript) {
+    return derive_session_key(secret, std::as_bytes(std::span(transcript)));
+  };
+  EXPECT_EQ(derive(one, two), derive(one, two));
+  EXPECT_NE(derive(one, two), derive(one, one));
+  EXPECT_NE(derive(one, two), derive(two, two));
+}
+
+}  // namespace
+}  // namespace gradwire
