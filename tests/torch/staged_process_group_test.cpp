@@ -199,6 +199,13 @@ TEST(StagedProcessGroup, ExchangesAreThoseOfTheCpu) {
   });
 }
 
+/// From now on, on all devices; never at copies that ranks themselves make before or after.
+void look_at_copies(const Group& group, const std::function<void(const DeviceCopy&)>& action) {
+  group->barrier({})->wait();
+  if (group->getRank() == 0) before_copies(action);
+  group->barrier({})->wait();
+}
+
 TEST(StagedProcessGroup, BeginsWhenTheCallersStreamHasComeSoFar) {
   std::promise<void> release;
   const auto released = release.get_future().share();
@@ -206,11 +213,9 @@ TEST(StagedProcessGroup, BeginsWhenTheCallersStreamHasComeSoFar) {
   run_staged(2, [&](const Group& group) {
     const int rank = group->getRank();
     auto data = to_queue_device(at::zeros({1000}), rank);
-    if (rank == 0) {
-      before_copies([&](const DeviceCopy&) {
-        too_early += released.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-      });
-    }
+    look_at_copies(group, [&](const DeviceCopy&) {
+      too_early += released.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    });
     compute([&, data] {
       released.wait();
       memory_of(data).fill_(rank + 1);
@@ -232,13 +237,10 @@ TEST(StagedProcessGroup, WaitHoldsTheCurrentStreamAndNotTheHost) {
   run_staged(2, [&](const Group& group) {
     const int rank = group->getRank();
     auto data = to_queue_device(at::full({1000}, rank + 1), rank);
-    if (rank == 0) {
-      before_copies([&](const DeviceCopy& copy) {
-        if (copy.to_device) released.wait();
-      });
-    }
+    look_at_copies(group, [&](const DeviceCopy& copy) {
+      if (copy.to_device) released.wait();
+    });
     Tensors tensors{data};
-    group->barrier({})->wait();
     group->allreduce(tensors, {})->wait();  // Copies back are held: the host goes on all the same.
     compute([&, data] { EXPECT_TRUE(memory_of(data).eq(3).all().item<bool>()); });
     if (++waited == 2) release.set_value();
@@ -257,24 +259,18 @@ TEST(StagedProcessGroup, OverlapsCopiesToFromAndTheNetwork) {
   std::atomic<bool> overlapped = false;
   std::atomic<int> unpinned = 0;
   run_staged(2, [&](const Group& group) {
-    const auto count = static_cast<std::int64_t>(kSegments * kSegment / sizeof(float));
-    auto data = to_queue_device(at::ones({count}), group->getRank());
-    group->barrier({})->wait();
-    if (group->getRank() == 0) {
-      before_copies([&](const DeviceCopy& copy) {
-        EXPECT_EQ(copy.bytes, kSegment);
-        unpinned += !copy.pinned || !copy.asynchronous;
-        if (copy.to_device && !seen.exchange(true)) first_is_back.set_value();
-        if (!copy.to_device && copy.device == 0 && ++left == kSegments) {
-          overlapped = back.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-        }
-      });
-    }
-    group->barrier({})->wait();
+    auto data = to_queue_device(at::ones({kSegments * kSegment / 4}), group->getRank());
+    look_at_copies(group, [&](const DeviceCopy& copy) {
+      EXPECT_EQ(copy.bytes, kSegment);
+      unpinned += !copy.pinned || !copy.asynchronous;
+      if (copy.to_device && !seen.exchange(true)) first_is_back.set_value();
+      if (!copy.to_device && copy.device == 0 && ++left == kSegments) {
+        overlapped = back.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+      }
+    });
     Tensors tensors{data};
     group->allreduce(tensors, {})->wait();
-    group->barrier({})->wait();
-    if (group->getRank() == 0) before_copies(nullptr);
+    look_at_copies(group, nullptr);
     EXPECT_TRUE(to_host(data).eq(2).all().item<bool>());
   });
   EXPECT_TRUE(overlapped);

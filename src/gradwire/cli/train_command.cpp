@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -86,9 +87,10 @@ void write_record(RunRecord record, const TrainOptions& options) {
 }
 
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
-  if (!process_environment()("OMP_NUM_THREADS")) {  // Which libtorch goes by.
-    at::set_num_threads(threads_per_rank(usable_cores(), job.local_world_size));
-  }
+  int threads = threads_per_rank(usable_cores(), job.local_world_size);
+  const bool chosen = process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
+  if (chosen) threads = std::min(threads, at::get_num_threads());
+  at::set_num_threads(threads);
   const SteadyClock clock;
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);
