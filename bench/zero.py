@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """ZeRO's stages beside the peers: a GPT of 20 million parameters in float32 with Adam, batch
 4 x 128 a rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root.
-Prints one table for each rate and writes both as JSON: step time, bytes that a rank sends in a step, and
-the peak of resident memory, each of the rank with the most.
+Prints one table for each rate and writes both as JSON: step time, bytes that a rank sends in a
+step (gradwire counts its payload, the peers' interface headers too, 5 %), and the peak of resident
+memory, each of the rank with the most.
 
 usage: zero.py GRADWIRE JSON [--python P] [--rate RATE]... [--rounds K] [--steps S] [--way WAY]...
 """
