@@ -4,11 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "gradwire/comm/outbox.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/crowding.h"
 
 namespace gradwire {
 namespace {
@@ -31,20 +31,6 @@ constexpr double kCrowdingInside = 1.02;
 
 /// What was measured at one size holds for sizes within so many octaves of it.
 constexpr double kNear = 1.5;
-
-/// Whether some rank hears from more others than a butterfly would make it.
-bool crowds(const ProgramSet& programs) {
-  const auto rounds =
-      static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    std::set<Rank> senders;
-    for (const Op& op : programs.program(rank).ops) {
-      if (op.kind == OpKind::recv || op.kind == OpKind::recv_reduce) senders.insert(op.peer);
-    }
-    if (senders.size() > rounds) return true;
-  }
-  return false;
-}
 
 /// What messages cost the processors of each machine that simulates several hosts: as long as that
 /// it takes at least. (A host by itself is the cost model's business.)
@@ -86,7 +72,7 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
     if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
-    const bool crowded = crowds(cost->programs());
+    const bool crowded = senders_that_meet(cost->programs(), [](Rank, Rank) { return true; }) > 0;
     found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, crowded});
   }
   return candidates_.emplace(question, std::move(found)).first->second;

@@ -1,9 +1,7 @@
 #include "gradwire/plan/simulate/operation_times.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/plan/simulate/executor_segment.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/crowding.h"
 
 namespace gradwire {
 namespace {
@@ -46,21 +45,6 @@ void check_algorithm(const std::string& algorithm) {
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
 }
 
-/// From how many other hosts some rank hears. A butterfly's partners come one after the other.
-std::size_t streams_that_meet(const ProgramSet& programs, const Topology& topology) {
-  const auto rounds =
-      static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
-  std::size_t most = 0;
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    std::set<Rank> senders;
-    for (const Op& op : programs.program(rank).ops) {
-      if (receives(op) && !topology.same_host(rank, op.peer)) senders.insert(op.peer);
-    }
-    most = std::max(most, senders.size());
-  }
-  return most > rounds ? most : 0;
-}
-
 /// Bytes a second that each processor of the busiest machine of several hosts carries, one way, if
 /// all their ports are full.
 double carried_by_processor(const Topology& topology) {
@@ -76,7 +60,10 @@ double carried_by_processor(const Topology& topology) {
 }
 
 double crowding(const ProgramSet& programs, const Topology& topology) {
-  const std::size_t streams = std::min(streams_that_meet(programs, topology), kMostStreams);
+  const auto from_elsewhere = [&](Rank receiver, Rank sender) {
+    return !topology.same_host(receiver, sender);
+  };
+  const std::size_t streams = std::min(senders_that_meet(programs, from_elsewhere), kMostStreams);
   if (streams <= kQuietStreams) return 1;
   const double busy = std::max(0.0, carried_by_processor(topology) - kQuietRate);
   return 1 + kCrowding * static_cast<double>(streams - kQuietStreams) + kBusyLoss * busy;
