@@ -14,7 +14,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test pytorch-suite bench results calibration learning install clean format tidy
+.PHONY: help setup build demo test pytorch-suite bench results calibration learning zero install clean format tidy
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
@@ -24,6 +24,7 @@ help:
 	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
 	@echo 'make calibration hold the planner against measurements, for docs/accuracy.md (10 minutes)'
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
+	@echo 'make zero     measure ZeRO beside PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (minutes)'
 	@echo 'make setup    only install what is missing, for all of the above'
@@ -69,6 +70,10 @@ pytorch-suite:
 learning: build
 	@scripts/setup.sh demo
 	@bench/learning.py --gradwire $(BUILD)/bin/gradwire
+
+zero: build
+	@scripts/setup.sh test
+	@.venv/bin/python bench/zero.py $(BUILD)/bin/gradwire $(BUILD)/zero.json --rounds 2 --steps 6
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)

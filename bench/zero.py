@@ -21,6 +21,7 @@ HOSTS = HERE.parent / "tests/hosts/hosts.sh"
 PREFIX = "zerob"
 COUNT = 4
 BATCH = 4
+LIMIT_S = 600
 OURS = {"gradwire DDP": 0, "gradwire ZeRO-1": 1, "gradwire ZeRO-2": 2, "gradwire ZeRO-3": 3}
 PEERS = {"PyTorch DDP": "ddp", "ZeroRedundancyOptimizer": "zero_redundancy", "FSDP2": "fsdp2"}
 
@@ -37,7 +38,7 @@ def launch(gradwire, program):
     return subprocess.run(
         [gradwire, "run", "--hosts", hosts, "--rsh", "ip netns exec", "--master-addr", "10.77.0.1",
          "--interface", "gw0", "--env", "OMP_NUM_THREADS=1", "--", *map(str, program)],
-        check=True, stdout=subprocess.PIPE, text=True).stdout
+        check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S).stdout
 
 
 def ours(gradwire, stage, steps, text):

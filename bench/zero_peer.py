@@ -4,6 +4,7 @@ environment. Rank 0 prints what report() has as one line of JSON.
 usage: zero_peer.py WAY STEPS      (WAY: ddp, zero_redundancy or fsdp2)
 """
 
+import faulthandler
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 # As in zero.py's configuration of gradwire's own model.
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH, CHARACTERS = 384, 11, 6, 128, 4, 256
 WARM_UP = 2
+LIMIT_S = 300
 
 
 class Block(nn.Module):
@@ -78,6 +80,7 @@ def report(times, sent):
 
 def main():
     way, steps = sys.argv[1], int(sys.argv[2])
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True)  # a rank that hangs says where
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
@@ -98,7 +101,8 @@ def main():
     result = report(times, sent)
     if dist.get_rank() == 0:
         print(json.dumps(result), flush=True)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # To take down DDP's group over Gloo takes for ever at times.
 
 
 if __name__ == "__main__":
