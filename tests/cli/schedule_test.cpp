@@ -145,7 +145,7 @@ TEST(ScheduleCommand, ExplainsWhatIsWrong) {
   fails({"ring", "--segment", "3"}, "multiple of 4");
   fails({"tree", "--collective", "broadcast", "--root", "4"}, "ranks 0 to 3");
   fails({"ring", "--ranks", "0"}, "--ranks");
-  fails({"ring", "--draw", "svg", "--output", "/nonexistent/ring.svg"}, "cannot write");
+  fails({"ring", "--draw", "svg", "--output", "/proc/nowhere/ring.svg"}, "cannot be written");
 }
 
 }  // namespace

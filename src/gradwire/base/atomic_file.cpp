@@ -22,19 +22,29 @@ void flush_folder(const std::filesystem::path& folder) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
+bool is_special(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && std::filesystem::is_other(status);
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::error_code ignored;  // Opening the file tells.
-  std::filesystem::create_directories(folder_of(path_), ignored);
-  temporary_ = path_;
-  temporary_ += fmt::format(".{}.part", ::getpid());
-  fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (is_special(path_)) {
+    fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  } else {
+    std::error_code ignored;  // Opening the file tells.
+    std::filesystem::create_directories(folder_of(path_), ignored);
+    temporary_ = path_;
+    temporary_ += fmt::format(".{}.part", ::getpid());
+    fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  }
   if (fd_.get() < 0) fail("cannot be written");
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_.get() >= 0) ::unlink(temporary_.c_str());
+  if (fd_.get() >= 0 && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::fail(const char* what) const {
@@ -54,10 +64,20 @@ void AtomicFile::write(const void* data, std::size_t size) {
 }
 
 void AtomicFile::commit() {
+  if (temporary_.empty()) {
+    fd_ = UniqueFd();
+    return;
+  }
   if (::fsync(fd_.get()) != 0) fail("cannot be flushed to the disk");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
   fd_ = UniqueFd();
   flush_folder(folder_of(path_));
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
 }
 
 }  // namespace gradwire

@@ -2,13 +2,15 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <string_view>
 
 #include "gradwire/base/unique_fd.h"
 
 namespace gradwire {
 
 /// A file that appears whole or not at all, even if the machine fails: written beside its place
-/// under another name, flushed to the disk, renamed. Without commit() nothing remains. Throws
+/// under another name, flushed to the disk, renamed. Without commit() nothing remains. What is
+/// there and is no file, such as a pipe or /dev/null, is written to where it is. Throws
 /// Exception(system) with the file's name and the system's reason.
 class AtomicFile {
  public:
@@ -25,8 +27,11 @@ class AtomicFile {
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::filesystem::path temporary_;  ///< Empty if written in place.
   UniqueFd fd_;
 };
+
+/// Writes a whole AtomicFile.
+void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace gradwire

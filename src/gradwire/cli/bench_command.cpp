@@ -1,11 +1,11 @@
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/bench_report.h"
@@ -21,13 +21,6 @@
 
 namespace gradwire {
 namespace {
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
-}
 
 void write_reports(const BenchOptions& options, const std::vector<SystemRow>& rows) {
   if (options.json == "-") fmt::print("{}", to_json(rows));

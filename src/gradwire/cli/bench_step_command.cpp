@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/cli/bench/bench_with_store.h"
 #include "gradwire/cli/bench/step_compare.h"
 #include "gradwire/cli/bench/step_options.h"
@@ -33,13 +33,6 @@ struct StepBench {
 StepTable table_of(const StepBench& bench) {
   return {bench.limit, std::ranges::any_of(
                            bench.cases, [](const StepCase& what) { return what.zero_stage > 0; })};
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
 }
 
 void write_reports(const StepBench& bench, const std::vector<StepRow>& rows) {

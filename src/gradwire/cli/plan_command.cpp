@@ -31,12 +31,6 @@ constexpr std::size_t kShownStrategies = 5;
 /// For a bare number of parameters: those of ZeRO's paper.
 constexpr int kPaperNodes = 64;
 
-void write_file(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-}
-
 /// `text` for people, unless the JSON takes its place.
 void answer(const PlanArguments& given, const std::string& text, const std::string& json) {
   fmt::print("{}", given.json == "-" ? json : text);

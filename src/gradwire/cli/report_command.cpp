@@ -40,9 +40,7 @@ int report_command(int argc, char** argv) {
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const auto inputs = read_report_inputs(options.inputs);
   const auto page = value_or_throw(report_page(inputs, options.title));
-  AtomicFile file(options.output);
-  file.write(page.data(), page.size());
-  file.commit();
+  write_file(options.output, page);
   fmt::print("{}: {}, {}\n", options.output, counted(inputs.runs.size(), "run"),
              counted(inputs.ladders.size(), "ladder"));
   return 0;

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -7,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/command_line.h"
@@ -120,12 +120,9 @@ int list_algorithms() {
 void write(const std::string& path, const std::string& text) {
   if (path.empty()) {
     fmt::print("{}", text);
-    return;
+  } else {
+    write_file(path, text);
   }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
 }
 
 std::string range_text(const std::vector<std::size_t>& bytes) {

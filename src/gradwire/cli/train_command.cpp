@@ -71,11 +71,7 @@ TrainConfig load(const TrainOptions& options) {
 }
 
 void write_json(const TrainingSummary& summary, const std::string& path) {
-  if (path.empty()) return;
-  const auto text = summary_json(summary);
-  AtomicFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
+  if (!path.empty()) write_file(path, summary_json(summary));
 }
 
 /// What the rank cannot know of itself, and the file.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
 
 namespace gradwire {
@@ -168,10 +169,7 @@ LayerProfile read_profile(const std::string& path) {
 }
 
 void write_profile(const LayerProfile& profile, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_json(profile);
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("{}: cannot write the profile", path));
+  write_file(path, to_json(profile));
 }
 
 }  // namespace gradwire

@@ -64,10 +64,7 @@ std::string run_record_json(const RunRecord& record) {
 }
 
 void write_run_record(const RunRecord& record, const std::filesystem::path& folder) {
-  const auto text = run_record_json(record);
-  AtomicFile file(folder / RunRecord::kFileName);
-  file.write(text.data(), text.size());
-  file.commit();
+  write_file(folder / RunRecord::kFileName, run_record_json(record));
 }
 
 }  // namespace gradwire

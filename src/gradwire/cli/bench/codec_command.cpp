@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/codec_bench.h"
 #include "gradwire/cli/command_line.h"
@@ -53,13 +53,6 @@ std::vector<CodecSpec> specs_of(const Options& options) {
   return specs;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", path));
-}
-
 }  // namespace
 
 int bench_codec_command(int argc, char** argv) {
@@ -82,7 +75,7 @@ int bench_codec_command(int argc, char** argv) {
     std::fflush(stdout);
   }
   if (options.json == "-") fmt::print("{}", to_json(rows));
-  if (prints && !options.json.empty()) write(options.json, to_json(rows));
+  if (prints && !options.json.empty()) write_file(options.json, to_json(rows));
   return 0;
 }
 

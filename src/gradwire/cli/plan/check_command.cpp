@@ -1,10 +1,9 @@
 #include "gradwire/cli/plan/check_command.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/plan/simulate_options.h"
@@ -105,10 +104,7 @@ int plan_check_command(int argc, char** argv) {
   const std::string text = Json{{"runs", all}}.dump(2) + "\n";
   if (given.json == "-") fmt::print("{}", text);
   if (given.json.empty() || given.json == "-") return 0;
-  std::ofstream file(given.json);
-  file << text;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", given.json));
+  write_file(given.json, text);
   return 0;
 }
 

@@ -1,11 +1,11 @@
 #include "gradwire/cli/plan/place_command.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/cli/command_line.h"
@@ -85,10 +85,7 @@ int plan_place_command(int argc, char** argv) {
   const std::string whole = Json{{"strategies", json}}.dump(2) + "\n";
   fmt::print("{}", given.json == "-" ? whole : text_of(found));
   if (given.json.empty() || given.json == "-") return 0;
-  std::ofstream file(given.json);
-  file << whole;
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", given.json));
+  write_file(given.json, whole);
   return 0;
 }
 

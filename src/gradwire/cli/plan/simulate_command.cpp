@@ -1,11 +1,11 @@
 #include "gradwire/cli/plan/simulate_command.h"
 
-#include <fstream>
 #include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
@@ -26,11 +26,7 @@ void write(const SimulateOptions& options, const Json& json, const std::string& 
     return;
   }
   fmt::print("{}", text);
-  if (options.json.empty()) return;
-  std::ofstream file(options.json);
-  file << json.dump(2) << "\n";
-  file.close();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot write {}", options.json));
+  if (!options.json.empty()) write_file(options.json, json.dump(2) + "\n");
 }
 
 int simulate_operation(const SimulateOptions& options) {

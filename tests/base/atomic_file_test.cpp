@@ -1,0 +1,70 @@
+#include "gradwire/base/atomic_file.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire {
+namespace {
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  AtomicFileTest() : folder_(::mkdtemp(name_.data())) {}
+  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
+
+  static std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string name_ = testing::TempDir() + "gradwire-XXXXXX";
+  const std::filesystem::path folder_;
+};
+
+TEST_F(AtomicFileTest, IsThereWhenCommitted) {
+  const auto path = folder_ / "new/folder/file";
+  AtomicFile file(path);
+  file.write("whole", 5);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  file.commit();
+  EXPECT_EQ(content(path), "whole");
+}
+
+TEST_F(AtomicFileTest, LeavesWhatWasThereUnlessCommitted) {
+  const auto path = folder_ / "file";
+  write_file(path, "before");
+  { AtomicFile(path).write("half", 4); }
+  EXPECT_EQ(content(path), "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {
+  const auto path = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = content(path); });
+  write_file(path, "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+TEST_F(AtomicFileTest, SaysWhyItCannotBe) {
+  try {
+    write_file("/proc/nowhere/file", "text");
+    FAIL() << "it was written";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::system);
+    EXPECT_NE(std::string(error.what()).find("/proc/nowhere/file cannot be written: "),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
