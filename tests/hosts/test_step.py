@@ -1,16 +1,17 @@
 """`gradwire bench step` between hosts: a short run of each kind, beside DDP where that is there."""
 
-import importlib.util
 import json
 import os
 import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from harness import RSH, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+PACKAGE = GRADWIRE.parents[1] / "python"
 
 
 class Step(unittest.TestCase):
@@ -64,16 +65,17 @@ class Step(unittest.TestCase):
         self.assertLess(rows[2]["gradient_bytes"], rows[1]["gradient_bytes"] / 1.8)
         self.assertIn("1.00 of 1.0", output)
 
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "built without PyTorch")
-    def test_ddp_runs_beside_it(self):
-        with Hosts(2, "1gbit") as hosts:
-            rows, _ = self.bench(hosts, "--compute-ms", "100", "--steps", "3", "--compare", "ddp",
-                                 "--python", sys.executable, "--rounds", "1", "--codec", "bf16",
-                                 "--accumulate", "2")
+    @unittest.skipUnless(PACKAGE.is_dir(), "built without the Python package")
+    def test_ddp_runs_beside_it_over_both_backends(self):
+        with Hosts(2, "1gbit") as hosts, mock.patch.dict(os.environ, PYTHONPATH=str(PACKAGE)):
+            rows, _ = self.bench(hosts, "--compute-ms", "100", "--steps", "3", "--compare",
+                                 "ddp,ddp-gradwire", "--python", sys.executable, "--rounds", "1",
+                                 "--codec", "bf16", "--accumulate", "2", "--env", "PYTHONPATH")
         self.assertEqual([(row["system"], row["codec"], row["accumulate"]) for row in rows],
-                         [("gradwire", "bf16", 2), ("ddp", "bf16", 2)])
-        self.assertAlmostEqual(rows[1]["single_ms"], 200, delta=50)
-        self.assertGreater(rows[1]["exposed_ms"], 0)
+                         [(system, "bf16", 2) for system in ("gradwire", "ddp", "ddp-gradwire")])
+        for row in rows[1:]:
+            self.assertAlmostEqual(row["single_ms"], 200, delta=50)
+            self.assertGreater(row["exposed_ms"], 0)
 
 
 if __name__ == "__main__":

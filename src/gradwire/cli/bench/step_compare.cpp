@@ -42,28 +42,48 @@ std::string ddp_job(const StepOptions& options, const StepCase& what, const Laye
   return job.dump();
 }
 
-/// Nothing, or why it cannot be measured.
-std::string ddp_missing(const StepOptions& options) {
-  const auto tried = run_captured(
-      {options.python, "-c",
-       "import sys, torch.distributed as d; sys.exit(0 if d.is_gloo_available() else 'no Gloo')"},
-      std::chrono::minutes(2));
-  if (!tried) return tried.error().message;
-  if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with Gloo; name one that has with --python",
-                     options.python);
+/// A peer: PyTorch's DDP, over a backend of torch.distributed.
+struct Peer {
+  std::string_view system;   ///< As --compare and rows name it.
+  std::string_view backend;  ///< As ddp_step.py names it.
+  const char* check;         ///< Python that fails where it is not installed.
+};
+
+constexpr Peer kPeers[] = {
+    {"ddp", "gloo", "import sys, torch.distributed as d; sys.exit(not d.is_gloo_available())"},
+    {"ddp-gradwire", "gradwire", "import gradwire"}};
+
+const Peer& peer_named(const std::string& system) {
+  const auto found = std::ranges::find(kPeers, system, &Peer::system);
+  if (found != std::end(kPeers)) return *found;
+  std::vector<std::string_view> known;
+  for (const Peer& peer : kPeers) known.push_back(peer.system);
+  throw Exception(ErrorKind::invalid_argument,
+                  unknown_name("system to compare with", system, known));
 }
 
-bool ddp_is_wanted(const StepOptions& options) {
-  static constexpr std::string_view known[] = {"ddp"};
-  for (const std::string& peer : options.compare) {
-    if (peer == known[0]) continue;
-    throw Exception(ErrorKind::invalid_argument,
-                    unknown_name("system to compare with", peer, known));
-  }
-  const std::string missing = ddp_missing(options);
-  if (!missing.empty()) fmt::print(stderr, "gradwire bench step: ddp is left out: {}\n", missing);
-  return missing.empty();
+/// Nothing, or why it cannot be measured.
+std::string missing(const StepOptions& options, const Peer& peer) {
+  const auto tried =
+      run_captured({options.python, "-c", std::string(peer.check)}, std::chrono::minutes(2));
+  if (!tried) return tried.error().message;
+  if (tried->status == 0) return "";
+  return fmt::format("{} has no PyTorch with {}; name one that has with --python", options.python,
+                     peer.backend == "gloo" ? "Gloo" : "the package gradwire");
+}
+
+/// What --compare names, of what is installed.
+std::vector<Peer> peers_of(const StepOptions& options) {
+  std::vector<Peer> wanted;
+  for (const std::string& system : options.compare) wanted.push_back(peer_named(system));
+  std::erase_if(wanted, [&](const Peer& peer) {
+    const std::string why = missing(options, peer);
+    if (!why.empty()) {
+      fmt::print(stderr, "gradwire bench step: {} is left out: {}\n", peer.system, why);
+    }
+    return !why.empty();
+  });
+  return wanted;
 }
 
 bool same(const StepCase& a, const StepCase& b) {
@@ -74,20 +94,21 @@ bool same(const StepCase& a, const StepCase& b) {
 std::vector<Contender> contenders(const StepOptions& options, const std::vector<StepCase>& cases,
                                   const LayerProfile& profile) {
   const std::string program = own_executable();
-  const bool with_ddp = ddp_is_wanted(options);
+  const std::vector<Peer> peers = peers_of(options);
   std::vector<Contender> all;
   for (const StepCase& what : cases) {
     all.push_back({"gradwire", what, step_command(options, what, program), {}});
     const auto theirs = ddp_case(what);
-    if (!with_ddp || !theirs) continue;
-    const auto measured = [&](const Contender& c) {
-      return c.system == "ddp" && same(c.what, *theirs);
-    };
-    if (std::ranges::any_of(all, measured)) continue;
-    all.push_back({"ddp",
-                   *theirs,
-                   ddp_command(options, *theirs, profile, program, bench_file("ddp_step.py")),
-                   {}});
+    if (!theirs) continue;
+    for (const Peer& peer : peers) {
+      const auto measured = [&](const Contender& c) {
+        return c.system == peer.system && same(c.what, *theirs);
+      };
+      if (std::ranges::any_of(all, measured)) continue;
+      Words words = ddp_command(options, *theirs, profile, program, bench_file("ddp_step.py"));
+      words.insert(words.end(), {"--backend", std::string(peer.backend)});
+      all.push_back({std::string(peer.system), *theirs, std::move(words), {}});
+    }
   }
   return all;
 }

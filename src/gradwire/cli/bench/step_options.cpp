@@ -90,14 +90,15 @@ void declare_output(CLI::App& app, StepOptions& options) {
   app.add_option("--trace", options.trace,
                  "file for what every rank did when, for ui.perfetto.dev; of a single case");
   app.add_option("--compare", options.compare,
-                 "measure this in turn with gradwire: ddp (PyTorch's DistributedDataParallel over "
-                 "Gloo), for the cases that it has")
+                 "measure these in turn with gradwire: ddp (PyTorch's DistributedDataParallel over "
+                 "Gloo), ddp-gradwire (the same over gradwire's backend), for the cases that DDP "
+                 "has")
       ->delimiter(',');
   app.add_option("--rounds", options.rounds, "with --compare: how often each takes its turn")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--python", options.python,
-                 "the Python with PyTorch, for ddp; default: GRADWIRE_PYTHON, else python3")
+                 "the Python with PyTorch, for DDP; default: GRADWIRE_PYTHON, else python3")
       ->capture_default_str();
 }
 

@@ -90,7 +90,7 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
         "most memory of a rank\n";
   }
   return head +
-         fmt::format("{:>9} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
+         fmt::format("{:>12} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
                      "system", "codec", "acc.", "local", "overlap", "single", "step", "exposed",
                      "eta", limit > 0 ? "   bound" : "", "sent", "cpu", zero ? zero_head() : "");
 }
@@ -99,7 +99,7 @@ std::string StepTable::line(const StepRow& row) const {
   const StepFigures& f = row.figures;
   const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
-      "{:>9} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
+      "{:>12} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
       row.system, row.what.codec, row.what.accumulate, row.what.local_steps,
       name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
       milliseconds(f.exposed), 100 * f.efficiency(), bound,
