@@ -29,6 +29,7 @@ function(gradwire_layer name)
   if(arg_TORCH)
     gradwire_use_torch(gradwire_${name})
     gradwire_compile_together(gradwire_${name})
+    gradwire_compile_quickly(gradwire_${name})  # What computes there is libtorch.
   endif()
 endfunction()
 
@@ -50,9 +51,10 @@ function(gradwire_use_torch target)
 endfunction()
 
 # gradwire_compile_together(TARGET): each file that uses libtorch costs seven seconds before its
-# first own line, so several are compiled as one.
+# first own line, one that uses CLI11 or GoogleTest two to four, so several are compiled as one.
 function(gradwire_compile_together target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
 # gradwire_compile_quickly(TARGET): for code that computes nothing for long, such as commands and

@@ -20,23 +20,10 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
 Outcome step(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{gradwire_program(), "bench", "step"};
+  std::vector<std::string> command{"bench", "step"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  Launched launched(command);
-  const int status = launched.wait();
-  return {status, launched.out(), launched.err()};
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return run_gradwire(command);
 }
 
 constexpr const char* kSmall = R"({"name": "small", "compute_ms": 6, "layers": [

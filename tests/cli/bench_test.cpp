@@ -24,28 +24,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
 Outcome bench(const std::vector<std::string>& arguments,
               const std::map<std::string, std::string>& variables = {}) {
-  std::vector<std::string> command{gradwire_program(), "bench"};
+  std::vector<std::string> command{"bench"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  Launched launched(command, variables);
-  const int status = launched.wait();
-  return {status, launched.out(), launched.err()};
+  return run_gradwire(command, variables);
 }
 
 nlohmann::json rows_in(const std::string& text) {
   return nlohmann::json::parse(text)["rows"];
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class EveryCollective : public ::testing::TestWithParam<const char*> {};

@@ -10,11 +10,11 @@ namespace {
 
 using Outcome = ReachFacts::Outcome;
 using std::chrono::microseconds;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-std::string address_of(int host) {
+std::string ip_of(int host) {
   return "10.0.0." + std::to_string(host + 1);
 }
 
@@ -33,16 +33,14 @@ Examination healthy(int hosts) {
                               .most_files = 4096,
                               .most_received = 6 << 20,
                               .most_sent = 4 << 20,
-                              .interfaces = "lo (127.0.0.1), eth0 (" + address_of(i) + ")"};
-    patient.facts->rails.push_back({.interface = "eth0",
-                                    .address = address_of(i),
-                                    .endpoint = address_of(i) + ":4000",
-                                    .mtu = 1500});
+                              .interfaces = "lo (127.0.0.1), eth0 (" + ip_of(i) + ")"};
+    patient.facts->rails.push_back(
+        {.interface = "eth0", .address = ip_of(i), .endpoint = ip_of(i) + ":4000", .mtu = 1500});
     patient.reach.emplace();
     cluster.hosts.push_back({.name = name, .rails = {{.interface = "eth0"}}});
     for (int j = 0; j < hosts; ++j) {
       patient.facts->names.push_back({.name = std::string(1, static_cast<char>('a' + j)),
-                                      .addresses = {address_of(j)},
+                                      .addresses = {ip_of(j)},
                                       .error = {}});
       if (i == j) continue;
       patient.reach->push_back({.to = j, .error = {}, .largest_packet = 1500});
@@ -151,7 +149,7 @@ TEST(DiagnosisTest, Interfaces) {
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("b would use its loopback interface"),
                                        HasSubstr("b has lo (127.0.0.1), eth0 (10.0.0.2)")));
   all = healthy(3);
-  facts_of(all, 2).rails[0].address = address_of(0);
+  facts_of(all, 2).rails[0].address = ip_of(0);
   EXPECT_THAT(only_finding(all), HasSubstr("a, c all have the address 10.0.0.1 (eth0)"));
   facts_of(all, 2).host = "a";  // Two ranks of one host.
   EXPECT_THAT(diagnose(all), IsEmpty());

@@ -101,6 +101,20 @@ std::string gradwire_program() {
   return GRADWIRE_PROGRAM;
 }
 
+Outcome run_gradwire(const std::vector<std::string>& arguments,
+                     const std::map<std::string, std::string>& variables) {
+  std::vector<std::string> command{gradwire_program()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Launched launched(command, variables);
+  const int status = launched.wait();
+  return {status, launched.out(), launched.err()};
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script) {
   std::vector<std::string> arguments{gradwire_program(), "run"};
   arguments.insert(arguments.end(), options.begin(), options.end());

@@ -56,6 +56,23 @@ std::vector<std::string> sorted_lines(const std::string& text);
 /// The program under test.
 std::string gradwire_program();
 
+/// How a command ended, and what it said.
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+/// Runs the program under test to its end. `variables` as for Launched.
+Outcome run_gradwire(const std::vector<std::string>& arguments,
+                     const std::map<std::string, std::string>& variables = {});
+
+/// All of a file.
+std::string content_of(const std::string& path);
+
+/// A script that ends only when it is told to.
+inline constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
+
 /// "gradwire run", these options, and a shell that runs `script`.
 std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script);
 

@@ -19,18 +19,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
 Outcome plan(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{gradwire_program(), "plan"};
+  std::vector<std::string> command{"plan"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  Launched launched(command);
-  const int status = launched.wait();
-  return {status, launched.out(), launched.err()};
+  return run_gradwire(command);
 }
 
 nlohmann::json planned(std::vector<std::string> arguments) {
@@ -38,11 +30,6 @@ nlohmann::json planned(std::vector<std::string> arguments) {
   const Outcome outcome = plan(arguments);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   return nlohmann::json::parse(outcome.out);
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// The ladder of the case study, as it is published.

@@ -67,8 +67,6 @@ class RemoteTest : public ::testing::TestWithParam<Way> {
   std::string rsh_;
 };
 
-constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
-
 TEST_P(RemoteTest, RanksFindTheirEnvironmentAndFolder) {
   Launched run(command("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
                        "$MASTER_ADDR ${#GRADWIRE_SECRET} ${#OMP_NUM_THREADS} \"$A\" "
@@ -117,20 +115,20 @@ TEST_P(RemoteTest, SignalsArePassedOn) {
 }
 
 // A session of its own, no signal but SIGKILL, and a parent that ends.
-constexpr const char* kDaemon =
+constexpr const char* kRemoteDaemon =
     "mkfifo $GRADWIRE_TEST_FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; "
     "echo >$GRADWIRE_TEST_FOLDER/$RANK; while :; do sleep 1000; done' & "
     "read x <$GRADWIRE_TEST_FOLDER/$RANK; ";
 
 TEST_P(RemoteTest, NoDaemonIsLeft) {
-  Launched run(command(kDaemon + std::string("[ $RANK = 0 ] && exit 9; ") + kForEver),
+  Launched run(command(kRemoteDaemon + std::string("[ $RANK = 0 ] && exit 9; ") + kForEver),
                {{"GRADWIRE_TEST_FOLDER", folder_.path()}});
   EXPECT_EQ(run.wait(), 9);
   EXPECT_TRUE(run.all_gone(20'000));
 }
 
 TEST_P(RemoteTest, NothingIsLeftWhenTheLauncherIsKilled) {
-  Launched run(command(kDaemon + std::string("echo ready; ") + kForEver),
+  Launched run(command(kRemoteDaemon + std::string("echo ready; ") + kForEver),
                {{"GRADWIRE_TEST_FOLDER", folder_.path()}});
   ASSERT_TRUE(run.wait_for_output("ready", 2));
   run.send_signal(SIGKILL);

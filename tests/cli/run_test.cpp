@@ -14,8 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
-
 TEST(RunTest, RanksFindTheEnvironmentThatTorchrunSets) {
   Launched run(run_script({"-n", "2"},
                           "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "

@@ -22,7 +22,7 @@ std::string alphabet(std::size_t size) {
   return text;
 }
 
-std::string error_of(const std::filesystem::path& path) {
+std::string text_error(const std::filesystem::path& path) {
   try {
     load_text(Split::train, 4, path);
   } catch (const Exception& error) {
@@ -76,11 +76,11 @@ TEST(Text, IsADataSet) {
 
 TEST(Text, WhatCannotBeReadIsAnErrorThatNamesThePackage) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of(folder / "none"),
+  EXPECT_THAT(text_error(folder / "none"),
               AllOf(HasSubstr("none"), HasSubstr("dict-jargon"), HasSubstr("--data PATH")));
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("dict-jargon"));
+  EXPECT_THAT(text_error(folder.path()), HasSubstr("dict-jargon"));
   write_file(folder / "short", alphabet(40));
-  EXPECT_THAT(error_of(folder / "short"), HasSubstr("40 bytes, too few for 10 samples of 4"));
+  EXPECT_THAT(text_error(folder / "short"), HasSubstr("40 bytes, too few for 10 samples of 4"));
 }
 
 TEST(Text, ADamagedFileIsRefused) {
@@ -90,7 +90,7 @@ TEST(Text, ADamagedFileIsRefused) {
   ASSERT_EQ(gzwrite(file, alphabet(5000).data(), 5000), 5000);
   gzclose(file);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 20);
-  EXPECT_THAT(error_of(path), AllOf(HasSubstr("text.gz"), HasSubstr("cut off")));
+  EXPECT_THAT(text_error(path), AllOf(HasSubstr("text.gz"), HasSubstr("cut off")));
 }
 
 }  // namespace

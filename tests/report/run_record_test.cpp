@@ -55,8 +55,8 @@ nlohmann::json some_json() {
   return nlohmann::json::parse(run_record_json(some_record()));
 }
 
-std::string message_for(const nlohmann::json& json) {
-  const auto record = parse_run_record(json.dump());
+std::string message_for(const nlohmann::json& object) {
+  const auto record = parse_run_record(object.dump());
   return record ? "" : record.error().message;
 }
 
@@ -86,21 +86,21 @@ TEST(RunRecord, ComesBackAsItWas) {
 TEST(RunRecord, MemoryMayBeMissingAndNothingElse) {
   const auto whole = some_json();
   for (const auto& item : whole.items()) {
-    auto json = whole;
-    json.erase(item.key());
+    auto object = whole;
+    object.erase(item.key());
     if (item.key() == "memory") {
-      EXPECT_EQ(message_for(json), "");
+      EXPECT_EQ(message_for(object), "");
     } else {
-      EXPECT_THAT(message_for(json), HasSubstr(item.key() + " is missing"));
+      EXPECT_THAT(message_for(object), HasSubstr(item.key() + " is missing"));
     }
   }
 }
 
 TEST(RunRecord, WhatIsWrongIsNamed) {
   const auto with = [](const char* pointer, nlohmann::json value) {
-    auto json = some_json();
-    json[nlohmann::json::json_pointer(pointer)] = std::move(value);
-    return message_for(json);
+    auto object = some_json();
+    object[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    return message_for(object);
   };
   EXPECT_THAT(with("/format", "a picture"), HasSubstr("format is \"a picture\""));
   EXPECT_THAT(with("/version", 2), HasSubstr("version is 2; it must be 1"));

@@ -44,8 +44,8 @@ TEST(TraceFlows, AreArrowsInAChromeTrace) {
   writer.finish();
   std::string phases;
   std::vector<double> times;
-  const auto json = nlohmann::json::parse(text);
-  for (const auto& event : json["traceEvents"]) {
+  const auto object = nlohmann::json::parse(text);
+  for (const auto& event : object["traceEvents"]) {
     const std::string phase = event["ph"];
     if (phase != "s" && phase != "t" && phase != "f") continue;
     phases += phase;

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -43,23 +44,37 @@ class Compiler:
         self.stubs.mkdir(exist_ok=True)
         self.commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
 
-    def options(self, layer):
-        """(folder, words) of the command for some source of the layer, or of base."""
+    def options(self, layer, torch=False):
+        """(folder, words) of the command for some source of the layer, or of base. With torch: of
+        one for which libtorch's headers are precompiled, if there is any."""
         for name in (layer, "base"):
-            for command in self.commands:
-                if f"/src/gradwire/{name}/" in command["file"]:
-                    return command["directory"], _without_files(shlex.split(command["command"]))
+            found = [command for command in self.commands
+                     if f"/gradwire_{name}.dir/" in f"/{command['command']}"]
+            found.sort(key=lambda command: ("cmake_pch" in command["command"]) != torch)
+            if found:
+                return found[0]["directory"], _without_files(shlex.split(found[0]["command"]))
         raise AssertionError(f"nothing compiles {layer}, nor base")
 
     def errors(self, include, layer, *more):
         """What the compiler says of a file that holds nothing but this include. A real file, and a
         whole compilation, so that ccache remembers it."""
-        folder, words = self.options(layer)
+        folder, words = self.options(layer, includes_torch(include))
         stub = self.stubs / (str(include).replace("/", "__") + ".cpp")
         stub.write_text(f'#include "{include}"\n')
         done = subprocess.run([*words, *more, "-c", stub, "-o", f"{stub}.o"], text=True, cwd=folder,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.stdout if done.returncode else ""
+
+
+@functools.cache
+def includes_torch(header):
+    """Whether a header of ours brings libtorch's along. They bring the whole standard library, so
+    that precompiling them hides nothing."""
+    path = ROOT / "src" / header
+    if not path.exists():
+        return False
+    included = re.findall(r'^#include ["<](.*?)[">]', path.read_text(), re.MULTILINE)
+    return any(name.startswith("torch/") or includes_torch(name) for name in included)
 
 
 def _without_files(words):

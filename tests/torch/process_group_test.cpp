@@ -6,6 +6,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/init.h"
+#include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"
 
 namespace gradwire::test {
@@ -15,15 +16,6 @@ using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kRanks = 3;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(ProcessGroup, ReducesEveryTypeWithEveryOperation) {
   run_on_loopback(kRanks, [](const auto& group) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"
 #include "tests/torch/queue_device.h"
 
@@ -19,7 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 using Group = c10::intrusive_ptr<StagedProcessGroup>;
 
 constexpr std::size_t kSegment = 1024;  ///< Bytes: several for small tensors.
-constexpr int kRanks = 3;
+constexpr int kStagedRanks = 3;
 
 /// Each rank has a device of its own.
 void run_staged(int ranks, const std::function<void(const Group&)>& body) {
@@ -50,19 +51,10 @@ void expect_same(const Group& group, const char* what, const Body& body) {
   }
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 const std::vector<std::int64_t> kCounts{0, 1, 255, 256, 257, 5000};
 
 TEST(StagedProcessGroup, ReductionsAreThoseOfTheCpu) {
-  run_staged(kRanks, [](const Group& group) {
+  run_staged(kStagedRanks, [](const Group& group) {
     const int rank = group->getRank();
     for (const std::int64_t count : kCounts) {
       expect_same(group, "all_reduce", [&](auto& backend, const auto& on) {
@@ -85,15 +77,15 @@ TEST(StagedProcessGroup, ReductionsAreThoseOfTheCpu) {
       });
       expect_same(group, "reduce_scatter", [&](auto& backend, const auto& on) {
         Tensors list;
-        for (int r = 0; r < kRanks; ++r) list.push_back(on(values(rank + r, count + r)));
+        for (int r = 0; r < kStagedRanks; ++r) list.push_back(on(values(rank + r, count + r)));
         Tensors lists{on(values(0, count + rank))};
         std::vector<Tensors> inputs{list};
         backend.reduce_scatter(lists, inputs, {})->wait();
-        auto whole = on(values(rank, kRanks * count));
+        auto whole = on(values(rank, kStagedRanks * count));
         auto part = on(values(9, count));
         backend._reduce_scatter_base(part, whole, {})->wait();
         Tensors parts{on(values(9, count)), on(values(9, 2))};
-        Tensors wholes{whole, on(values(rank, kRanks * 2))};
+        Tensors wholes{whole, on(values(rank, kStagedRanks * 2))};
         backend.reduce_scatter_tensor_coalesced(parts, wholes, {})->wait();
         return Tensors{lists[0], part, whole, parts[0], parts[1]};
       });
@@ -102,7 +94,7 @@ TEST(StagedProcessGroup, ReductionsAreThoseOfTheCpu) {
 }
 
 TEST(StagedProcessGroup, MovementsAreThoseOfTheCpu) {
-  run_staged(kRanks, [](const Group& group) {
+  run_staged(kStagedRanks, [](const Group& group) {
     const int rank = group->getRank();
     for (const std::int64_t count : kCounts) {
       for (const auto type : {at::kFloat, at::kBool, at::kDouble}) {
@@ -116,11 +108,11 @@ TEST(StagedProcessGroup, MovementsAreThoseOfTheCpu) {
         expect_same(group, "all_gather", [&](auto& backend, const auto& on) {
           Tensors inputs{on(values(rank, count, type))};
           std::vector<Tensors> lists(1);
-          for (int r = 0; r < kRanks; ++r) lists[0].push_back(on(values(9, count, type)));
+          for (int r = 0; r < kStagedRanks; ++r) lists[0].push_back(on(values(9, count, type)));
           backend.allgather(lists, inputs, {})->wait();
-          auto whole = on(values(9, kRanks * count, type));
+          auto whole = on(values(9, kStagedRanks * count, type));
           backend._allgather_base(whole, inputs[0], {})->wait();
-          Tensors wholes{on(values(9, kRanks * count, type))};
+          Tensors wholes{on(values(9, kStagedRanks * count, type))};
           backend.allgather_into_tensor_coalesced(wholes, inputs, {})->wait();
           lists[0].push_back(whole);
           lists[0].push_back(wholes[0]);
@@ -130,7 +122,7 @@ TEST(StagedProcessGroup, MovementsAreThoseOfTheCpu) {
       expect_same(group, "all_gather_coalesced", [&](auto& backend, const auto& on) {
         Tensors inputs{on(values(rank, count)), on(values(rank, 2, at::kLong))};
         std::vector<Tensors> lists;
-        for (int r = 0; r < kRanks; ++r) {
+        for (int r = 0; r < kStagedRanks; ++r) {
           lists.push_back({on(values(9, count)), on(values(9, 2, at::kLong))});
         }
         backend.allgather_coalesced(lists, inputs, {})->wait();
@@ -139,7 +131,7 @@ TEST(StagedProcessGroup, MovementsAreThoseOfTheCpu) {
       expect_same(group, "gather and scatter", [&](auto& backend, const auto& on) {
         Tensors mine{on(values(rank, count))};
         Tensors list;
-        for (int r = 0; r < kRanks; ++r) list.push_back(on(values(9, count)));
+        for (int r = 0; r < kStagedRanks; ++r) list.push_back(on(values(9, count)));
         std::vector<Tensors> lists(rank == 1 ? 1 : 0, list);
         c10d::GatherOptions gather;
         gather.rootRank = 1;
@@ -155,23 +147,23 @@ TEST(StagedProcessGroup, MovementsAreThoseOfTheCpu) {
 }
 
 TEST(StagedProcessGroup, ExchangesAreThoseOfTheCpu) {
-  run_staged(kRanks, [](const Group& group) {
+  run_staged(kStagedRanks, [](const Group& group) {
     const int rank = group->getRank();
     for (const std::int64_t count : kCounts) {
       expect_same(group, "all_to_all", [&](auto& backend, const auto& on) {
         Tensors inputs;
         Tensors outputs;
-        for (int r = 0; r < kRanks; ++r) {
+        for (int r = 0; r < kStagedRanks; ++r) {
           inputs.push_back(on(values(rank, count + rank + 2 * r)));
           outputs.push_back(on(values(9, count + r + 2 * rank)));
         }
         backend.alltoall(outputs, inputs, {})->wait();
-        auto input = on(values(rank, kRanks * count).view({kRanks, count}));
-        auto output = on(values(9, kRanks * count).view({kRanks, count}));
+        auto input = on(values(rank, kStagedRanks * count).view({kStagedRanks, count}));
+        auto output = on(values(9, kStagedRanks * count).view({kStagedRanks, count}));
         std::vector<std::int64_t> none;
         backend.alltoall_base(output, input, none, none, {})->wait();
         std::vector<std::int64_t> sent{1, 0, 2};
-        std::vector<std::int64_t> expected(kRanks, sent[static_cast<std::size_t>(rank)]);
+        std::vector<std::int64_t> expected(kStagedRanks, sent[static_cast<std::size_t>(rank)]);
         auto some = on(values(9, 3 * sent[static_cast<std::size_t>(rank)] * count));
         some = some.view({-1, std::max<std::int64_t>(count, 1)});
         if (count > 0) backend.alltoall_base(some, input, expected, sent, {})->wait();
@@ -183,8 +175,8 @@ TEST(StagedProcessGroup, ExchangesAreThoseOfTheCpu) {
         Tensors sent{on(values(rank, count))};
         Tensors received{on(values(9, count))};
         backend.startCoalescing();
-        backend.send(sent, (rank + 1) % kRanks, 4);
-        backend.recv(received, (rank + 2) % kRanks, 4);
+        backend.send(sent, (rank + 1) % kStagedRanks, 4);
+        backend.recv(received, (rank + 2) % kStagedRanks, 4);
         backend.endCoalescing()->wait();
         if (rank == 0) {
           auto work = backend.recvAnysource(sent, 5);

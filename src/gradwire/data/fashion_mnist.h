@@ -9,6 +9,9 @@
 
 namespace gradwire {
 
+/// Of what an image may show.
+inline constexpr std::int64_t kFashionMnistClasses = 10;
+
 /// Images and their classes, in memory.
 struct ImageData {
   torch::Tensor images;  ///< N x 1 x 28 x 28, uint8.

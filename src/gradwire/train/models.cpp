@@ -1,5 +1,6 @@
 #include "gradwire/train/models.h"
 
+#include "gradwire/data/fashion_mnist.h"
 #include "gradwire/train/resnet_model.h"
 #include "gradwire/train/text_model.h"
 
@@ -7,7 +8,6 @@ namespace gradwire {
 namespace {
 
 constexpr std::int64_t kSide = 28;
-constexpr std::int64_t kClasses = 10;
 
 void add_convolution(torch::nn::Sequential& model, const std::string& number, std::int64_t from,
                      std::int64_t to) {
@@ -22,7 +22,7 @@ void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std
   model->push_back("hidden", torch::nn::Linear(inputs, config.hidden));
   model->push_back("relu", torch::nn::ReLU());
   if (config.dropout > 0) model->push_back("dropout", torch::nn::Dropout(config.dropout));
-  model->push_back("output", torch::nn::Linear(config.hidden, kClasses));
+  model->push_back("output", torch::nn::Linear(config.hidden, kFashionMnistClasses));
   model->push_back("log_softmax", torch::nn::LogSoftmax(1));
 }
 

@@ -1,12 +1,12 @@
 #include "gradwire/train/resnet_model.h"
 
+#include "gradwire/data/fashion_mnist.h"
 #include "gradwire/train/push_block.h"
 
 namespace gradwire {
 namespace {
 
 constexpr int kStages = 4;
-constexpr std::int64_t kClasses = 10;
 
 torch::nn::Conv2d make_convolution(std::int64_t from, std::int64_t to, std::int64_t side,
                                    std::int64_t stride) {
@@ -70,7 +70,8 @@ void add_resnet(torch::nn::Sequential& model, const ModelConfig& config) {
   add_blocks(model, config);
   model->push_back("pool", torch::nn::AdaptiveAvgPool2d(1));
   model->push_back("flatten", torch::nn::Flatten());
-  model->push_back("output", torch::nn::Linear(config.channels << (kStages - 1), kClasses));
+  model->push_back("output",
+                   torch::nn::Linear(config.channels << (kStages - 1), kFashionMnistClasses));
   model->push_back("log_softmax", torch::nn::LogSoftmax(1));
 }
 

@@ -9,32 +9,31 @@
 namespace gradwire {
 namespace {
 
-using Json = nlohmann::json;
-
 tl::unexpected<Error> parent_is_gone() {
   return failure(ErrorKind::disconnected, "what started this process is gone");
 }
 
-std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string line_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
 std::string line_of(const NoteRequest& request) {
-  if (request.value) return line_of(Json{{"set", request.key}, {"value", *request.value}});
+  if (request.value)
+    return line_of(nlohmann::json{{"set", request.key}, {"value", *request.value}});
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(request.patience).count();
-  return line_of(Json{{"get", request.key}, {"ms", ms}});
+  return line_of(nlohmann::json{{"get", request.key}, {"ms", ms}});
 }
 
 std::string line_of(const Result<std::string>& answer) {
-  if (answer) return line_of(Json{{"value", *answer}});
-  return line_of(
-      Json{{"kind", static_cast<int>(answer.error().kind)}, {"error", answer.error().message}});
+  if (answer) return line_of(nlohmann::json{{"value", *answer}});
+  return line_of(nlohmann::json{{"kind", static_cast<int>(answer.error().kind)},
+                                {"error", answer.error().message}});
 }
 
 std::optional<NoteRequest> parse_request(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto text = [&](const char* key) -> std::optional<std::string> {
     if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return std::nullopt;
     return json[key].get<std::string>();
@@ -50,7 +49,7 @@ std::optional<NoteRequest> parse_request(const std::string& line) {
 }
 
 Result<std::string> parse_answer(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (json.is_object() && json.contains("value") && json["value"].is_string()) {
     return json["value"].get<std::string>();
   }
