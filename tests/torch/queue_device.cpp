@@ -28,13 +28,14 @@ constexpr c10::StreamId kStreams = 9;  ///< 0 is the default; the others are the
 using Signal = std::shared_future<void>;
 
 struct State {
-  std::vector<std::unique_ptr<CompletionThreads>> streams;
   std::atomic<c10::StreamId> next = 0;
   std::atomic<bool> capturing = false;
   std::atomic<bool> out_of_memory = false;
   std::mutex mutex;
   std::set<const void*> pinned;
   std::function<void(const DeviceCopy&)> before_copy;
+  /// The first to end: what they still have to do uses all the others.
+  std::vector<std::unique_ptr<CompletionThreads>> streams;
 
   State() {
     for (int i = 0; i < kDevices * kStreams; ++i) {
