@@ -45,9 +45,9 @@ class PythonBackend final : public StagedProcessGroup {
   std::shared_ptr<CodecHook> add_codec_hook(c10d::Reducer& reducer, const std::string& codec,
                                             int warmup_steps, std::uint64_t seed) {
     const std::lock_guard lock(mutex_);
-    AveragerOptions options{.codec = codec, .warmup_steps = warmup_steps, .seed = seed};
-    options.first_lane = 1 + static_cast<int>(hooks_.size()) * kLanesOfAHook;
-    auto hook = std::make_shared<CodecHook>(communicator(), std::move(options));
+    auto hook = std::make_shared<CodecHook>(
+        communicator(),
+        AveragerOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
     reducer.register_comm_hook(as_ddp_hook(hook));
     hooks_.push_back(hook);
     return hook;
@@ -60,8 +60,6 @@ class PythonBackend final : public StagedProcessGroup {
   }
 
  private:
-  static constexpr int kLanesOfAHook = 1 << 20;
-
   void close() {
     std::vector<std::shared_ptr<CodecHook>> hooks;
     {

@@ -38,6 +38,20 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+TEST(Communicator, LanesThatAreReservedAreNobodyElses) {
+  LocalJob job(2);
+  const auto errors = job.run([](Rank, Communicator& c) {
+    EXPECT_EQ(c.reserve_lanes(1), 1);
+    EXPECT_EQ(c.reserve_lanes(10), 2);
+    EXPECT_EQ(c.reserve_lanes(0), 12);
+    EXPECT_EQ(c.reserve_lanes(1), 12);
+    const int rest = (1 << 30) - 13;
+    EXPECT_EQ(c.reserve_lanes(rest), 13);
+    EXPECT_THROW(c.reserve_lanes(1), Exception);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST(Communicator, EncryptionChangesNoBit) {
   using Results = std::vector<std::vector<float>>;
   Results plain(3), encrypted(3);

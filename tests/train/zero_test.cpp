@@ -177,7 +177,6 @@ TEST(Zero, OptionsThatMakeNoSenseAreRefused) {
     refused([](auto& options) { options.process_group = {}; });
     refused([](auto& options) { options.max_grad_norm = -1; });
     refused([](auto& options) { options.bucket_cap_mb = 0; });
-    refused([](auto& options) { options.lanes = 16; });
   });
 }
 

@@ -10,7 +10,6 @@ namespace gradwire {
 namespace {
 
 constexpr int kMaxTag = (1 << 30) - 1;
-constexpr int kMaxLane = (1 << 30) - 1;
 
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {

@@ -20,7 +20,9 @@ void check_message(Rank peer, Rank self, int ranks, int tag);
 /// 0 .. 2^30 - 1.
 void check_tag(int tag);
 
-/// 0 .. 2^30 - 1.
+inline constexpr int kMaxLane = (1 << 30) - 1;
+
+/// 0 .. kMaxLane.
 void check_lane(int lane);
 
 /// `whole` is `ranks` times `part`, of the same type.

@@ -6,6 +6,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
+#include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/progress.h"
 #include "gradwire/comm/rendezvous.h"
@@ -64,6 +65,17 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Stor
 }
 
 }  // namespace
+
+int Communicator::reserve_lanes(int count) {
+  int first = next_lane_.load();
+  do {
+    if (count > kMaxLane + 1 - first) {
+      throw Exception(ErrorKind::invalid_argument,
+                      "all of the communicator's lanes are taken; make another one");
+    }
+  } while (!next_lane_.compare_exchange_weak(first, first + count));
+  return first;
+}
 
 std::shared_ptr<Communicator> Communicator::connect(const Job& job,
                                                     const CommunicatorOptions& options,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -46,7 +47,7 @@ struct OperationOptions {
   /// Operations of higher urgency overtake lower ones on the wire. 0 is usual.
   int urgency = 0;
   /// Of a collective: those of one lane are called in the same order on every rank, and lanes are
-  /// independent of each other. 0 .. 2^30 - 1; 0 is usual.
+  /// independent of each other. 0 is usual, and what reserve_lanes() gives.
   int lane = 0;
   /// How long the operation may take before it fails on every rank; nothing: the communicator's.
   std::optional<Duration> timeout;
@@ -100,6 +101,11 @@ class Communicator {
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
+
+  /// The first of `count` lanes in a row that nobody else is given: what posts operations in an
+  /// order of its own then disturbs no other. Ranks that ask in the same order get the same.
+  /// Throws Exception(invalid_argument) when all 2^30 have been given.
+  int reserve_lanes(int count);
 
   /// data[i] = reduction over ranks of data[i], on every rank, in place.
   virtual Work all_reduce(LentSpan data, ReduceOp op, const OperationOptions& options = {}) = 0;
@@ -174,6 +180,9 @@ class Communicator {
 
   /// Ends all operations with ErrorKind::aborted, here and on the peers, which are told `reason`.
   virtual void abort(const std::string& reason) = 0;
+
+ private:
+  std::atomic<int> next_lane_{1};
 };
 
 }  // namespace gradwire

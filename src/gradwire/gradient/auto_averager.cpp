@@ -44,6 +44,7 @@ class AutoAverager final : public Averager {
   void decide();
 
   std::shared_ptr<Communicator> communicator_;
+  const int lane_ = communicator_->reserve_lanes(1);
   std::unique_ptr<CodecAverager> averager_;
   std::string codec_;
   AveragerOptions options_;
@@ -75,7 +76,7 @@ void AutoAverager::decide() {
   std::array<double, 2> sums{mine.plain, mine.coded};
   communicator_
       ->all_reduce({sums.data(), sums.size(), DataType::float64, nullptr}, ReduceOp::mean,
-                   {.timeout = options_.timeout})
+                   {.lane = lane_, .timeout = options_.timeout})
       .wait();
   seconds_ = {sums[0], sums[1]};
   coded_ = seconds_.coded < kWorthwhile * seconds_.plain;

@@ -38,8 +38,8 @@ void CodecAverager::start_plain(std::size_t bucket, const LentSpan& data, int ur
   if (pieces_of(bucket) > 0) {
     pay(bucket, std::span(static_cast<float*>(data.data), data.count));
   }
-  const Work work = communicator_->all_reduce(data, ReduceOp::mean,
-                                              {.urgency = urgency, .timeout = options_.timeout});
+  const Work work = communicator_->all_reduce(
+      data, ReduceOp::mean, {.urgency = urgency, .lane = first_lane_, .timeout = options_.timeout});
   plain_[bucket] = work;
   work.on_done([board = board_, bucket](const Work& done) {
     if (const auto error = done.error()) return board->fail(*error);
@@ -68,9 +68,13 @@ void CodecAverager::end_step() {
   ++step_;
 }
 
+void CodecAverager::reserve_lanes(std::size_t count) {
+  first_lane_ = communicator_->reserve_lanes(1 + static_cast<int>(count));
+}
+
 OperationOptions CodecAverager::operation(std::size_t bucket, int lane) const {
   return {.urgency = under_way_[bucket].urgency,
-          .lane = options_.first_lane + lane,
+          .lane = first_lane_ + 1 + lane,
           .timeout = options_.timeout};
 }
 

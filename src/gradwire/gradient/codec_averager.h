@@ -63,6 +63,8 @@ class CodecAverager : public Averager {
                       std::function<void()> task);
   void piece_done(std::size_t bucket) { board_->piece_done(bucket); }
 
+  /// To be called once, before anything is started: lanes 0 to count - 1 are this averager's own.
+  void reserve_lanes(std::size_t count);
   OperationOptions operation(std::size_t bucket, int lane) const;
   const Coded& coded(std::size_t bucket) const { return under_way_[bucket]; }
   std::int64_t& step() { return step_; }
@@ -82,6 +84,7 @@ class CodecAverager : public Averager {
   std::shared_ptr<Communicator> communicator_;
   std::vector<BucketShape> buckets_;
   AveragerOptions options_;
+  int first_lane_ = 0;  ///< That of gradients that travel as they are; behind it the pieces'.
   bool coded_ = true;
   std::int64_t step_ = 0;  ///< end_step() calls so far.
   std::vector<Coded> under_way_;

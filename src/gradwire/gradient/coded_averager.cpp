@@ -67,6 +67,7 @@ CodedAverager::CodedAverager(std::shared_ptr<Communicator> communicator,
   const bool feedback = value_or_throw(make_codec(spec))->wants_feedback();
   layout_ = {this->communicator().size(), this->communicator().rank(), 0};
   for (const BucketShape& shape : buckets()) cut(shape, feedback);
+  reserve_lanes(static_cast<std::size_t>(lanes_));
   begin_step();
 }
 

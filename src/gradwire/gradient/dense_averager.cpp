@@ -14,15 +14,15 @@ class DenseAverager final : public Averager {
                 std::optional<Duration> timeout)
       : communicator_(std::move(communicator)),
         buckets_(std::move(buckets)),
-        timeout_(timeout),
+        operation_{.lane = communicator_->reserve_lanes(1), .timeout = timeout},
         works_(buckets_.size()) {}
 
   void start(std::size_t bucket, LentSpan data, int urgency) override {
     check_start(buckets_, bucket, data);
     check_idle(bucket, works_[bucket].valid());
     if (communicator_->size() == 1) return;
-    works_[bucket] = communicator_->all_reduce(std::move(data), ReduceOp::mean,
-                                               {.urgency = urgency, .timeout = timeout_});
+    operation_.urgency = urgency;
+    works_[bucket] = communicator_->all_reduce(std::move(data), ReduceOp::mean, operation_);
     if (!finished_) return;
     works_[bucket].on_done([finished = finished_, bucket](const Work&) { finished(bucket); });
   }
@@ -52,7 +52,7 @@ class DenseAverager final : public Averager {
  private:
   std::shared_ptr<Communicator> communicator_;
   std::vector<BucketShape> buckets_;
-  std::optional<Duration> timeout_;
+  OperationOptions operation_;
   std::vector<Work> works_;  ///< Per bucket; not valid: nothing under way.
   std::function<void(std::size_t bucket)> finished_;
 };

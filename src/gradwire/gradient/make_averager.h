@@ -27,17 +27,15 @@ struct AveragerOptions {
   std::shared_ptr<const Clock> clock;
   /// Values that are coded at once: while one such piece is coded, others travel.
   std::size_t piece_elements = std::size_t{1} << 20;
-  /// The averager uses lanes of the communicator from here on, one for each piece. Two averagers on
-  /// one communicator must not have the same.
-  int first_lane = 1;
   /// `auto` measures so many steps each way, and again after so many steps.
   int trial_steps = 3;
   int steps_between_trials = 1000;
 };
 
-/// The averager for these buckets, whose `start(i, ...)` is about `buckets[i]`. A communicator of
-/// one rank leaves the gradients alone, whatever the codec. Throws Exception(invalid_argument):
-/// unknown codec (lists them), a bucket that is not float32 and not `exact` (names the tensor).
+/// The averager for these buckets, whose `start(i, ...)` is about `buckets[i]`. It reserves lanes
+/// of the communicator: ranks that make several make them in the same order. A communicator of one
+/// rank leaves the gradients alone, whatever the codec. Throws Exception(invalid_argument): unknown
+/// codec (lists them), a bucket that is not float32 and not `exact` (names the tensor).
 std::unique_ptr<Averager> make_averager(std::shared_ptr<Communicator> communicator,
                                         std::vector<BucketShape> buckets,
                                         const AveragerOptions& options = {});

@@ -17,6 +17,7 @@ class PowerSgdAverager final : public CodecAverager {
                    std::size_t rank, const AveragerOptions& options)
       : CodecAverager(std::move(communicator), std::move(shapes), options), rank_(rank) {
     for (const BucketShape& shape : buckets()) low_rank_.emplace_back(shape, rank);
+    reserve_lanes(low_rank_.size());
   }
   ~PowerSgdAverager() override { stop(); }
 

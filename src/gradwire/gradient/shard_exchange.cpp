@@ -18,6 +18,8 @@ class CommunicatorShardExchange final : public ShardExchange {
                             ShardExchangeOptions options)
       : communicator_(std::move(communicator)),
         options_(std::move(options)),
+        first_lane_(communicator_->reserve_lanes(
+            options_.gathers_in_any_order ? 1 + static_cast<int>(units) : 2)),
         reductions_(units),
         gathers_(units) {}
 
@@ -81,7 +83,7 @@ class CommunicatorShardExchange final : public ShardExchange {
 
   OperationOptions operation(int urgency, int lane) const {
     return {.urgency = urgency,
-            .lane = options_.first_lane + lane,
+            .lane = first_lane_ + lane,
             .timeout = options_.timeout,
             .algorithm = options_.algorithm};
   }
@@ -98,6 +100,7 @@ class CommunicatorShardExchange final : public ShardExchange {
 
   std::shared_ptr<Communicator> communicator_;
   ShardExchangeOptions options_;
+  int first_lane_;  ///< Of reductions; behind it those of gathers.
   Works reductions_;
   Works gathers_;
 };

@@ -42,21 +42,20 @@ class ShardExchange {
 };
 
 struct ShardExchangeOptions {
-  /// Reductions and gathers have a lane of the communicator each: this one and the next. Two
-  /// exchanges on one communicator need different ones.
-  int first_lane = 1 << 20;
   std::optional<Duration> timeout;
   std::string algorithm;  ///< Forced for both kinds; empty: the tuner's choice.
   /// Gathers, too, may be started in another order on each rank: each unit's have a lane of their
-  /// own, so that the exchange has 1 + units lanes.
+  /// own.
   bool gathers_in_any_order = false;
   /// Where operations and waits are recorded ("reduce 3", "gather 3"), if anywhere. Must outlive
   /// the operations.
   TraceRecorder* trace = nullptr;
 };
 
-/// Over a communicator, for `units` units (indices 0 .. units - 1). In a world of one, a reduction
-/// and a gather are copies, or nothing where both spans are the same memory.
+/// Over a communicator, for `units` units (indices 0 .. units - 1). Reductions and gathers have
+/// lanes of it for themselves: ranks that make several exchanges make them in the same order. In a
+/// world of one, a reduction and a gather are copies, or nothing where both spans are the same
+/// memory.
 std::unique_ptr<ShardExchange> shard_exchange(std::shared_ptr<Communicator> communicator,
                                               std::size_t units,
                                               const ShardExchangeOptions& options = {});

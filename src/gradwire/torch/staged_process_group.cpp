@@ -12,10 +12,6 @@ using Base = ProcessGroupGradwire;
 
 namespace {
 
-/// The last ones: hooks have lanes from 1.
-constexpr int kStagingLane = (1 << 30) - 1;
-constexpr int kSparseLane = (1 << 30) - 2;
-
 void check_on(const at::Device& device, const at::Tensor& tensor, const ArgumentName& name) {
   if (!tensor.defined()) refuse(name, "a tensor is undefined");
   if (tensor.device() != device) {
@@ -68,8 +64,8 @@ StagedProcessGroup::StagedProcessGroup(std::shared_ptr<Communicator> communicato
                                        std::size_t segment_bytes)
     : Base(communicator, options),
       segment_bytes_(segment_bytes),
-      host_(c10::make_intrusive<Base>(communicator, options, kStagingLane)),
-      sparse_(c10::make_intrusive<Base>(communicator, options, kSparseLane)) {}
+      host_(c10::make_intrusive<Base>(communicator, options, communicator->reserve_lanes(1))),
+      sparse_(c10::make_intrusive<Base>(communicator, options, communicator->reserve_lanes(1))) {}
 
 StagedProcessGroup::~StagedProcessGroup() {
   StagedProcessGroup::shutdown();

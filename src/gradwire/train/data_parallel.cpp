@@ -19,9 +19,6 @@ std::vector<NamedTensor> concatenated(std::vector<NamedTensor> first,
   return first;
 }
 
-constexpr int kLanes = 1 << 16;  // More than one model has pieces of buckets.
-constexpr int kLaneGroups = 16;  // Beyond are those of LocalSgd.
-
 void check_options(const DataParallelOptions& options) {
   if (!options.process_group) {
     throw Exception(ErrorKind::invalid_argument,
@@ -31,11 +28,6 @@ void check_options(const DataParallelOptions& options) {
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("DataParallel: bucket_cap_mb is {}; it must be positive",
                                 options.bucket_cap_mb));
-  }
-  if (options.codec_lanes < 0 || options.codec_lanes >= kLaneGroups) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("DataParallel: codec_lanes is {}; it must be 0 to {}",
-                                options.codec_lanes, kLaneGroups - 1));
   }
   if (options.overlap == Overlap::full && !options.optimizer) {
     throw Exception(ErrorKind::invalid_argument,
@@ -56,8 +48,7 @@ ReducerOptions reducer_options(const DataParallelOptions& options) {
           .codec_min_elements = options.codec_min_elements,
           .averager = {.codec = options.codec,
                        .warmup_steps = options.codec_warmup_steps,
-                       .seed = options.codec_seed,
-                       .first_lane = 1 + options.codec_lanes * kLanes},
+                       .seed = options.codec_seed},
           .clock = options.clock,
           .trace = options.trace};
 }

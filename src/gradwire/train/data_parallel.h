@@ -37,9 +37,6 @@ struct DataParallelOptions {
   std::size_t codec_min_elements = 1024;  ///< Smaller tensors, and vectors, travel as they are.
   int codec_warmup_steps = 0;             ///< AveragerOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
-  /// Another for each DataParallel with a codec on one group (a generator and a critic, say): 0 to
-  /// 15. Their messages are then kept apart.
-  int codec_lanes = 0;
   bool check_finite = false;  ///< A gradient that is not finite is an error that names it.
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
   TraceRecorder* trace = nullptr;  ///< Gets what travels when, and optimisers; must outlive this.

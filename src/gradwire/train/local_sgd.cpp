@@ -11,9 +11,6 @@
 namespace gradwire {
 namespace {
 
-// Far from those of DataParallel's buckets, which may share the communicator.
-constexpr int kFirstLane = 1 << 20;
-
 std::vector<std::size_t> plan_for(const std::vector<NamedTensor>& parameters,
                                   std::int64_t fragments) {
   std::vector<std::int64_t> sizes;
@@ -44,10 +41,9 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
   auto shapes = lay_out(options);
   std::vector<torch::Tensor> flats;
   for (const auto& bundle : bundles_) flats.push_back(bundle.difference.flat());
-  averager_ = trace_averager(
-      averager_for(group_, flats, std::move(shapes),
-                   {.codec = options.steps.codec, .seed = options.seed, .first_lane = kFirstLane}),
-      options.trace);
+  averager_ = trace_averager(averager_for(group_, flats, std::move(shapes),
+                                          {.codec = options.steps.codec, .seed = options.seed}),
+                             options.trace);
   const bool averages = std::ranges::all_of(
       flats, [this](const auto& flat) { return can_average(*group_, flat.device().type()); });
   if (!averages) scale_ = 1.0 / group_->getSize();

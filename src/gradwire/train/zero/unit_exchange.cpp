@@ -175,17 +175,13 @@ class NoExchange final : public UnitExchange {
   void wait_gather(std::size_t) override {}
 };
 
-constexpr int kFirstLane = 1 << 20;
-constexpr int kLanesEach = 2;
-
 }  // namespace
 
-std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units, int lanes,
+std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units,
                                             TraceRecorder* trace) {
   if (group->getSize() == 1) return std::make_unique<NoExchange>();
   if (auto communicator = communicator_of(*group)) {
     ShardExchangeOptions options;
-    options.first_lane = kFirstLane + kLanesEach * lanes;
     options.trace = trace;
     return std::make_unique<OwnExchange>(std::move(communicator), units, options);
   }

@@ -32,11 +32,12 @@ class UnitExchange {
   virtual void wait_gather(std::size_t index) = 0;
 };
 
-/// For `units` units. Of gradwire's own groups it uses two lanes of the communicator, others for
-/// each of `lanes` (0 to 15); of others the reduce-scatter and all-gather of flat tensors, and
-/// all-reduce and all-gather where the backend has no such. In a world of one nothing travels.
-/// `trace` gets what is under way, and what is waited for; null: nobody does.
-std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units, int lanes,
+/// For `units` units. Of gradwire's own groups it uses two lanes of the communicator, which it
+/// reserves: ranks that make several make them in the same order; of others the reduce-scatter and
+/// all-gather of flat tensors, and all-reduce and all-gather where the backend has no such. In a
+/// world of one nothing travels. `trace` gets what is under way, and what is waited for; null:
+/// nobody does.
+std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units,
                                             TraceRecorder* trace);
 
 }  // namespace gradwire

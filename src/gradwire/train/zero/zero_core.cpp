@@ -13,8 +13,6 @@
 namespace gradwire {
 namespace {
 
-constexpr int kLanes = 16;
-
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -36,9 +34,6 @@ void check_options(const ZeroOptions& options) {
   }
   if (!(options.max_grad_norm >= 0)) {
     refuse(fmt::format("max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm));
-  }
-  if (options.lanes < 0 || options.lanes >= kLanes) {
-    refuse(fmt::format("lanes is {}; it must be 0 to {}", options.lanes, kLanes - 1));
   }
 }
 
@@ -77,7 +72,7 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
   state.clear();
   convert_frozen(frozen_, options_.parameters);
   plan_units(module, sequential);
-  exchange_ = unit_exchange(group(), units_.size(), options_.lanes, options_.trace);
+  exchange_ = unit_exchange(group(), units_.size(), options_.trace);
   gradients_ = std::make_unique<GradientShards>(
       units_, *exchange_,
       GradientShardsOptions{.group = group(),

@@ -51,8 +51,6 @@ struct ZeroOptions {
   std::int64_t least_block_elements = 10'000;
   /// Stage 3: so many elements are fetched ahead of the block that runs; the next unit, at least.
   std::int64_t prefetch_elements = 1'000'000;
-  /// Another for each Zero on one group: 0 to 15. Their messages are then kept apart.
-  int lanes = 0;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
   TraceRecorder* trace = nullptr;  ///< Gets what travels when, and optimisers; must outlive this.
 };
