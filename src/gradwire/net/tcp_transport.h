@@ -56,7 +56,7 @@ class TcpTransport final : public PollingTransport {
   bool needs_checksums(StreamId stream) const override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
-  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and SO_RCVBUF.
+  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.
   void expect(StreamId stream, std::size_t bytes, int senders) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
