@@ -206,6 +206,11 @@ Made by `make results`; the figures are in [results.json](results.json). One kin
 """
 
 
+def table_or_not_measured(sizes, lines):
+    lines = list(lines)
+    return markdown(["", *map(size_text, sizes)], lines) if lines else "Not measured yet.\n"
+
+
 def page(results, folder):
     rounds = max((links.get("rounds", 1) for links in results["links"].values()), default=1)
     text = HEAD.format(**results["machine"], rounds=rounds) if "machine" in results else ""
@@ -215,10 +220,10 @@ def page(results, folder):
     text += markdown(["case", "median", "p99", "ratio"], tail_lines(results))
     text += f"\n## Every collective\n\n{links_named(COLLECTIVE_LINKS).title}: median time, "
     text += "and how many times as long Gloo takes.\n\n"
-    text += markdown(["", *map(size_text, COLLECTIVE_SIZES)], collective_lines(results))
+    text += table_or_not_measured(COLLECTIVE_SIZES, collective_lines(results))
     text += "\n## The tuner\n\nIts choice for an all-reduce, and its time by that of the fastest "
     text += "algorithm, chosen by hand.\n\n"
-    text += markdown(["", *map(size_text, TUNER_SIZES)], tuner_lines(results))
+    text += table_or_not_measured(TUNER_SIZES, tuner_lines(results))
     if many_ranks(results):
         text += f"\n64 ranks on this machine, all-reduce: {many_ranks(results)}.\n"
     reasons = pathlib.Path(folder) / "REASONS.md"
