@@ -5,8 +5,10 @@
 #include <iterator>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "gradwire/base/error.h"
 
@@ -53,6 +55,25 @@ TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {
   reader.join();
   EXPECT_EQ(read, "through");
   EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+TEST_F(AtomicFileTest, ALinkStaysAndLeadsToWhatWasWritten) {
+  write_file(folder_ / "file", "before");
+  std::filesystem::create_symlink(folder_ / "file", folder_ / "link");
+  write_file(folder_ / "link", "after");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
+  EXPECT_EQ(content(folder_ / "file"), "after");
+}
+
+TEST_F(AtomicFileTest, WritesToStandardOutputThatIsAFile) {
+  const int before = ::dup(STDOUT_FILENO);
+  const UniqueFd file(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT, 0600));
+  ASSERT_EQ(::dup2(file.get(), STDOUT_FILENO), STDOUT_FILENO);
+  write_file("/dev/stdout", "said");
+  ::dup2(before, STDOUT_FILENO);
+  ::close(before);
+  EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
+  EXPECT_EQ(content(folder_ / "out"), "said");
 }
 
 TEST_F(AtomicFileTest, SaysWhyItCannotBe) {

@@ -265,15 +265,19 @@ class Run {
   }
 
   std::optional<std::string> check_failure(Rank rank, std::size_t i, const Outcome& outcome) const {
-    if (outcome.last.message.empty()) return "failed without a word";
+    const std::string& message = outcome.last.message;
+    if (message.empty()) return "failed without a word";
+    if (message.find("(reported by") != message.rfind("(reported by")) {
+      return "says twice who reported it: " + message;
+    }
     const std::vector<ErrorKind> causes = possible_causes(s_);
     if (std::ranges::find(causes, outcome.last.kind) == causes.end()) {
       return fmt::format("failed without cause ({}): {}", gradwire::name_of(outcome.last.kind),
-                         outcome.last.message);
+                         message);
     }
     const Time posted = s_.posted[static_cast<std::size_t>(rank)][i];
     if (outcome.at > std::max(posted, s_.fault_at) + longest_notice(s_.fault)) {
-      return "failed late: " + outcome.last.message;
+      return "failed late: " + message;
     }
     return std::nullopt;
   }

@@ -22,10 +22,14 @@ void flush_folder(const std::filesystem::path& folder) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
+/// Whether nothing may take its place: a pipe, a device, or what stands for an open file, such as
+/// /dev/stdout, even if that is a plain one.
 bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
-  return std::filesystem::exists(status) && std::filesystem::is_other(status);
+  if (!std::filesystem::exists(status)) return false;
+  return std::filesystem::is_other(status) ||
+         (path.string().starts_with("/dev/") && std::filesystem::is_symlink(path, ignored));
 }
 
 }  // namespace
@@ -35,6 +39,9 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
   } else {
     std::error_code ignored;  // Opening the file tells.
+    if (std::filesystem::is_symlink(path_, ignored)) {
+      path_ = std::filesystem::weakly_canonical(path_, ignored);
+    }
     std::filesystem::create_directories(folder_of(path_), ignored);
     temporary_ = path_;
     temporary_ += fmt::format(".{}.part", ::getpid());

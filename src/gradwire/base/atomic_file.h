@@ -10,8 +10,9 @@ namespace gradwire {
 
 /// A file that appears whole or not at all, even if the machine fails: written beside its place
 /// under another name, flushed to the disk, renamed. Without commit() nothing remains. What is
-/// there and is no file, such as a pipe or /dev/null, is written to where it is. Throws
-/// Exception(system) with the file's name and the system's reason.
+/// there and is no file, such as a pipe, /dev/null or /dev/stdout, is written to where it is; a
+/// link stays, and what it leads to is written. Throws Exception(system) with the file's name and
+/// the system's reason.
 class AtomicFile {
  public:
   /// Creates the folder of `path` if it is not there.

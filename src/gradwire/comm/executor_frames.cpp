@@ -91,7 +91,9 @@ Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
 void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
   const AbortMessage message =
       decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
-  fail(message.kind, reported_by(message.origin, message.text), message.origin);
+  const bool first_hand = message.origin == rail.stream.peer;  // Passed on, it says so already.
+  fail(message.kind, first_hand ? reported_by(message.origin, message.text) : message.text,
+       message.origin);
 }
 
 /// What a rail still carries may be behind the goodbye of another one.
