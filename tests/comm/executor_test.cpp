@@ -108,6 +108,30 @@ TEST(Executor, ASmallAllReduceCostsOneWriteAndOneReadAMessage) {
   }
 }
 
+/// What rank 0 of four gives each peer of the last switch's queue, once it has called an
+/// all-reduce.
+std::map<Rank, double> shares_of(const char* algorithm, std::size_t count) {
+  CountedJob job(4);
+  const Case c{.algorithm = algorithm, .ranks = 4, .count = count};
+  Memory input = make_input(c, 0, 1), output;
+  job.post(0, make_request(c, 0, input, output, nullptr));
+  job.job().executor(0).rest();
+  return job.count(0).shares;
+}
+
+TEST(Executor, PeersThatSendMuchAtTheSameTimeShareTheLastQueue) {
+  const std::map<Rank, double> shares = shares_of("direct", 1'000'000);
+  for (Rank peer = 1; peer < 4; ++peer) EXPECT_DOUBLE_EQ(shares.at(peer), 1.0 / 3);
+  EXPECT_EQ(shares_of("ring", 1'000'000).at(3), 1);
+  EXPECT_EQ(shares_of("direct", 1000).at(1), 1);
+}
+
+TEST(Executor, PeersAheadOfTheirTurnLeaveTheLastQueueToThoseBehind) {
+  const std::map<Rank, double> shares = shares_of("halving_doubling", 1'000'000);
+  EXPECT_EQ(shares.at(2), 0.75);
+  EXPECT_EQ(shares.at(1), 0.25);
+}
+
 TEST(Executor, RanksThatDisagreeSpeakThoughNoneOfThemHasDataToSend) {
   CountedJob job(2);
   std::vector<Memory> outputs(2);

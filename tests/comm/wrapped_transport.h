@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "gradwire/base/random.h"
@@ -24,11 +25,13 @@ class CountingTransport : public Transport {
     return taken;
   }
   std::size_t delivered(StreamId to) override { return inner_.delivered(to); }
+  void expect(StreamId from, std::size_t, double share) override { shares[from.peer] = share; }
   void close(StreamId stream) override { inner_.close(stream); }
   std::string describe(StreamId stream) const override { return inner_.describe(stream); }
 
   int writes = 0;
   int reads = 0;
+  std::map<Rank, double> shares;  ///< Of peers, as last told.
 
  protected:
   Transport& inner_;

@@ -32,5 +32,13 @@ TEST(SendersThatMeet, AreOnlyThoseThatCount) {
   EXPECT_EQ(senders_that_meet(all_reduce("star", 8), from_the_last), 0u);
 }
 
+TEST(Crowding, CostsNothingForTwoAndMoreTheMoreThereAre) {
+  EXPECT_EQ(crowding_of(0), 1);
+  EXPECT_EQ(crowding_of(2), 1);
+  EXPECT_LT(crowding_of(3), 1.01);
+  EXPECT_GT(crowding_of(7), 1.05);
+  EXPECT_EQ(crowding_of(100), crowding_of(8));
+}
+
 }  // namespace
 }  // namespace gradwire

@@ -140,7 +140,7 @@ class Executor final : private Outbox::Listener {
   bool still_reads(const Rail& rail) const;
   void garble(Rail& rail, const Error& error);
   void collect_awaited(bool all);
-  std::size_t least_due(Rank from) const;
+  void look_ahead(Peer& from) const;
   void mark_dirty(Rank rank);
   void flush_dirty();
   void lose(StreamId stream, const Error& error);

@@ -63,7 +63,8 @@ struct Executor::Peer {
   bool dirty = false;
   bool departed = false;    ///< Has said goodbye on all rails.
   bool closed = false;      ///< Its last stream has ended.
-  std::size_t due = 0;      ///< Of rest(): the least that an operation misses of it.
+  std::size_t due = 0;      ///< Of look_ahead(): the least that an operation misses of it.
+  bool later = false;       ///< All operations that miss any of it miss some of others first.
   std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
 };
 

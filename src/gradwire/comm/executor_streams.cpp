@@ -23,6 +23,10 @@ constexpr std::size_t kMostExpected = 256 * 1024;
 /// A peer from which so much is due sends for a while.
 constexpr std::size_t kMuch = 64 * 1024;
 
+/// Of the last switch's queue, for a peer whose turn comes later: it may be ahead of the others,
+/// and what it sends must not hold up those that are behind.
+constexpr double kLaterShare = 1.0 / 4;
+
 }  // namespace
 
 Executor::Rail& Executor::rail(StreamId stream) {
@@ -75,33 +79,40 @@ void Executor::collect_awaited(bool all) {
 }
 
 void Executor::rest() {
-  int senders = 0;
+  int now = 0, later = 0;
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    from->due = least_due(from->rank);
-    if (from->due >= kMuch) ++senders;
+    look_ahead(*from);
+    if (from->due >= kMuch) ++(from->later ? later : now);
   }
+  const bool alone = now + later <= 1;
+  const double share =
+      alone ? 1 : std::max(kLaterShare, (1 - later * kLaterShare) / std::max(now, 1));
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
     const std::size_t worth = std::min(from->due / kPartsOfDue, kMostExpected) / from->rails.size();
     for (const auto& source : from->rails) {
-      if (still_reads(*source)) transport_.expect(source->stream, worth, std::max(1, senders));
+      if (!still_reads(*source)) continue;
+      transport_.expect(source->stream, worth, from->later && !alone ? kLaterShare : share);
     }
   }
 }
 
-/// Of the operations that miss messages of a peer, the least that any of them misses. 0: none does.
-std::size_t Executor::least_due(Rank from) const {
-  std::size_t least = 0;
+/// What operations still miss of a peer.
+void Executor::look_ahead(Peer& from) const {
+  from.due = 0;
+  bool later = true;
   for (const auto& flight : flights_.all()) {
     const Operation& operation = flight->operation;
-    const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
+    const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from.rank);
     if (exchange == nullptr) continue;
     std::size_t due = 0;
     for (const OpIndex op : exchange->receives) due += operation.size(op) - operation.done(op);
-    if (due > 0) least = least == 0 ? due : std::min(least, due);
+    if (due == 0) continue;
+    from.due = from.due == 0 ? due : std::min(from.due, due);
+    later = later && operation.program().schedule.in_turn && flight->awaits() != from.rank;
   }
-  return least;
+  from.later = from.due > 0 && later;
 }
 
 bool Executor::still_reads(const Rail& rail) const {

@@ -22,11 +22,8 @@ constexpr Duration kPerSegmentInside = std::chrono::nanoseconds(500);
 /// Reading, checking and adding received bytes, measured likewise.
 constexpr double kReduceBytesPerSecond = 3e9;
 
-/// TCP streams that meet in one port lose some of its rate to each other: three of them carried 89
-/// % of a link of which one carried 94 %. The link model does not know that.
-constexpr double kCrowding = 1.06;
-
-/// The same through shared memory, where it is only the caches that know more of them.
+/// Where many ranks send to one through shared memory, it is only the caches that know more of
+/// them.
 constexpr double kCrowdingInside = 1.02;
 
 /// What was measured at one size holds for sizes within so many octaves of it.
@@ -45,6 +42,15 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
   double most = 0;
   for (const auto& [kernel, messages] : load) most = std::max(most, messages);
   return Duration(static_cast<std::int64_t>(most * static_cast<double>(kPerSegment.count())));
+}
+
+/// How much longer operations take because messages meet, which the link model does not know.
+double crowding(const ProgramSet& programs, const Topology& topology) {
+  if (topology.hosts() > 1) {
+    return crowding_of(senders_that_meet(
+        programs, [&](Rank to, Rank from) { return !topology.same_host(to, from); }));
+  }
+  return senders_that_meet(programs, [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside : 1;
 }
 
 }  // namespace
@@ -72,8 +78,8 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
     if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
-    const bool crowded = senders_that_meet(cost->programs(), [](Rank, Rank) { return true; }) > 0;
-    found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, crowded});
+    const double factor = crowding(cost->programs(), topology_);
+    found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, factor});
   }
   return candidates_.emplace(question, std::move(found)).first->second;
 }
@@ -86,9 +92,8 @@ Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
                             .reduce_bytes_per_second = kReduceBytesPerSecond};
   const ChunkLayout layout(candidate.chunks, bytes, 1);
   const Duration time = candidate.cost->estimate(topology_, layout, options).total;
-  if (!candidate.crowds) return time;
-  const double factor = topology_.hosts() > 1 ? kCrowding : kCrowdingInside;
-  return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * factor));
+  return Duration(
+      static_cast<std::int64_t>(static_cast<double>(time.count()) * candidate.crowding));
 }
 
 std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {

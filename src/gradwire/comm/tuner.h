@@ -51,7 +51,7 @@ class Tuner {
     std::string name;
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
-    bool crowds = false;  ///< Many ranks send to one at the same time.
+    double crowding = 1;  ///< A factor: many ranks send to one at the same time.
   };
 
   using Question = std::pair<Collective, Rank>;  ///< The rank is the root.

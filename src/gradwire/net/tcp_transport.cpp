@@ -32,20 +32,6 @@ constexpr std::size_t kLeastExpected = 32 * 1024;
 constexpr std::uint64_t kWakeup = ~std::uint64_t{0};
 constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
-/// What the last switch before us may have to hold, in bytes: cheap ones share some 512 KB among
-/// their ports.
-constexpr int kLastSwitchHolds = 256 * 1024;
-constexpr int kLeastWindow = 32 * 1024;
-/// SOCK_RCVBUF_LOCK of linux/socket.h, which does not go together with sys/socket.h.
-constexpr int kReceiveBufferLock = 2;
-/// For how long a stream counts as one of several after it was.
-constexpr Duration kCrowded = std::chrono::seconds(2);
-
-/// What each of some senders may have under way; of one, as much as the kernel finds right.
-int window_of(int senders) {
-  return senders > 1 ? std::max(kLeastWindow, kLastSwitchHolds / senders) : 1 << 30;
-}
-
 /// Some pieces as the kernel wants them.
 struct Batch {
   std::array<iovec, kPiecesACall> vectors;
@@ -276,34 +262,14 @@ std::string TcpTransport::describe(StreamId id) const {
   return streams_[index_of(id)].name;
 }
 
-/// Senders that each fill a window overflow the queue of the one port they all go to, and then wait
-/// for what was lost (incast: Wu et al., "ICTCP", CoNEXT 2010). The window is clamped, and the
-/// kernel kept from tuning the receive buffer, for then it would forget the clamp. The buffer
-/// itself must not become smaller: what was allowed to come would be thrown away, and if that
-/// happens to both ends, Linux (6.18) takes the acknowledgements of each for what lies outside the
-/// window, and neither ever sends on. What was in flight under a wider window comes as a burst, so
-/// that the small window outlasts pauses, and operations of few senders between those of many.
-void TcpTransport::share_window(Stream& stream, int senders) {
-  const Time now = SteadyClock().now();
-  const bool fewer = senders < stream.senders;
-  if (!fewer) stream.crowded_until = now + kCrowded;
-  if (senders == stream.senders || (fewer && now < stream.crowded_until)) return;
-  stream.senders = senders;
-  const int socket = stream.socket.descriptor();
-  const int lock = senders > 1 ? kReceiveBufferLock : 0;
-  const int window = window_of(senders);
-  ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &lock, sizeof lock);
-  ::setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
-}
-
-void TcpTransport::expect(StreamId id, std::size_t bytes, int senders) {
+void TcpTransport::expect(StreamId id, std::size_t bytes, double share) {
   Stream& stream = find(id);
-  share_window(stream, senders);
+  stream.window.set(stream.socket.descriptor(), share, SteadyClock().now());
   int room = 0;
   socklen_t size = sizeof room;
   if (bytes > 1) {
     ::getsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &room, &size);
-    room = std::min(room, window_of(stream.senders));
+    room = std::min(room, stream.window.size());
     bytes = std::min(bytes, static_cast<std::size_t>(room) / kPartOfRoom);
   }
   const int before = stream.low_water;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/net/receive_window.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/net/tls_stream.h"
 #include "gradwire/net/transport.h"
@@ -57,7 +58,7 @@ class TcpTransport final : public PollingTransport {
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
   /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.
-  void expect(StreamId stream, std::size_t bytes, int senders) override;
+  void expect(StreamId stream, std::size_t bytes, double share) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override;
@@ -74,8 +75,7 @@ class TcpTransport final : public PollingTransport {
     bool end_sent = false;
     std::optional<Error> broken;       ///< The first error; later calls repeat it.
     std::atomic<int> low_water = 1;    ///< As expect() has set it.
-    int senders = 1;                   ///< As expect() has been told: the most of late.
-    Time crowded_until{};              ///< Until then fewer senders change nothing.
+    ReceiveWindow window;
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
@@ -90,7 +90,6 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read_encrypted(Stream& stream, std::span<const Bytes> pieces);
   void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
-  void share_window(Stream& stream, int senders);
   void report_patient(std::vector<ReadyEvent>& events);
   void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 

@@ -56,10 +56,10 @@ class Transport {
 
   /// Asks for the next `readable` event of a stream only when about `bytes` are there (1: any), for
   /// who expects many more: being woken costs as much as reading 50 KB. What is less is reported
-  /// after kPatience, so that nothing is ever stuck behind a wrong guess. `senders`: how many peers
-  /// send much at the same time; each is then asked to have no more under way than its share of
-  /// what the last switch can hold.
-  virtual void expect(StreamId, std::size_t /*bytes*/, int /*senders*/) {}
+  /// after kPatience, so that nothing is ever stuck behind a wrong guess. `share`: of what the last
+  /// switch can hold, the part that the peer is asked to have under way at most, where others send
+  /// at the same time; 1: it is alone, and there is no limit.
+  virtual void expect(StreamId, std::size_t /*bytes*/, double /*share*/) {}
   static constexpr Duration kPatience = std::chrono::milliseconds(4);
 
   /// Whether bytes may be damaged on their way, so that frames need checksums. The same at both

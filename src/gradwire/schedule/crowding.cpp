@@ -21,4 +21,11 @@ std::size_t senders_that_meet(const ProgramSet& programs,
   return most > rounds ? most : 0;
 }
 
+double crowding_of(std::size_t streams) {
+  constexpr std::size_t kQuiet = 2, kMost = 8;
+  constexpr double kLoss = 0.004;
+  const auto beyond = static_cast<double>(std::clamp(streams, kQuiet, kMost) - kQuiet);
+  return 1 + kLoss * beyond * beyond;
+}
+
 }  // namespace gradwire

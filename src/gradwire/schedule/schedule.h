@@ -132,6 +132,9 @@ struct Schedule {
   /// "ring", "direct", ...: on the command line, in errors, in fingerprints (their first 16
   /// characters, in which the algorithms of a collective must differ).
   std::string name;
+  /// A rank needs what one peer sends before what the next does, all of it, as in a butterfly: who
+  /// is ahead and sends early should leave the wire to those that are behind.
+  bool in_turn = false;
 };
 
 /// Whether op `later`, which comes after `earlier`, may follow it byte by byte: both touch the same

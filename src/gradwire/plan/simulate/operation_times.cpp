@@ -17,17 +17,6 @@
 namespace gradwire {
 namespace {
 
-/// TCP streams that meet in one port overflow its queue: each beyond the second costs so much of
-/// its rate (measured with three, five and seven, docs/accuracy.md), up to so many.
-constexpr double kCrowding = 0.065;
-constexpr std::size_t kQuietStreams = 2, kMostStreams = 8;
-
-/// Hosts that share a machine's processors answer late when these are busy, and streams that meet
-/// wait for each other: more is lost for each byte a second that a processor carries beyond the
-/// first 2 Gb/s (measured at 5 Gb/s a processor).
-constexpr double kBusyLoss = 0.04 / 1.25e8;
-constexpr double kQuietRate = 2.5e8;
-
 bool has_algorithm(Collective collective, const std::string& algorithm) {
   const auto names = algorithm_names(collective);
   return std::ranges::find(names, algorithm) != names.end();
@@ -45,28 +34,9 @@ void check_algorithm(const std::string& algorithm) {
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
 }
 
-/// Bytes a second that each processor of the busiest machine of several hosts carries, one way, if
-/// all their ports are full.
-double carried_by_processor(const Topology& topology) {
-  std::map<int, double> carried;  ///< By kernel.
-  double most = 0;
-  for (int number = 0; number < topology.hosts(); ++number) {
-    const Host& host = topology.host(number);
-    if (host.kernel < 0 || host.cores == 0) continue;
-    carried[host.kernel] += host.port().bytes_per_second / host.cores;
-    most = std::max(most, carried[host.kernel]);
-  }
-  return most;
-}
-
 double crowding(const ProgramSet& programs, const Topology& topology) {
-  const auto from_elsewhere = [&](Rank receiver, Rank sender) {
-    return !topology.same_host(receiver, sender);
-  };
-  const std::size_t streams = std::min(senders_that_meet(programs, from_elsewhere), kMostStreams);
-  if (streams <= kQuietStreams) return 1;
-  const double busy = std::max(0.0, carried_by_processor(topology) - kQuietRate);
-  return 1 + kCrowding * static_cast<double>(streams - kQuietStreams) + kBusyLoss * busy;
+  return crowding_of(senders_that_meet(
+      programs, [&](Rank receiver, Rank sender) { return !topology.same_host(receiver, sender); }));
 }
 
 /// Of all chunks' bytes.

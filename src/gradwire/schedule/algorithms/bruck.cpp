@@ -46,7 +46,8 @@ Schedule bruck_all_gather(const Topology& topology) {
           .ranks = ranks,
           .chunks = static_cast<std::uint32_t>(ranks),
           .program = [ranks](Rank rank) { return all_gather_program(ranks, rank); },
-          .name = "bruck"};
+          .name = "bruck",
+          .in_turn = true};
 }
 
 }  // namespace gradwire

@@ -133,7 +133,8 @@ Schedule schedule_of(Collective collective, int ranks, Program (*program)(int, R
           .ranks = ranks,
           .chunks = static_cast<std::uint32_t>(ranks),
           .program = [ranks, program](Rank rank) { return program(ranks, rank); },
-          .name = name};
+          .name = name,
+          .in_turn = true};
 }
 
 }  // namespace

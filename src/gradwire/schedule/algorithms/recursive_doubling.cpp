@@ -71,7 +71,8 @@ Schedule recursive_doubling_all_reduce(const Topology& topology) {
               [groups](Rank rank) {
                 return groups.is_extra(rank) ? extra_program(rank) : member_program(groups, rank);
               },
-          .name = "recursive_doubling"};
+          .name = "recursive_doubling",
+          .in_turn = true};
 }
 
 }  // namespace gradwire

@@ -1,0 +1,99 @@
+#include "gradwire/net/receive_window.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/net/loopback.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::seconds;
+
+template <class Value>
+Value option(const Socket& socket, int level, int name) {
+  Value value{};
+  socklen_t size = sizeof value;
+  EXPECT_EQ(::getsockopt(socket.descriptor(), level, name, &value, &size), 0);
+  return value;
+}
+
+int clamp(const Socket& socket) {
+  return option<int>(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP);
+}
+
+int buffer(const Socket& socket) {
+  return option<int>(socket, SOL_SOCKET, SO_RCVBUF);
+}
+
+/// Sends so much that the window, if nothing limits it, becomes large, and reads it at once.
+void exchange(const Socket& from, const Socket& to, std::size_t bytes) {
+  std::vector<char> data(16 * 1024);
+  for (std::size_t sent = 0; sent < bytes; sent += data.size()) {
+    ASSERT_TRUE(wait_for(from, POLLOUT, test::soon_enough()));
+    ::send(from.descriptor(), data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (::recv(to.descriptor(), data.data(), data.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+}
+
+class ReceiveWindowTest : public testing::Test {
+ protected:
+  void set(double share, Time now) { window_.set(ends_.second.descriptor(), share, now); }
+
+  /// As the sender knows it.
+  std::uint32_t window_of_sender() const {
+    return option<tcp_info>(ends_.first, IPPROTO_TCP, TCP_INFO).tcpi_snd_wnd;
+  }
+
+  test::SocketPair ends_ = test::connected_pair();
+  ReceiveWindow window_;
+};
+
+TEST_F(ReceiveWindowTest, IsAShareOfWhatTheLastSwitchHolds) {
+  set(0.25, Time{});
+  EXPECT_EQ(window_.size(), 64 * 1024);
+  EXPECT_EQ(clamp(ends_.second), 64 * 1024);
+  set(0.5, Time{});
+  EXPECT_EQ(clamp(ends_.second), 128 * 1024);
+  set(0.001, Time{});
+  EXPECT_EQ(window_.size(), 32 * 1024);
+}
+
+TEST_F(ReceiveWindowTest, LimitsTheSenderThoughTheKernelForgetsIt) {
+  set(0.25, Time{});
+  exchange(ends_.first, ends_.second, 4 << 20);  // Of packets larger than any before.
+  set(0.25, Time{seconds(1)});
+  EXPECT_EQ(clamp(ends_.second), 64 * 1024);
+  exchange(ends_.first, ends_.second, 4 << 20);
+  EXPECT_LE(window_of_sender(), 64u * 1024);
+}
+
+TEST_F(ReceiveWindowTest, NeedsABufferThatHoldsItAndNeverMakesItSmaller) {
+  const int before = buffer(ends_.second);
+  set(0.25, Time{});
+  const int there = buffer(ends_.second);
+  EXPECT_GE(there, before);
+  EXPECT_GE(there, 256 * 1024);
+  set(0.1, Time{});
+  EXPECT_EQ(buffer(ends_.second), there);
+}
+
+TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {
+  set(1, Time{});
+  const int free = clamp(ends_.second);
+  set(0.25, Time{seconds(10)});
+  set(1, Time{seconds(11)});
+  EXPECT_EQ(clamp(ends_.second), 64 * 1024);
+  set(1, Time{seconds(13)});
+  EXPECT_GE(clamp(ends_.second), free);
+  exchange(ends_.first, ends_.second, 16 << 20);
+  EXPECT_GT(window_of_sender(), 64u * 1024);
+}
+
+}  // namespace
+}  // namespace gradwire
