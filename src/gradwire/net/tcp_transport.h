@@ -73,8 +73,8 @@ class TcpTransport final : public PollingTransport {
     std::size_t written = 0;
     std::size_t delivered = 0;  ///< As delivered() has said.
     bool end_sent = false;
-    std::optional<Error> broken;       ///< The first error; later calls repeat it.
-    std::atomic<int> low_water = 1;    ///< As expect() has set it.
+    std::optional<Error> broken;     ///< The first error; later calls repeat it.
+    std::atomic<int> low_water = 1;  ///< As expect() has set it.
     ReceiveWindow window;
     std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
