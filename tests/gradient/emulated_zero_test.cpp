@@ -39,7 +39,7 @@ class IdealExchange final : public ShardExchange {
   IdealExchange(TestAlarm& alarm, double bytes_per_second)
       : alarm_(alarm), rate_(bytes_per_second) {}
 
-  void start_reduce(std::size_t index, LentConstSpan unit, LentSpan, int urgency) override {
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan, int urgency) override {
     start('r', index, unit.count, urgency, {});
   }
   void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {

@@ -21,7 +21,7 @@ class Step(unittest.TestCase):
             report = pathlib.Path(folder) / "rows.json"
             job = hosts.start(0, [GRADWIRE, "bench", "step", *options, "--hosts",
                                   ",".join(hosts.names), "--rsh", RSH, "--interface", "gw0",
-                                  "--json", report])
+                                  "--warmup", "2", "--json", report])
             self.assertEqual(job.wait(150), 0, job.output())
             return json.loads(report.read_text())["rows"], job.output()
 
@@ -44,7 +44,7 @@ class Step(unittest.TestCase):
         self.assertIn("bound", output)
 
     def test_local_steps_send_a_share(self):
-        with Hosts(2, "100mbit") as hosts:
+        with Hosts(2, "1gbit") as hosts:
             rows, _ = self.bench(hosts, "--compute-ms", "200", "--steps", "4", "--local-steps", "4")
         self.assertEqual([(row["local_steps"], row["steps"]) for row in rows], [(4, 4)])
         self.assertAlmostEqual(rows[0]["bytes_per_step"] / 25557032, 1, delta=0.02)

@@ -81,6 +81,7 @@ TEST_F(ReceiveWindowTest, NeedsABufferThatHoldsItAndNeverMakesItSmaller) {
   EXPECT_GE(there, 256 * 1024);
   set(0.1, Time{});
   EXPECT_EQ(buffer(ends_.second), there);
+  EXPECT_EQ(option<int>(ends_.second, SOL_SOCKET, SO_BUF_LOCK), 0) << "the kernel does not tune it";
 }
 
 TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {

@@ -32,12 +32,16 @@ TEST(SendersThatMeet, AreOnlyThoseThatCount) {
   EXPECT_EQ(senders_that_meet(all_reduce("star", 8), from_the_last), 0u);
 }
 
-TEST(Crowding, CostsNothingForTwoAndMoreTheMoreThereAre) {
-  EXPECT_EQ(crowding_of(0), 1);
-  EXPECT_EQ(crowding_of(2), 1);
-  EXPECT_LT(crowding_of(3), 1.01);
-  EXPECT_GT(crowding_of(7), 1.05);
-  EXPECT_EQ(crowding_of(100), crowding_of(8));
+TEST(Crowding, CostsNothingInARingAndMoreTheMoreTheyAre) {
+  EXPECT_EQ(crowding(all_reduce("ring", 8), all), 1);
+  EXPECT_EQ(crowding(all_reduce("direct", 3), all), 1);
+  EXPECT_LT(crowding(all_reduce("direct", 4), all), 1.01);
+  EXPECT_GT(crowding(all_reduce("direct", 8), all), 1.05);
+  EXPECT_EQ(crowding(all_reduce("direct", 100), all), crowding(all_reduce("direct", 9), all));
+}
+
+TEST(Crowding, CostsMoreWhereSomeAreAhead) {
+  EXPECT_GT(crowding(all_reduce("double_tree", 8), all), 1.05);
 }
 
 }  // namespace

@@ -157,6 +157,32 @@ TEST_F(ResumeTest, LocalStepsGoOnWithTheSameBits) {
   EXPECT_TRUE(same_models("whole", "resumed"));
 }
 
+TEST_F(ResumeTest, ZeroAndItsCodecGoOnWithTheSameBits) {
+  config.parallel.codec_min_elements = 16;
+  for (const int stage : {1, 2, 3}) {
+    config.zero.stage = stage;
+    config.resume.clear();
+    train_to("whole");
+    std::filesystem::remove_all(folder / "killed");
+    crash_after_step_16();
+    config.resume = folder / "killed";
+    train_to("resumed");
+    EXPECT_TRUE(same_models("whole", "resumed")) << "stage " << stage;
+  }
+}
+
+TEST_F(ResumeTest, ZeroWithACodecGoesOnInAnotherStageOrOnOtherRanks) {
+  config.parallel.codec_min_elements = 16;
+  config.zero.stage = 2;
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  train_on(4, "resumed");
+  EXPECT_THAT(shown.str(), HasSubstr("error feedback"));
+  config.zero.stage = 3;
+  train_to("resumed");
+  EXPECT_TRUE(std::filesystem::exists(model_in("resumed")));
+}
+
 TEST_F(ResumeTest, OnOtherRanksItIsTheSameTraining) {
   config.parallel.codec = "none";
   config.optimizer = {.name = "adam", .learning_rate = 0.003};

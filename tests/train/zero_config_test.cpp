@@ -74,8 +74,13 @@ TEST(ZeroConfig, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(ZeroConfig, RefusesWhatDoesNotGoTogether) {
-  EXPECT_THAT(error_of(R"({"zero": {"stage": 1}, "parallel": {"codec": "int8"}})"),
-              AllOf(HasSubstr("parallel.codec"), HasSubstr("zero.stage 1")));
+  EXPECT_THAT(error_of(R"({"zero": {"stage": 1}, "parallel": {"codec": "power_sgd:2"}})"),
+              AllOf(HasSubstr("parallel.codec power_sgd:2"), HasSubstr("zero.stage 1")));
+  EXPECT_THAT(error_of(R"({"zero": {"stage": 2}, "parallel": {"codec": "auto"}})"),
+              AllOf(HasSubstr("parallel.codec auto"), HasSubstr("int8")));
+  EXPECT_THAT(error_of(R"({"zero": {"stage": 1}, "precision": {"parameters": "bf16"},
+                           "parallel": {"codec": "int8"}})"),
+              AllOf(HasSubstr("parallel.codec"), HasSubstr("fp32")));
   EXPECT_THAT(error_of(R"({"zero": {"stage": 3}, "parallel": {"check_finite": true}})"),
               HasSubstr("parallel.check_finite"));
   EXPECT_THAT(error_of(R"({"precision": {"parameters": "bf16"}})"), HasSubstr("zero.stage"));

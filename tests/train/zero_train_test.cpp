@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,6 +7,7 @@
 #include "gradwire/train/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -25,10 +28,11 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
   std::map<std::string, torch::Tensor> train_at(int stage) {
     config.zero.stage = stage;
     const auto output = folder / std::to_string(stage);
-    run_on_threads(2, [&](const auto& group) {
+    const auto run = [&](const auto& group) {
       const auto result = train(config, {.group = group, .clock = &clock, .output = output});
       EXPECT_GT(result.summary.test_accuracy, 0.3);
-    });
+    };
+    config.parallel.codec == "none" ? run_on_threads(2, run) : run_on_loopback(2, run);
     return load_safetensors(output / "model.safetensors").tensors;
   }
 
@@ -39,6 +43,17 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
     for (const auto& [name, tensor] : values) {
       EXPECT_LE((tensor - expected.at(name)).abs().max().item<double>(), tolerance) << name;
     }
+  }
+
+  using Tensors = std::map<std::string, torch::Tensor>;
+
+  /// The root of the sum of squares of what two models differ by.
+  static double distance(const Tensors& a, const Tensors& b) {
+    double squares = 0;
+    for (const auto& [name, tensor] : a) {
+      squares += (tensor - b.at(name)).square().sum().item<double>();
+    }
+    return std::sqrt(squares);
   }
 
   TemporaryFolder folder;
@@ -57,6 +72,17 @@ TEST_P(ZeroTrain, WithClippingAndAccumulationToo) {
   config.accumulation_steps = 2;
   config.parallel.overlap = Overlap::backward;
   expect_data_parallels(1e-6);
+}
+
+TEST_P(ZeroTrain, WithACodecComesAsNearAsStage0) {
+  const auto exact = train_at(0);
+  config.parallel.codec = "int8";
+  config.parallel.codec_min_elements = 16;
+  config.parallel.bucket_cap_mb = 0.0005;
+  const double expected = distance(train_at(0), exact);
+  const double found = distance(train_at(GetParam()), exact);
+  EXPECT_GT(found, 0) << "int8 has lost something";
+  EXPECT_LT(found, 2 * expected);
 }
 
 TEST_P(ZeroTrain, InFp16LearnsToo) {

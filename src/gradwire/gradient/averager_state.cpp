@@ -56,14 +56,16 @@ void load_averager_state(const std::vector<Averager::State>& live,
 }
 
 std::vector<Averager::SavedState> without_other_layouts(std::vector<Averager::SavedState> saved,
-                                                        const LentSpan& layout) {
+                                                        const LentSpan& layout,
+                                                        std::string_view ending) {
   const auto is_layout = [](const Averager::SavedState& state) {
     return state.name == "codec.layout";
   };
   const auto at = std::ranges::find_if(saved, is_layout);
   const bool same = at != saved.end() && same_bytes(at->data, layout);
   std::erase_if(saved, [&](const Averager::SavedState& state) {
-    return is_layout(state) || (!same && state.name.ends_with(".mean"));
+    if (is_layout(state)) return true;
+    return !same && state.name != "codec.step" && state.name.ends_with(ending);
   });
   return saved;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/gradient/averager.h"
@@ -13,9 +14,11 @@ namespace gradwire {
 void load_averager_state(const std::vector<Averager::State>& live,
                          const std::vector<Averager::SavedState>& saved);
 
-/// Drops what rests on which elements each rank is the owner of (*.mean), if `layout`, the live
-/// "codec.layout", is not the saved one: a job of another size begins it anew.
+/// Drops what rests on how buckets are cut, if `layout`, the live "codec.layout", is not the saved
+/// one: a job of another size begins it anew. That is what ends in `ending`, such as ".mean", or
+/// all but "codec.step" if that is empty.
 std::vector<Averager::SavedState> without_other_layouts(std::vector<Averager::SavedState> saved,
-                                                        const LentSpan& layout);
+                                                        const LentSpan& layout,
+                                                        std::string_view ending);
 
 }  // namespace gradwire

@@ -47,6 +47,7 @@ class CodedAverager final : public CodecAverager {
   void encode(std::size_t bucket, Slot& slot);
   void reduce(std::size_t bucket, Slot& slot);
   void decode(std::size_t bucket, Slot& slot);
+  void keep(std::size_t bucket, Slot& slot);
   std::span<float> carry(std::size_t bucket);
   std::span<float> mean_carry(std::size_t bucket, const Slot& slot);
   LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
@@ -77,11 +78,12 @@ void CodedAverager::cut(const BucketShape& shape, bool feedback) {
   if (!shape.exact) {
     const Rank self = communicator().rank();
     std::size_t before = 0;
+    const auto cut = options().to_owners ? cut_for_owners : cut_for_coding;
     for (CodedPieceLayout& layout :
-         cut_for_coding(shape.count, options().piece_elements, communicator().size())) {
+         cut(shape.count, options().piece_elements, communicator().size())) {
       slots.push_back({CodedPiece(std::move(layout), self), before, lanes_++});
-      owned.push_back(slots.back().piece.own());
-      before += owned.back().count();
+      if (!options().to_owners) owned.push_back(slots.back().piece.own());
+      before += slots.back().piece.own().count();
       Random hash(static_cast<std::uint64_t>(layout_[2]) ^ slots.back().piece.layout().all.end);
       layout_[2] = static_cast<std::int64_t>(hash.next());
     }
@@ -114,7 +116,9 @@ void CodedAverager::begin_coded(std::size_t bucket) {
 void CodedAverager::encode(std::size_t bucket, Slot& slot) {
   slot.piece.encode(coded(bucket).data, carry(bucket));
   const Work work = slot.piece.exchange(communicator(), operation(bucket, slot.lane));
-  add_task_after(work, bucket, kSecond, [this, bucket, &slot] { reduce(bucket, slot); });
+  add_task_after(work, bucket, kSecond, [this, bucket, &slot] {
+    options().to_owners ? keep(bucket, slot) : reduce(bucket, slot);
+  });
 }
 
 void CodedAverager::reduce(std::size_t bucket, Slot& slot) {
@@ -125,6 +129,11 @@ void CodedAverager::reduce(std::size_t bucket, Slot& slot) {
 
 void CodedAverager::decode(std::size_t bucket, Slot& slot) {
   value_or_throw(slot.piece.decode(coded(bucket).data));
+  piece_done(bucket);
+}
+
+void CodedAverager::keep(std::size_t bucket, Slot& slot) {
+  value_or_throw(slot.piece.keep(coded(bucket).data));
   piece_done(bucket);
 }
 
@@ -148,7 +157,8 @@ std::vector<Averager::State> CodedAverager::state() {
 void CodedAverager::load_state(const std::vector<SavedState>& saved) {
   std::vector<State> live = state();
   live.pop_back();  // The layout is what it is.
-  load_averager_state(live, without_other_layouts(saved, layout()));
+  const char* dropped = options().to_owners ? "" : ".mean";
+  load_averager_state(live, without_other_layouts(saved, layout(), dropped));
   codecs_.reset();
   begin_step();
 }

@@ -48,4 +48,19 @@ std::vector<CodedPieceLayout> cut_for_coding(std::size_t count, std::size_t piec
   return pieces;
 }
 
+std::vector<CodedPieceLayout> cut_for_owners(std::size_t count, std::size_t piece_elements,
+                                             int ranks) {
+  const std::size_t shard = count / static_cast<std::size_t>(ranks);
+  std::vector<CodedPieceLayout> pieces;
+  for (const CodedPieceLayout& of_shard :
+       cut_for_coding(shard, piece_elements / static_cast<std::size_t>(ranks), 1)) {
+    CodedPieceLayout& piece = pieces.emplace_back();
+    for (std::size_t begin = 0; begin < count; begin += shard) {
+      piece.parts.push_back({begin + of_shard.all.begin, begin + of_shard.all.end});
+    }
+    piece.all = {piece.parts.front().begin, piece.parts.back().end};
+  }
+  return pieces;
+}
+
 }  // namespace gradwire

@@ -65,8 +65,6 @@ void CodedPiece::make_room() {
   for (std::size_t part = 0; part < ranks(); ++part) sent += sent_bytes(part);
   sent_.resize(sent);
   received_.resize(ranks() * sent_bytes(static_cast<std::size_t>(self_)));
-  mean_bytes_ = slot_bytes(*mean_codec_, layout_.parts.front().count());
-  means_.resize(ranks() * mean_bytes_);
 }
 
 void CodedPiece::encode(std::span<const float> bucket, std::span<float> carry) {
@@ -94,21 +92,34 @@ Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& op
   return communicator.all_to_all(input, output, sent, received, options);
 }
 
-Status CodedPiece::reduce(std::span<float> carry, std::vector<float>& scratch) {
-  const std::size_t count = own().count();
-  if (count == 0) return {};
+Status CodedPiece::keep(std::span<float> bucket) const {
+  return make_mean(bucket.subspan(own().begin, own().count()));
+}
+
+/// Of what came of the own part.
+Status CodedPiece::make_mean(std::span<float> mean) const {
   const auto part = static_cast<std::size_t>(self_);
-  if (scratch.size() < count) scratch.resize(count);
-  const std::span<float> mean = std::span(scratch).first(count);
   for (std::size_t r = 0; r < ranks(); ++r) {
     const ConstBytes encoded =
-        received_.slice(r * sent_bytes(part), sent_codec_->encoded_bytes(count));
+        received_.slice(r * sent_bytes(part), sent_codec_->encoded_bytes(mean.size()));
     const Status decoded = r == 0 ? sent_codec_->decode(encoded, seed_of(part), mean)
                                   : sent_codec_->decode_add(encoded, seed_of(part), mean);
     if (!decoded) return decoded;
   }
   const auto divisor = static_cast<float>(ranks());
   for (float& value : mean) value /= divisor;
+  return {};
+}
+
+Status CodedPiece::reduce(std::span<float> carry, std::vector<float>& scratch) {
+  mean_bytes_ = slot_bytes(*mean_codec_, layout_.parts.front().count());
+  means_.resize(ranks() * mean_bytes_);
+  const std::size_t count = own().count();
+  if (count == 0) return {};
+  const auto part = static_cast<std::size_t>(self_);
+  if (scratch.size() < count) scratch.resize(count);
+  const std::span<float> mean = std::span(scratch).first(count);
+  if (Status made = make_mean(mean); !made) return made;
   mean_codec_->encode(mean, carry, seed_of(part),
                       means_.slice(part * mean_bytes_, mean_codec_->encoded_bytes(count)));
   return {};

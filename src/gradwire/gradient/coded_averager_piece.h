@@ -22,7 +22,8 @@ struct CodecPair {
 };
 
 /// One piece of a bucket on its two ways: encode(), exchange(), reduce(), gather(), decode(), in
-/// this order, each when the operation before it is complete. Every value is encoded once by each
+/// this order, each when the operation before it is complete; or on the first alone: encode(),
+/// exchange(), keep(). Every value is encoded once by each
 /// rank and its mean once by its owner, with what each of them lost before added to it (two-sided
 /// error feedback: DoubleSqueeze, Tang et al., ICML 2019, algorithm 1). The owner adds up in the
 /// order of ranks; all ranks, it too, decode the same bytes of the mean.
@@ -48,11 +49,15 @@ class CodedPiece {
 
   Status decode(std::span<float> bucket) const;
 
+  /// In place of all after exchange(): the mean of own(), in its place. Nothing more is lost of it.
+  Status keep(std::span<float> bucket) const;
+
  private:
   std::uint64_t seed_of(std::size_t part) const;
   std::size_t ranks() const { return layout_.parts.size(); }
   std::size_t sent_bytes(std::size_t part) const;
   void make_room();
+  Status make_mean(std::span<float> mean) const;
 
   CodedPieceLayout layout_;
   Rank self_;

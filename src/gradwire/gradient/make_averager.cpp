@@ -37,6 +37,17 @@ Choice choice_of(std::string_view text) {
   return {spec, automatic};
 }
 
+void check_single_values(const Choice& choice) {
+  const bool single =
+      choice.codec.kind() == CodecKind::none || choice.codec.kind() == CodecKind::codec;
+  if (single && !choice.automatic) return;
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("codec \"{}{}\": where each rank gets its own part of the mean (ZeRO), codecs of "
+                  "single values go, such as int8; not auto, nor power_sgd",
+                  choice.automatic ? "auto:" : "", choice.codec.text()));
+}
+
 std::unique_ptr<CodecAverager> codec_averager(std::shared_ptr<Communicator> communicator,
                                               std::vector<BucketShape> buckets,
                                               const CodecSpec& spec,
@@ -55,6 +66,7 @@ std::unique_ptr<Averager> make_averager(std::shared_ptr<Communicator> communicat
                                         const AveragerOptions& options) {
   const Choice choice = choice_of(options.codec);
   const bool plain = choice.codec.kind() == CodecKind::none;
+  if (options.to_owners) check_single_values(choice);
   if (!plain) check_codable(buckets, choice.codec.text());
   if (plain || communicator->size() == 1) {
     return dense_averager(std::move(communicator), std::move(buckets), options.timeout);

@@ -27,6 +27,10 @@ struct AveragerOptions {
   std::shared_ptr<const Clock> clock;
   /// Values that are coded at once: while one such piece is coded, others travel.
   std::size_t piece_elements = std::size_t{1} << 20;
+  /// Rank r alone is to have the mean of part r of as many equal parts as there are ranks, in its
+  /// place: half the way. What else the bucket then holds is of no use. For codecs of single values
+  /// (and none), without `auto`.
+  bool to_owners = false;
   /// `auto` measures so many steps each way, and again after so many steps.
   int trial_steps = 3;
   int steps_between_trials = 1000;

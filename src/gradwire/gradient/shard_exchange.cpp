@@ -23,7 +23,7 @@ class CommunicatorShardExchange final : public ShardExchange {
         reductions_(units),
         gathers_(units) {}
 
-  void start_reduce(std::size_t index, LentConstSpan unit, LentSpan shard, int urgency) override {
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) override {
     check(index, unit.count, shard.count, reductions_, "reduction");
     if (communicator_->size() == 1) return copy(unit, shard);
     const std::size_t bytes = unit.count * size_of(unit.type);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/gradient/averager.h"
 #include "gradwire/report/trace.h"
 
 namespace gradwire {
@@ -23,9 +24,10 @@ class ShardExchange {
   virtual ~ShardExchange() = default;
 
   /// Begins `shard` = the mean over ranks of this rank's part of `unit` (P * shard.count elements).
-  /// The two must not overlap, and are lent until wait_reduce() returns or throws. More urgent
-  /// operations overtake. Does not block for the network. Throws Exception.
-  virtual void start_reduce(std::size_t index, LentConstSpan unit, LentSpan shard, int urgency) = 0;
+  /// The two must not overlap, and are lent until wait_reduce() returns or throws; `unit` may be
+  /// overwritten. More urgent operations overtake. Does not block for the network. Throws
+  /// Exception.
+  virtual void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) = 0;
 
   /// Begins `unit` (P * shard.count elements) = the ranks' shards one after the other. `shard` may
   /// be its own place in `unit`. Lent until wait_gather() is over.
@@ -39,6 +41,14 @@ class ShardExchange {
   /// failed.
   virtual void wait_reduce(std::size_t index) = 0;
   virtual void wait_gather(std::size_t index) = 0;
+
+  /// All reductions that were started have been waited for, and those of another backward pass
+  /// follow.
+  virtual void end_pass() {}
+
+  /// Whose state a checkpoint must hold, if reductions lose anything; null: they do not. Ends the
+  /// pass.
+  virtual Averager* feedback() { return nullptr; }
 };
 
 struct ShardExchangeOptions {

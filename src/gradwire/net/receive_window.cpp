@@ -20,38 +20,37 @@ constexpr int kRoom = kLastSwitchHolds;
 /// For how long a stream counts as one of several after it was.
 constexpr Duration kShared = std::chrono::seconds(2);
 
-/// Linux (since 6.9) forgets the clamp when it sees packets of another size than before, so that it
-/// is set again, as often as costs nothing.
-constexpr Duration kSetAgain = std::chrono::milliseconds(50);
+/// Linux forgets the clamp when it makes the buffer larger, and (since 6.9) when packets change
+/// their size: it is set again, as often as costs next to nothing.
+constexpr Duration kSetAgain = std::chrono::milliseconds(5);
 
-/// SOCK_RCVBUF_LOCK of linux/socket.h, which does not go together with sys/socket.h.
-constexpr int kReceiveBufferLock = 2;
-
-/// A buffer that the kernel no longer tunes must be large enough. It must not become smaller: what
-/// was allowed to come would be thrown away, and if that happens to both ends, Linux (6.18) takes
-/// the acknowledgements of each for what lies outside the window, and neither ever sends on.
+/// Enough for the largest window from the beginning. Later the kernel goes on making it larger as
+/// it sees fit, as ever: one that it was kept from tuning would stay as it is for good, for the
+/// kernel then waits for more bytes in a round trip than the window allows. It must not become
+/// smaller: what was allowed to come would be thrown away, and if that happens to both ends, Linux
+/// (6.18) takes the acknowledgements of each for what lies outside the window, and neither ever
+/// sends on.
 void make_room(int socket) {
   int room = 0;
   socklen_t size = sizeof room;
   ::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &room, &size);
-  if (room < 2 * kRoom) ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
+  if (room >= 2 * kRoom) return;
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
+  constexpr int kTuned = 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &kTuned, sizeof kTuned);
 }
 
 }  // namespace
 
-/// The window is clamped, and the kernel kept from tuning the buffer, for then it would forget the
-/// clamp.
 void ReceiveWindow::set(int socket, double share, Time now) {
   const bool alone = share >= 1;
   if (!alone) shared_until_ = now + kShared;
   const bool stands = share == share_ && (alone || now < set_again_);
   if (stands || (alone && now < shared_until_)) return;
-  if (!alone) make_room(socket);
+  if (share_ >= 1) make_room(socket);
   share_ = share;
   set_again_ = now + kSetAgain;
-  const int lock = alone ? 0 : kReceiveBufferLock;
   const int window = size();
-  ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &lock, sizeof lock);
   ::setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
 }
 

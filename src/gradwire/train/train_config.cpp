@@ -174,6 +174,20 @@ std::string_view either(const nlohmann::json& json, std::string_view ours,
   return theirs;
 }
 
+/// Each rank gets its own part of the mean, of values in float32.
+void check_zero_codec(const TrainConfig& config) {
+  const std::string_view codec = config.parallel.codec;
+  if (codec.starts_with("auto") || codec.starts_with("power_sgd")) {
+    refuse(
+        fmt::format("parallel.codec {} does not go together with zero.stage {}; codecs of single "
+                    "values do, such as int8",
+                    codec, config.zero.stage));
+  }
+  if (codec != "none" && config.parameters != Precision::fp32) {
+    refuse("parallel.codec needs gradients in fp32; leave it or precision.parameters out");
+  }
+}
+
 /// What only the whole of the gradients or parameters allows.
 void check_zero(const TrainConfig& config) {
   const auto with = [&](const char* key) {
@@ -187,7 +201,7 @@ void check_zero(const TrainConfig& config) {
     if (config.parameters == Precision::fp32) return;
     refuse("precision.parameters needs zero.stage 1 to 3, where each rank keeps its part in fp32");
   }
-  if (config.parallel.codec != "none") with("parallel.codec");
+  check_zero_codec(config);
   if (config.local_steps.enabled) with("local_steps");
   if (config.parallel.check_finite) with("parallel.check_finite");
 }

@@ -67,7 +67,10 @@ class ReplicatedTraining final : public TrainedModel {
   Synchronising& core() override { return model_.core(); }
   ReducerStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return state_; }
-  DataParallelCore* data_parallel() override { return &model_.core(); }
+  Averager* feedback() override {
+    auto* reducer = model_.core().reducer();
+    return reducer != nullptr ? &reducer->averager() : nullptr;
+  }
 
  private:
   /// Whether the step may be taken.
@@ -99,6 +102,10 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
           .optimizer = factory_of(config),
           .offload_optimizer = zero.offload_path,
           .parameters = type_of(config.parameters),
+          .codec = config.parallel.codec,
+          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
+          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
+          .codec_seed = config.seed,
           .max_grad_norm = config.gradient_clipping,
           .bucket_cap_mb = zero.reduce_bucket_size > 0
                                ? element * static_cast<double>(zero.reduce_bucket_size) / (1 << 20)
@@ -130,7 +137,7 @@ class ZeroTraining final : public TrainedModel {
   Synchronising& core() override { return model_.core(); }
   ReducerStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return model_.core(); }
-  DataParallelCore* data_parallel() override { return nullptr; }
+  Averager* feedback() override { return model_.core().feedback(); }
 
  private:
   Zero<torch::nn::Sequential> model_;

@@ -38,8 +38,9 @@ class TrainedModel {
   virtual ReducerStats stats() const = 0;
   /// To save, and to load into.
   virtual Checkpointable& state() = 0;
-  /// Null if it is another's.
-  virtual DataParallelCore* data_parallel() = 0;
+  /// Whose state belongs to the checkpoint too: what codecs have lost of gradients. Null: nothing.
+  /// Between steps.
+  virtual Averager* feedback() = 0;
 };
 
 /// `config` and `trace` (which may be null) must outlive it. Collective.

@@ -173,11 +173,9 @@ class Trainer {
   }
 
   RunState run_state() {
-    auto* parallel = model_->data_parallel();
-    auto* reducer = parallel != nullptr ? parallel->reducer() : nullptr;
     return {.group = surroundings_.group,
             .model = model_->state(),
-            .feedback = reducer != nullptr ? &reducer->averager() : nullptr,
+            .feedback = model_->feedback(),
             .scaler = step_.scaler(),
             .local = local_.get(),
             .description = model_description(config_),

@@ -78,6 +78,10 @@ void GradientShards::prepare(std::vector<std::size_t> order, bool synchronise) {
 void GradientShards::begin_backward() {
   if (!expecting_ || begun_) return;
   begun_ = true;
+  if (options_.one_pass_at_a_time) {
+    settle_all();
+    exchange_.end_pass();
+  }
   torch::autograd::Engine::get_default_engine().queue_callback(
       [alive = std::weak_ptr<GradientShards*>(self_)] {
         if (const auto self = alive.lock()) (*self)->end_of_backward();

@@ -25,6 +25,8 @@ struct GradientShardsOptions {
   /// to be synchronised. Otherwise memory is taken for a unit when backward comes to it, and given
   /// back when its mean has come; what accumulates is this rank's part.
   bool keep_all = false;
+  /// Backward waits for what the one before has sent, as codecs want it.
+  bool one_pass_at_a_time = false;
   Overlap overlap = Overlap::full;
   std::shared_ptr<const Clock> clock;
   std::function<void(std::size_t unit)> complete;  ///< A unit's last gradient has come.

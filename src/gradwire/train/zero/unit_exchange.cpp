@@ -6,7 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/gradient/shard_exchange.h"
+#include "gradwire/base/error.h"
+#include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
 
@@ -16,10 +17,8 @@ namespace {
 /// Over gradwire's own communicator.
 class OwnExchange final : public UnitExchange {
  public:
-  OwnExchange(std::shared_ptr<Communicator> communicator, std::size_t units,
-              const ShardExchangeOptions& options)
-      : rank_(communicator->rank()),
-        exchange_(shard_exchange(std::move(communicator), units, options)) {}
+  OwnExchange(Rank rank, std::unique_ptr<ShardExchange> exchange)
+      : rank_(rank), exchange_(std::move(exchange)) {}
 
   void start_reduce(std::size_t index, const torch::Tensor& unit, const torch::Tensor& shard,
                     int urgency) override {
@@ -33,6 +32,8 @@ class OwnExchange final : public UnitExchange {
   bool reduced(std::size_t index) override { return exchange_->reduced(index); }
   void wait_reduce(std::size_t index) override { exchange_->wait_reduce(index); }
   void wait_gather(std::size_t index) override { exchange_->wait_gather(index); }
+  void end_pass() override { exchange_->end_pass(); }
+  Averager* feedback() override { return exchange_->feedback(); }
 
  private:
   LentSpan lent(const torch::Tensor& tensor, std::string_view what) const {
@@ -177,15 +178,25 @@ class NoExchange final : public UnitExchange {
 
 }  // namespace
 
-std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units,
-                                            TraceRecorder* trace) {
+std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
+                                            const std::vector<BucketShape>& units,
+                                            const AveragerOptions& codec, TraceRecorder* trace) {
+  const bool coded = codec.codec != "none";
   if (group->getSize() == 1) return std::make_unique<NoExchange>();
   if (auto communicator = communicator_of(*group)) {
     ShardExchangeOptions options;
     options.trace = trace;
-    return std::make_unique<OwnExchange>(std::move(communicator), units, options);
+    auto exchange = coded ? coded_shard_exchange(communicator, units, codec, options)
+                          : shard_exchange(communicator, units.size(), options);
+    return std::make_unique<OwnExchange>(communicator->rank(), std::move(exchange));
   }
-  return std::make_unique<GroupExchange>(group, units, trace);
+  if (coded) {
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("Zero: codec \"{}\" needs a group of gradwire's own; use "
+                                "gradwire::init() for this one, or codec \"none\"",
+                                codec.codec));
+  }
+  return std::make_unique<GroupExchange>(group, units.size(), trace);
 }
 
 }  // namespace gradwire

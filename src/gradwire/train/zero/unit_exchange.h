@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include <torch/torch.h>
 
+#include "gradwire/gradient/make_averager.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/train/group.h"
 
@@ -30,14 +32,20 @@ class UnitExchange {
   virtual bool reduced(std::size_t index) = 0;
   virtual void wait_reduce(std::size_t index) = 0;
   virtual void wait_gather(std::size_t index) = 0;
+
+  /// As ShardExchange's; nothing where nothing is lost.
+  virtual void end_pass() {}
+  virtual Averager* feedback() { return nullptr; }
 };
 
-/// For `units` units. Of gradwire's own groups it uses two lanes of the communicator, which it
-/// reserves: ranks that make several make them in the same order; of others the reduce-scatter and
-/// all-gather of flat tensors, and all-reduce and all-gather where the backend has no such. In a
-/// world of one nothing travels. `trace` gets what is under way, and what is waited for; null:
-/// nobody does.
-std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group, std::size_t units,
-                                            TraceRecorder* trace);
+/// For these units, whose reductions travel as `codec` says. Of gradwire's own groups it uses two
+/// lanes of the communicator, which it reserves: ranks that make several make them in the same
+/// order; of others the reduce-scatter and all-gather of flat tensors, and all-reduce and
+/// all-gather where the backend has no such. In a world of one nothing travels. `trace` gets what
+/// is under way, and what is waited for; null: nobody does. Throws Exception: unsupported (a codec
+/// on a group of others), or as coded_shard_exchange does.
+std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
+                                            const std::vector<BucketShape>& units,
+                                            const AveragerOptions& codec, TraceRecorder* trace);
 
 }  // namespace gradwire

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/model_check.h"
 
 namespace gradwire {
@@ -72,11 +73,12 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
   state.clear();
   convert_frozen(frozen_, options_.parameters);
   plan_units(module, sequential);
-  exchange_ = unit_exchange(group(), units_.size(), options_.trace);
+  exchange_ = make_exchange();
   gradients_ = std::make_unique<GradientShards>(
       units_, *exchange_,
       GradientShardsOptions{.group = group(),
                             .keep_all = options_.stage == 1,
+                            .one_pass_at_a_time = options_.codec != "none",
                             .overlap = options_.overlap,
                             .clock = options_.clock,
                             .complete = [this](std::size_t unit) { on_complete(unit); },
@@ -128,6 +130,24 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
                                         .type = options_.parameters});
     is_root_.push_back(unit.root);
   }
+}
+
+std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
+  std::vector<BucketShape> shapes;
+  for (const auto& unit : units_) {
+    const auto type = unit.shard().scalar_type();
+    const auto count = static_cast<std::size_t>(unit.elements());
+    shapes.push_back(
+        {.count = count,
+         .type = data_type_of(type).value_or(DataType::float32),
+         .exact = static_cast<std::size_t>(unit.used_elements()) < options_.codec_min_elements,
+         .tensors = {{unit.name(), 0, count, 1}}});
+  }
+  return unit_exchange(group(), shapes,
+                       {.codec = options_.codec,
+                        .warmup_steps = options_.codec_warmup_steps,
+                        .seed = options_.codec_seed},
+                       options_.trace);
 }
 
 void ZeroCore::make_optimizers() {
@@ -276,6 +296,13 @@ ReducerStats ZeroCore::stats() const {
   auto stats = gradients_->stats();
   stats.exposed += gathers_->exposed() + buffer_time_;
   return size() > 1 ? stats : ReducerStats{};
+}
+
+Averager* ZeroCore::feedback() {
+  const Lock lock(mutex_);
+  finish();
+  gradients_->settle_all();
+  return exchange_->feedback();
 }
 
 ZeroBytes ZeroCore::bytes() {

@@ -40,6 +40,13 @@ struct ZeroOptions {
   /// What parameters and gradients are kept, computed and sent in (bfloat16, float16); the
   /// optimiser then steps a copy of this rank's part in the parameters' own type. Nothing: that.
   std::optional<torch::ScalarType> parameters;
+  /// How gradients travel to the ranks that step with them: "none", "int8", "top_k:0.01", ...
+  /// (coded_shard_exchange.h). Others than "none" need gradwire's own groups and gradients in
+  /// float32, and codecs with error feedback keep on each rank as much as all gradients take.
+  std::string codec = "none";
+  std::size_t codec_min_elements = 1024;  ///< Smaller units travel as they are.
+  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps: passes that are reduced.
+  std::uint64_t codec_seed = 1;
   double max_grad_norm = 0;   ///< Gradients are scaled down to this norm (of all together); 0: not.
   double bucket_cap_mb = 25;  ///< Of a unit in stages 1 and 2, as DataParallel's of a bucket.
   Overlap overlap = Overlap::full;
@@ -90,6 +97,9 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   const ProcessGroup& group() const { return options_.process_group; }
   double gradient_norm() const { return gradient_norm_; }
   ReducerStats stats() const;
+  /// Whose state a checkpoint must hold beside pieces(): what a codec has lost. Null: nothing.
+  /// Completes the step. Between steps.
+  Averager* feedback();
   ZeroBytes bytes();
   std::size_t units() const { return units_.size(); }
 
@@ -100,6 +110,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   };
 
   void plan_units(const torch::nn::Module& module, bool sequential);
+  std::unique_ptr<UnitExchange> make_exchange() const;
   void make_optimizers();
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);

@@ -1,0 +1,96 @@
+#include "gradwire/gradient/coded_shard_exchange.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/gradient/trace_averager.h"
+
+namespace gradwire {
+namespace {
+
+class CodedShardExchange final : public ShardExchange {
+ public:
+  CodedShardExchange(std::shared_ptr<Communicator> communicator,
+                     const std::vector<BucketShape>& units, AveragerOptions codec,
+                     const ShardExchangeOptions& options)
+      : rank_(communicator->rank()),
+        ranks_(static_cast<std::size_t>(communicator->size())),
+        plain_(shard_exchange(communicator, units.size(), options)),
+        averager_(traced(std::move(communicator), units, std::move(codec), options)),
+        reductions_(units.size()) {}
+
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) override {
+    if (unit.count != shard.count * ranks_) {
+      throw Exception(ErrorKind::invalid_argument,
+                      fmt::format("reduction of unit {}: {} elements are not {} shards of {}",
+                                  index, unit.count, ranks_, shard.count));
+    }
+    reductions_.at(index) = {unit, shard};
+    averager_->start(index, std::move(unit), urgency);
+    started_ = true;
+  }
+
+  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {
+    plain_->start_gather(index, std::move(shard), std::move(unit), urgency);
+  }
+
+  bool reduced(std::size_t index) override {
+    return reductions_.at(index).shard.data == nullptr || averager_->done(index);
+  }
+  bool gathered(std::size_t index) override { return plain_->gathered(index); }
+
+  void wait_reduce(std::size_t index) override {
+    const Reduction over = std::exchange(reductions_.at(index), {});
+    if (over.shard.data == nullptr) return;
+    averager_->wait(index);
+    const std::size_t bytes = over.shard.count * size_of(over.shard.type);
+    const auto* own =
+        static_cast<const std::byte*>(over.unit.data) + static_cast<std::size_t>(rank_) * bytes;
+    if (own != over.shard.data) std::memcpy(over.shard.data, own, bytes);
+  }
+  void wait_gather(std::size_t index) override { plain_->wait_gather(index); }
+
+  void end_pass() override {
+    if (std::exchange(started_, false)) averager_->end_step();
+  }
+  Averager* feedback() override {
+    end_pass();
+    return averager_.get();
+  }
+
+ private:
+  struct Reduction {
+    LentSpan unit;
+    LentSpan shard;
+  };
+
+  static std::unique_ptr<Averager> traced(std::shared_ptr<Communicator> communicator,
+                                          const std::vector<BucketShape>& units,
+                                          AveragerOptions codec,
+                                          const ShardExchangeOptions& options) {
+    codec.timeout = options.timeout;
+    codec.to_owners = true;
+    return trace_averager(make_averager(std::move(communicator), units, codec), options.trace);
+  }
+
+  Rank rank_;
+  std::size_t ranks_;
+  std::unique_ptr<ShardExchange> plain_;  ///< For gathers.
+  std::unique_ptr<Averager> averager_;
+  std::vector<Reduction> reductions_;  ///< By unit; without memory: nothing under way.
+  bool started_ = false;               ///< Since the last end_pass().
+};
+
+}  // namespace
+
+std::unique_ptr<ShardExchange> coded_shard_exchange(std::shared_ptr<Communicator> communicator,
+                                                    const std::vector<BucketShape>& units,
+                                                    const AveragerOptions& codec,
+                                                    const ShardExchangeOptions& options) {
+  return std::make_unique<CodedShardExchange>(std::move(communicator), units, codec, options);
+}
+
+}  // namespace gradwire
