@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gradwire/base/random.h"
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/catalogue.h"
 #include "tests/schedule/textbook_links.h"
@@ -225,6 +226,34 @@ TEST(Cost, RanksThatShareProcessorsTakeTurns) {
   };
   EXPECT_NEAR(time(0, 1), 2e3 + 2 * 2 * 1e3, 1);
   EXPECT_NEAR(time(0, 2), 50e3 + 2 * 5e3 + 5e3, 1);
+}
+
+/// Segments may wait for each other, each where the other came first: at a port, at a processor.
+TEST(Cost, FindsACriticalPathOnAnyLinks) {
+  const CostOptions options{.segment_bytes = 4096,
+                            .max_segments = 16,
+                            .per_segment = microseconds(8),
+                            .reduce_bytes_per_second = 3e9};
+  Random random(1);
+  const auto some = [&] {
+    return Link{.latency = microseconds(random.between(1, 50)),
+                .bytes_per_second = kRate * (0.1 + random.unit())};
+  };
+  for (int i = 0; i < 40; ++i) {
+    Topology topology(std::vector<Link>{some(), some(), some(), some()});
+    for (int from = 0; from < 4; ++from) {
+      for (int to = 0; to < 4; ++to) {
+        if (to != from) topology.set_measured(from, to, some());
+      }
+    }
+    for (const Algorithm& algorithm : algorithm_catalogue()) {
+      if (algorithm.suits != nullptr && !algorithm.suits(topology)) continue;
+      const Schedule schedule = algorithm.make(topology, {.collective = algorithm.collective});
+      const Estimate estimate = ScheduleCost(schedule).estimate(
+          topology, layout_of(schedule, random.below(400'000)), options);
+      EXPECT_LE(estimate.critical_path.size(), 10'000u) << algorithm.name;
+    }
+  }
 }
 
 TEST(Cost, CountsProcessorTime) {

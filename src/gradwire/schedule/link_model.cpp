@@ -56,6 +56,7 @@ void LinkModel::cut_into_segments(const CostOptions& options) {
     tasks += state.segments;
   }
   cause_.assign(tasks, kNoTask);
+  served_first_.assign(tasks, kNoTask);
 }
 
 LinkModel::Nanoseconds LinkModel::run() {
@@ -193,18 +194,27 @@ void LinkModel::finish(const Event& event) {
 LinkModel::Nanoseconds LinkModel::occupy(Server& server, Task task, Nanoseconds now,
                                          Nanoseconds duration) {
   // What comes second has waited for what came first, not for what made it ready.
-  if (server.free > now && server.last != task) cause_[task] = server.last;
+  if (server.free > now && server.last != task) served_first_[task] = server.last;
   server.free = std::max(server.free, now) + duration;
   server.last = task;
   return server.free;
 }
 
+/// Back from the end, over what each task waited for last: whoever was served first, or what made
+/// it ready. Two may have waited for each other, each where the other came first; from there on it
+/// is what made them ready that counts, which is always earlier.
 std::vector<LinkModel::Number> LinkModel::critical_path() const {
   std::vector<Number> path;
-  for (Task task = last_done_; task != kNoTask; task = cause_[task]) {
+  std::vector<bool> seen(cause_.size());
+  bool in_a_circle = false;
+  for (Task task = last_done_; task != kNoTask;) {
     const auto behind = std::ranges::upper_bound(states_, task, {}, &State::first);
     const auto op = static_cast<Number>(behind - states_.begin() - 1);
     if (path.empty() || path.back() != op) path.push_back(op);
+    seen[task] = true;
+    const Task before = served_first_[task] == kNoTask ? cause_[task] : served_first_[task];
+    in_a_circle = in_a_circle || (before != kNoTask && seen[before]);
+    task = in_a_circle ? cause_[task] : before;
   }
   std::ranges::reverse(path);
   return path;

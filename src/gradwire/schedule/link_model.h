@@ -121,7 +121,8 @@ class LinkModel {
   const MessageGraph& graph_;
   const LinkMap& links_;
   std::vector<State> states_;       ///< By op.
-  std::vector<Task> cause_;         ///< By task: what it waited for last.
+  std::vector<Task> cause_;         ///< By task: what made it ready.
+  std::vector<Task> served_first_;  ///< By task: whom a server took first, the last time it waited.
   std::vector<Server> processors_;  ///< By rank.
   std::vector<Port> ports_;
   std::vector<Server> wires_;
