@@ -45,11 +45,12 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
 }
 
 /// How much longer operations take because messages meet, which the link model does not know.
-double loss_of_meeting(const ProgramSet& programs, const Topology& topology) {
+double loss_of_meeting(const ScheduleCost& cost, const Topology& topology) {
   if (topology.hosts() > 1) {
-    return crowding(programs, [&](Rank to, Rank from) { return !topology.same_host(to, from); });
+    return crowding(cost, [&](Rank to, Rank from) { return !topology.same_host(to, from); });
   }
-  return senders_that_meet(programs, [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside : 1;
+  return senders_that_meet(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside
+                                                                                 : 1;
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
     if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
-    const double factor = loss_of_meeting(cost->programs(), topology_);
+    const double factor = loss_of_meeting(*cost, topology_);
     found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, factor});
   }
   return candidates_.emplace(question, std::move(found)).first->second;

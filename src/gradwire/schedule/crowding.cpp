@@ -6,23 +6,6 @@
 
 namespace gradwire {
 
-namespace {
-
-/// How many other ranks count, for the rank for which most do.
-std::size_t others_of(const ProgramSet& programs, const std::function<bool(Rank, Rank)>& counts) {
-  std::size_t most = 0;
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    std::size_t others = 0;
-    for (Rank other = 0; other < programs.ranks(); ++other) {
-      others += other != rank && counts(rank, other) ? 1 : 0;
-    }
-    most = std::max(most, others);
-  }
-  return most;
-}
-
-}  // namespace
-
 std::size_t senders_that_meet(const ProgramSet& programs,
                               const std::function<bool(Rank, Rank)>& counts) {
   const auto rounds =
@@ -38,13 +21,15 @@ std::size_t senders_that_meet(const ProgramSet& programs,
   return most > rounds ? most : 0;
 }
 
-double crowding(const ProgramSet& programs, const std::function<bool(Rank, Rank)>& counts) {
+double crowding(const ScheduleCost& cost, const std::function<bool(Rank, Rank)>& counts) {
   constexpr std::size_t kQuiet = 2, kMost = 8;
-  constexpr double kLossOfSome = 0.065, kLossOfAll = 0.004;
-  const std::size_t streams = senders_that_meet(programs, counts);
+  constexpr double kLossAtOnce = 0.004, kLossOnTheWay = 0.065;
+  constexpr std::uint32_t kThereAndBack = 2;
+  const std::size_t streams = senders_that_meet(cost.programs(), counts);
   const auto beyond = static_cast<double>(std::clamp(streams, kQuiet, kMost) - kQuiet);
-  if (streams < others_of(programs, counts)) return 1 + kLossOfSome * beyond;
-  return 1 + kLossOfAll * beyond * beyond;
+  const std::uint32_t chunks = cost.programs().schedule().chunks;
+  const bool passed_on = cost.count(ChunkLayout(chunks, chunks, 1)).steps > kThereAndBack;
+  return 1 + (passed_on ? kLossOnTheWay * beyond : kLossAtOnce * beyond * beyond);
 }
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 
+#include "gradwire/schedule/cost.h"
 #include "gradwire/schedule/program_set.h"
 
 namespace gradwire {
@@ -14,10 +15,9 @@ std::size_t senders_that_meet(const ProgramSet& programs,
                               const std::function<bool(Rank, Rank)>& counts);
 
 /// How much longer an operation takes because streams meet that count: a factor, measured over TCP
-/// on shaped links. Where a rank hears from all others at once, three streams lose next to nothing
-/// of the port's rate, five 3 %, seven a tenth. Where it hears from fewer, as in trees, which go on
-/// with what has come, those further ahead take from those that are waited for: each stream beyond
-/// the second costs 6.5 %.
-double crowding(const ProgramSet& programs, const std::function<bool(Rank, Rank)>& counts);
+/// on shaped links. Where data goes to its owners and back, three streams lose next to nothing of
+/// the port's rate, five 3 %, seven a tenth. Where it is passed on, as in trees, streams take from
+/// those that are waited for: each beyond the second costs 6.5 %.
+double crowding(const ScheduleCost& cost, const std::function<bool(Rank, Rank)>& counts);
 
 }  // namespace gradwire

@@ -34,9 +34,9 @@ void check_algorithm(const std::string& algorithm) {
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
 }
 
-double crowding_between_hosts(const ProgramSet& programs, const Topology& topology) {
+double crowding_between_hosts(const ScheduleCost& cost, const Topology& topology) {
   return crowding(
-      programs, [&](Rank receiver, Rank sender) { return !topology.same_host(receiver, sender); });
+      cost, [&](Rank receiver, Rank sender) { return !topology.same_host(receiver, sender); });
 }
 
 /// Of all chunks' bytes.
@@ -126,7 +126,7 @@ class MeasuredTimes {
       const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
       at->second.cost = std::make_unique<ScheduleCost>(schedule);
       at->second.chunks = schedule.chunks;
-      at->second.crowding = crowding_between_hosts(at->second.cost->programs(), topology_);
+      at->second.crowding = crowding_between_hosts(*at->second.cost, topology_);
       at->second.largest_message = largest_message(at->second.cost->programs());
     }
     return at->second;
