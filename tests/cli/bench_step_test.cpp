@@ -89,6 +89,21 @@ TEST(BenchStep, ShardsWhatTheStageSays) {
   EXPECT_EQ(rows[1]["gradient_bytes"], 1.5 * all);  // All of them, and the part of the mean.
 }
 
+TEST(BenchStep, ACodecMakesGradientsOfShardsSmaller) {
+  const Outcome outcome =
+      step({"-n", "2", "--profile", "uniform:4x256K", "--compute-ms", "8", "--zero-stage", "1,2,3",
+            "--codec", "none,int8", "--steps", "3", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 6u);
+  for (std::size_t stage = 0; stage < 3; ++stage) {
+    const auto saved = rows[stage]["bytes_per_step"].get<double>() -
+                       rows[stage + 3]["bytes_per_step"].get<double>();
+    // A half of the gradients leaves each rank: four bytes a value, or one and its block's scale.
+    EXPECT_NEAR(saved / (4 << 18), 0.5 * 0.74, 0.03) << rows;
+  }
+}
+
 TEST(BenchStep, OneRankAloneShardsNothing) {
   const Outcome outcome = step(
       {"--profile", "uniform:3x4K", "--compute-ms", "3", "--zero-stage", "0,3", "--steps", "2"});
@@ -126,7 +141,8 @@ TEST(BenchStep, RefusesWhatIsNotThere) {
   refused({"--compute-ms", "5", "--codec", "none,bf16", "--trace", "f"}, "--trace");
   refused({"--compute-ms", "5", "--bucket", "many"}, "--bucket");
   refused({"--compute-ms", "5", "--zero-stage", "4"}, "--zero-stage");
-  refused({"--compute-ms", "5", "--zero-stage", "1", "--codec", "int8"}, "--codec none");
+  refused({"--compute-ms", "5", "--zero-stage", "1", "--codec", "power_sgd:1"}, "single values");
+  refused({"--compute-ms", "5", "--zero-stage", "1", "--accumulate", "2"}, "--accumulate 1");
   refused({"--compute-ms", "5", "--profile", "uniform:0x5"}, "uniform:LAYERSxBYTES");
   refused({}, "--compute-ms");
 }

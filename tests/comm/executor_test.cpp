@@ -126,6 +126,36 @@ TEST(Executor, PeersThatSendMuchAtTheSameTimeShareTheLastQueue) {
   EXPECT_EQ(shares_of("direct", 1000).at(1), 1);
 }
 
+TEST(Executor, WhatManySmallOperationsMissOfAPeerAddsUp) {
+  constexpr int kOperations = 8;
+  const Case c{.algorithm = "direct", .ranks = 4, .count = 20'000};  // 40 KB of each peer.
+  EXPECT_EQ(shares_of("direct", c.count).at(1), 1);
+  CountedJob job(4);
+  Memory input = make_input(c, 0, 1);
+  std::vector<Memory> outputs(kOperations);
+  for (Memory& output : outputs) job.post(0, make_request(c, 0, input, output, nullptr));
+  job.job().executor(0).rest();
+  for (Rank peer = 1; peer < 4; ++peer) EXPECT_DOUBLE_EQ(job.count(0).shares.at(peer), 1.0 / 3);
+}
+
+TEST(Executor, APeerThatSendsNothingNowKeepsItsShareForLater) {
+  CountedJob job(4);
+  const Case all{.algorithm = "direct", .ranks = 4, .count = 1'000'000};
+  std::vector<Memory> inputs, outputs(5);
+  for (Rank r = 0; r < 4; ++r) inputs.push_back(make_input(all, r, 1));
+  for (Rank r = 0; r < 4; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    job.post(r, make_request(all, r, inputs[i], outputs[i], nullptr));
+  }
+  job.job().executor(0).rest();
+  ASSERT_TRUE(job.run());
+  const Case one{.algorithm = "ring", .ranks = 4, .count = 1'000'000};
+  job.post(0, make_request(one, 0, inputs[0], outputs[4], nullptr));
+  job.job().executor(0).rest();
+  EXPECT_EQ(job.count(0).shares.at(3), 1);
+  for (const Rank peer : {1, 2}) EXPECT_DOUBLE_EQ(job.count(0).shares.at(peer), 1.0 / 3);
+}
+
 TEST(Executor, PeersAheadOfTheirTurnLeaveTheLastQueueToThoseBehind) {
   const std::map<Rank, double> shares = shares_of("halving_doubling", 1'000'000);
   EXPECT_EQ(shares.at(2), 0.75);

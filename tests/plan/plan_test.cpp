@@ -148,7 +148,10 @@ TEST(Strategies, AreCheckedBeforeTheyArePlanned) {
   EXPECT_THAT(refusal({.zero_stage = 4}), HasSubstr("expected 0 to 3"));
   EXPECT_THAT(refusal({.algorithm = "rign"}), HasSubstr("did you mean \"ring\""));
   EXPECT_THAT(refusal({.nodes = 4, .tensor = 3}), HasSubstr("do not divide"));
-  EXPECT_THAT(refusal({.nodes = 4, .codec = "int8", .zero_stage = 2}), HasSubstr("codec none"));
+  EXPECT_THAT(
+      refusal({.nodes = 4, .compute = ComputeType::mixed, .codec = "int8", .zero_stage = 2}),
+      HasSubstr("codec none"));
+  EXPECT_EQ(refusal({.nodes = 4, .codec = "int8", .zero_stage = 2}), "nothing");
   EXPECT_THAT(refusal({.batch = 0}), HasSubstr("more than 0"));
   EXPECT_EQ(refusal({.nodes = 8, .devices_per_node = 4, .tensor = 4, .pipeline = 2}), "nothing");
 }
@@ -187,7 +190,7 @@ double best_by_trying(const PlanInput& input) {
           tried.strategy.accumulate = passes;
           tried.strategy.batch = samples / passes;
           tried.strategy.zero_stage = stage;
-          tried.strategy.codec = stage > 0 ? "none" : codec;
+          tried.strategy.codec = codec;
           tried.strategy.recompute = recompute;
           if (memory_use(tried.model, tried.strategy).total() <= tried.device.memory_bytes)
             best = std::max(best, step_time(tried).samples_per_second);
@@ -220,11 +223,13 @@ TEST(Search, FindsTheBestThatFits) {
 TEST(Search, WritesWhatTrainReads) {
   PlanInput input = case_study();
   input.strategy.zero_stage = 2;
+  input.strategy.codec = "int8";
   input.strategy.accumulate = 2;
   const auto json = nlohmann::json::parse(train_config(input));
   EXPECT_EQ(json["batch_size"], 256);
   EXPECT_EQ(json["accumulation_steps"], 2);
   EXPECT_EQ(json["zero"]["stage"], 2);
+  EXPECT_EQ(json["parallel"]["codec"], "int8");
   EXPECT_EQ(json["optimizer"]["name"], "adam");
 }
 

@@ -1,5 +1,6 @@
 #include "gradwire/plan/step_time.h"
 
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -144,6 +145,40 @@ TEST(StepTime, ZeroSendsWhatThePaperSays) {
   }
   input.strategy.zero_stage = 3;
   EXPECT_NEAR(step_time(input).wire_bytes, 1.5 * plain, 1);
+}
+
+TEST(StepTime, WithZeroACodecMakesOnlyReductionsSmaller) {
+  PlanInput input = case_study();
+  input.measured.communication = 0;
+  const double half = 0.75 * 4 * 25557032;
+  for (const int stage : {1, 2, 3}) {
+    input.strategy.zero_stage = stage;
+    input.strategy.codec = "none";
+    const double plain = step_time(input).t_c;
+    input.strategy.codec = "bf16";
+    const StepTime time = step_time(input);
+    const double gathers = stage == 3 ? 2 : 1;
+    EXPECT_NEAR(time.wire_bytes, (0.5 + gathers) * half, 1) << stage;
+    EXPECT_LT(time.t_c, plain) << stage;
+  }
+}
+
+TEST(StepTime, StagesTwoAndThreeReduceAfterEachPass) {
+  PlanInput input = case_study();
+  input.measured.communication = 0;
+  input.strategy.accumulate = 3;
+  const double half = 0.75 * 4 * 25557032;
+  const std::array<double, 4> halves{2, 2, 3 + 1, 3 + 2 * 3};
+  for (int stage = 0; stage < 4; ++stage) {
+    input.strategy.zero_stage = stage;
+    for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+      input.strategy.overlap = overlap;
+      const StepTime time = step_time(input);
+      EXPECT_NEAR(time.wire_bytes, halves[static_cast<std::size_t>(stage)] * half, 1) << stage;
+      EXPECT_LE(time.exposed, time.t_c + 1e-12) << stage;
+      EXPECT_GE(time.exposed, time.t_c - time.t_s - 1e-12) << stage;
+    }
+  }
 }
 
 TEST(StepTime, MoreServersTakeLess) {

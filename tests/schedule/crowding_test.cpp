@@ -35,7 +35,7 @@ TEST(SendersThatMeet, AreOnlyThoseThatCount) {
 double factor(const char* algorithm, int ranks) {
   const CollectiveSpec spec{.collective = Collective::all_reduce};
   const Topology topology = Topology::uniform(ranks, Link{});
-  return crowding(ScheduleCost(make_schedule(spec, algorithm, topology).value()), all);
+  return crowding(ScheduleCost(make_schedule(spec, algorithm, topology).value()), topology);
 }
 
 TEST(Crowding, CostsNothingInARingAndMoreTheMoreTheyAre) {
@@ -45,6 +45,19 @@ TEST(Crowding, CostsNothingInARingAndMoreTheMoreTheyAre) {
   EXPECT_LT(factor("uneven", 4), 1.01);
   EXPECT_GT(factor("direct", 8), 1.05);
   EXPECT_EQ(factor("direct", 100), factor("direct", 9));
+}
+
+TEST(Crowding, CountsInTheBusiestPortsAlone) {
+  const CollectiveSpec spec{.collective = Collective::all_reduce};
+  const auto on = [&](double last) {
+    const Topology topology({{.bytes_per_second = 1e8},
+                             {.bytes_per_second = 1e8},
+                             {.bytes_per_second = 1e8},
+                             {.bytes_per_second = last}});
+    return crowding(ScheduleCost(make_schedule(spec, "spanning_trees", topology).value()),
+                    topology);
+  };
+  EXPECT_EQ(on(5e7), 1);  // The slow host hears from two, and the others have time.
 }
 
 TEST(Crowding, CostsMoreWhereDataIsPassedOn) {

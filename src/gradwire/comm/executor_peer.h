@@ -61,10 +61,13 @@ struct Executor::Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool departed = false;    ///< Has said goodbye on all rails.
-  bool closed = false;      ///< Its last stream has ended.
-  std::size_t due = 0;      ///< Of look_ahead(): the least that an operation misses of it.
+  bool departed = false;       ///< Has said goodbye on all rails.
+  bool closed = false;         ///< Its last stream has ended.
+  std::size_t due = 0;         ///< Of look_ahead(): the least that an operation misses of it.
+  std::size_t due_in_all = 0;  ///< What all operations together miss of it.
+  bool in_turn = false;     ///< All operations that miss any of it need one peer after the other.
   bool later = false;       ///< All operations that miss any of it miss some of others first.
+  double share = 1;         ///< Of the last switch's queue, that it has, or had when it sent.
   std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
 };
 

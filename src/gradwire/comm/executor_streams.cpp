@@ -83,17 +83,20 @@ void Executor::rest() {
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
     look_ahead(*from);
-    if (from->due >= kMuch) ++(from->later ? later : now);
+    if (from->due_in_all >= kMuch) ++(from->later ? later : now);
   }
   const bool alone = now + later <= 1;
   const double share =
       alone ? 1 : std::max(kLaterShare, (1 - later * kLaterShare) / std::max(now, 1));
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
+    // What was given to one that sends nothing now is there for when it does.
+    if (from->due_in_all >= kMuch && !(alone && from->in_turn))
+      from->share = from->later ? kLaterShare : share;
     const std::size_t worth = std::min(from->due / kPartsOfDue, kMostExpected) / from->rails.size();
     for (const auto& source : from->rails) {
       if (!still_reads(*source)) continue;
-      transport_.expect(source->stream, worth, from->later && !alone ? kLaterShare : share);
+      transport_.expect(source->stream, worth, from->share);
     }
   }
 }
@@ -101,7 +104,8 @@ void Executor::rest() {
 /// What operations still miss of a peer.
 void Executor::look_ahead(Peer& from) const {
   from.due = 0;
-  bool later = true;
+  from.due_in_all = 0;
+  bool in_turn = true, later = true;
   for (const auto& flight : flights_.all()) {
     const Operation& operation = flight->operation;
     const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from.rank);
@@ -110,8 +114,11 @@ void Executor::look_ahead(Peer& from) const {
     for (const OpIndex op : exchange->receives) due += operation.size(op) - operation.done(op);
     if (due == 0) continue;
     from.due = from.due == 0 ? due : std::min(from.due, due);
-    later = later && operation.program().schedule.in_turn && flight->awaits() != from.rank;
+    from.due_in_all += due;
+    in_turn = in_turn && operation.program().schedule.in_turn;
+    later = later && in_turn && flight->awaits() != from.rank;
   }
+  from.in_turn = from.due > 0 && in_turn;
   from.later = from.due > 0 && later;
 }
 

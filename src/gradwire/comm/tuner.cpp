@@ -46,9 +46,7 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
 
 /// How much longer operations take because messages meet, which the link model does not know.
 double loss_of_meeting(const ScheduleCost& cost, const Topology& topology) {
-  if (topology.hosts() > 1) {
-    return crowding(cost, [&](Rank to, Rank from) { return !topology.same_host(to, from); });
-  }
+  if (topology.hosts() > 1) return crowding(cost, topology);
   return senders_that_meet(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside
                                                                                  : 1;
 }

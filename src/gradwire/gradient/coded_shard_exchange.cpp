@@ -3,9 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
 #include "gradwire/gradient/trace_averager.h"
 
 namespace gradwire {
@@ -23,11 +20,7 @@ class CodedShardExchange final : public ShardExchange {
         reductions_(units.size()) {}
 
   void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) override {
-    if (unit.count != shard.count * ranks_) {
-      throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("reduction of unit {}: {} elements are not {} shards of {}",
-                                  index, unit.count, ranks_, shard.count));
-    }
+    check_shards("reduction", index, unit.count, shard.count, ranks_);
     reductions_.at(index) = {unit, shard};
     averager_->start(index, std::move(unit), urgency);
     started_ = true;
@@ -90,6 +83,7 @@ std::unique_ptr<ShardExchange> coded_shard_exchange(std::shared_ptr<Communicator
                                                     const std::vector<BucketShape>& units,
                                                     const AveragerOptions& codec,
                                                     const ShardExchangeOptions& options) {
+  if (codec.codec == "none") return shard_exchange(std::move(communicator), units.size(), options);
   return std::make_unique<CodedShardExchange>(std::move(communicator), units, codec, options);
 }
 

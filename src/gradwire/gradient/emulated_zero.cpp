@@ -8,6 +8,7 @@ EmulatedZero::EmulatedZero(const LayerProfile& profile, const ZeroUnits& units,
     : profile_(profile),
       units_(units),
       options_(options),
+      exchange_(exchange),
       trace_(trace),
       device_(alarm),
       visits_{units.layers()},
@@ -23,6 +24,7 @@ void EmulatedZero::step() {
     const TraceScope scope(trace_, TraceKind::forward);
     for (std::size_t layer = 0; layer < layers; ++layer) forward(layer);
   }
+  exchange_.end_pass();  // Forward has waited for what the last backward reduced.
   const TraceScope scope(trace_, TraceKind::backward);
   for (std::size_t layer = layers; layer-- > 0;) backward(layer);
 }

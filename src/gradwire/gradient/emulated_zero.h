@@ -53,6 +53,7 @@ class EmulatedZero final : public EmulatedSteps {
   const LayerProfile& profile_;
   const ZeroUnits& units_;
   EmulatedZeroOptions options_;
+  ShardExchange& exchange_;
   TraceRecorder* trace_;
   EmulatedDevice device_;
   LayerVisits visits_;

@@ -91,11 +91,7 @@ class CommunicatorShardExchange final : public ShardExchange {
   void check(std::size_t index, std::size_t unit, std::size_t shard, const Works& works,
              const char* kind) const {
     GRADWIRE_CHECK(!works.at(index).valid());
-    const auto ranks = static_cast<std::size_t>(communicator_->size());
-    if (unit == shard * ranks) return;
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} of unit {}: {} elements are not {} shards of {}", kind, index,
-                                unit, ranks, shard));
+    check_shards(kind, index, unit, shard, static_cast<std::size_t>(communicator_->size()));
   }
 
   std::shared_ptr<Communicator> communicator_;
@@ -106,6 +102,14 @@ class CommunicatorShardExchange final : public ShardExchange {
 };
 
 }  // namespace
+
+void check_shards(std::string_view what, std::size_t index, std::size_t unit, std::size_t shard,
+                  std::size_t ranks) {
+  if (unit == shard * ranks) return;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("{} of unit {}: {} elements are not {} shards of {}", what, index,
+                              unit, ranks, shard));
+}
 
 std::unique_ptr<ShardExchange> shard_exchange(std::shared_ptr<Communicator> communicator,
                                               std::size_t units,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gradwire/comm/communicator.h"
 #include "gradwire/gradient/averager.h"
@@ -61,6 +62,11 @@ struct ShardExchangeOptions {
   /// the operations.
   TraceRecorder* trace = nullptr;
 };
+
+/// Throws Exception(invalid_argument), which names `what` of which unit, unless `shard` elements of
+/// each of `ranks` make `unit`.
+void check_shards(std::string_view what, std::size_t index, std::size_t unit, std::size_t shard,
+                  std::size_t ranks);
 
 /// Over a communicator, for `units` units (indices 0 .. units - 1). Reductions and gathers have
 /// lanes of it for themselves: ranks that make several exchanges make them in the same order. In a

@@ -6,6 +6,7 @@
 
 #include <sys/resource.h>
 
+#include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/gradient/emulated_zero.h"
 #include "gradwire/gradient/trace_averager.h"
 
@@ -59,7 +60,8 @@ class StepRun {
  private:
   StepPlanOptions plan_options() const {
     StepPlanOptions plan = options_.plan;
-    plan.compress = what_.codec != "none";
+    // Sharded units are compressed as a whole.
+    plan.compress = what_.codec != "none" && what_.zero_stage == 0;
     if (what_.local_steps > 1) {
       // What leaves in one step should be a like share of the whole in each.
       const std::size_t fragment = profile_.parameters() * sizeof(float) / fragments();
@@ -80,9 +82,22 @@ class StepRun {
   }
 
   std::unique_ptr<Averager> averager() const {
+    return trace_averager(make_averager(communicator_, plan_.buckets, averager_options()), trace_);
+  }
+
+  AveragerOptions averager_options() const {
     AveragerOptions options = options_.averager;
     options.codec = what_.codec;
-    return trace_averager(make_averager(communicator_, plan_.buckets, options), trace_);
+    return options;
+  }
+
+  std::vector<BucketShape> unit_shapes() const {
+    std::vector<BucketShape> shapes;
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      const std::size_t count = units_.count(unit);
+      shapes.push_back({.count = count, .exact = count < options_.plan.exact_below});
+    }
+    return shapes;
   }
 
   /// Steps that communicate, with what they communicate over.
@@ -101,8 +116,8 @@ class StepRun {
     }
     const EmulatedZeroOptions options{
         .compute = options_.compute, .stage = what_.zero_stage, .prefetch = options_.prefetch};
-    run.exchange = shard_exchange(communicator_, units_.size(),
-                                  {.gathers_in_any_order = true, .trace = trace_});
+    run.exchange = coded_shard_exchange(communicator_, unit_shapes(), averager_options(),
+                                        {.gathers_in_any_order = true, .trace = trace_});
     run.steps =
         std::make_unique<EmulatedZero>(profile_, units_, options, *run.exchange, alarm_, trace_);
     return run;

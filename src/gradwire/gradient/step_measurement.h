@@ -18,8 +18,8 @@ struct StepCase {
   int accumulate = 1;
   int local_steps = 1;
   Overlap overlap = Overlap::full;
-  /// 1 to 3: what ZeRO shards (gradient/emulated_zero.h); with codec none, one pass, no local steps
-  /// and Overlap::full only.
+  /// 1 to 3: what ZeRO shards (gradient/emulated_zero.h); with codecs of single values, one pass,
+  /// no local steps and Overlap::full only.
   int zero_stage = 0;
 };
 

@@ -20,6 +20,10 @@ constexpr int kRoom = kLastSwitchHolds;
 /// For how long a stream counts as one of several after it was.
 constexpr Duration kShared = std::chrono::seconds(2);
 
+/// What it may have of the switch if it is alone in that time: a stream fills a link with what
+/// passes a host and a switch in one piece each, 64 KB.
+constexpr double kShareAlone = 5.0 / 8;
+
 /// Linux forgets the clamp when it makes the buffer larger, and (since 6.9) when packets change
 /// their size: it is set again, as often as costs next to nothing.
 constexpr Duration kSetAgain = std::chrono::milliseconds(5);
@@ -43,10 +47,11 @@ void make_room(int socket) {
 }  // namespace
 
 void ReceiveWindow::set(int socket, double share, Time now) {
-  const bool alone = share >= 1;
-  if (!alone) shared_until_ = now + kShared;
-  const bool stands = share == share_ && (alone || now < set_again_);
-  if (stands || (alone && now < shared_until_)) return;
+  if (share < 1)
+    shared_until_ = now + kShared;
+  else if (now < shared_until_)
+    share = kShareAlone;
+  if (share == share_ && (share >= 1 || now < set_again_)) return;
   if (share_ >= 1) make_room(socket);
   share_ = share;
   set_again_ = now + kSetAgain;

@@ -44,7 +44,8 @@ class Changes {
 
   void codecs() {
     const Strategy& s = input_.strategy;
-    if (s.zero_stage > 0 || s.servers > 0 || s.data() < 2) return;
+    const bool refused = s.zero_stage > 0 && s.compute == ComputeType::mixed;
+    if (refused || s.servers > 0 || s.data() < 2) return;
     const double now = wire_bytes(s.codec, s.data()).contribution;
     for (const char* codec : {"bf16", "int8", "int4"}) {
       if (wire_bytes(codec, s.data()).contribution > 0.9 * now) continue;
@@ -109,7 +110,7 @@ class Changes {
     for (int stage = s.zero_stage + 1; stage <= 3 && s.servers == 0; ++stage) {
       PlanInput& changed = add(fmt::format("ZeRO stage {}", stage));
       changed.strategy.zero_stage = stage;
-      changed.strategy.codec = "none";
+      if (s.compute == ComputeType::mixed) changed.strategy.codec = "none";
       changed.strategy.local_steps = 1;
     }
     if (s.batch > 1) {

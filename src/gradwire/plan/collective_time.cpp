@@ -105,6 +105,14 @@ bool may_choose(const Form& form, const Problem& p, double bytes) {
   return p.nodes <= 1 + kFewSenders || bytes / p.nodes <= kLargestAtOnce;
 }
 
+/// Of two halves that are alike.
+CollectiveTime half_of(CollectiveTime time) {
+  time.bandwidth /= 2;
+  time.latency /= 2;
+  time.sent /= 2;
+  return time;
+}
+
 }  // namespace
 
 std::vector<std::string_view> planned_algorithms() {
@@ -133,17 +141,17 @@ CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double byt
 }
 
 CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& network) {
-  CollectiveTime time = all_reduce_time("auto", nodes, bytes, network);
-  time.bandwidth /= 2;
-  time.latency /= 2;
-  time.sent /= 2;
-  return time;
+  return half_of(all_reduce_time("auto", nodes, bytes, network));
 }
 
 CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network) {
   if (nodes < 2) return {.algorithm = "none"};
   const double both = (contribution + mean) / 2;
   return time_of(*find_named(kForms, "direct"), problem(nodes, both, network), both);
+}
+
+CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network) {
+  return half_of(coded_time(nodes, contribution, contribution, network));
 }
 
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {

@@ -50,6 +50,9 @@ CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& netwo
 /// `contribution` bytes a node, and an all-gather of `mean` bytes.
 CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network);
 
+/// The first of these two alone: each node keeps the part that it adds up.
+CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network);
+
 /// Synchronous, `servers` nodes beside `workers`: each worker sends all and gets all, each server's
 /// port carries its part for all workers, in and out (Li et al., OSDI 2014): 2 (L + max(T',
 /// workers T' / servers)).

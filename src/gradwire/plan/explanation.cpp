@@ -71,12 +71,14 @@ Explained compute(const Plan& plan) {
 Explained bandwidth(const Plan& plan) {
   const PlanInput& in = plan.input;
   const WireBytes wire = wire_bytes(in.strategy.codec, in.strategy.nodes);
+  // With ZeRO parameters come back, as they are.
+  const double back = in.strategy.zero_stage > 0 ? 4 : wire.mean;
   Explained e{"T_c, bandwidth", ms(plan.time.phases.bandwidth), {}, {}};
   e.how = fmt::format("{} sent by each node in a step, by {}", gigabytes(plan.time.wire_bytes),
                       plan.time.algorithm);
   if (wire.coded)
     e.how += fmt::format("; codec {}: {:.3g} + {:.3g} bytes a value", in.strategy.codec,
-                         wire.contribution, wire.mean);
+                         wire.contribution, back);
   e.source = "src/gradwire/plan/collective_time.h";
   if (in.measured.communication > 0) {
     e.source = fmt::format(

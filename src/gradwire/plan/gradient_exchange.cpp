@@ -65,21 +65,45 @@ double inside_time(const PlanInput& input, const Groups& groups) {
   return ring_share(groups.inside) * bytes / input.device.inside_bytes_per_second;
 }
 
-void add_zero(GradientExchange& exchange, const PlanInput& input, const Groups& groups,
-              const Network& network) {
+/// Gradients to the ranks that step with them.
+CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Network& network) {
   const Strategy& s = input.strategy;
-  if (s.zero_stage == 0) return;
+  const WireBytes wire = wire_bytes(s.codec, groups.nodes);
+  if (wire.coded)
+    return coded_reduction_time(groups.nodes, wire.contribution * groups.parameters, network);
+  const double bytes = bytes_per_parameter(s.compute, s.optimiser).gradient * groups.parameters;
+  return reduce_scatter_time(groups.nodes, bytes, network);
+}
+
+/// ZeRO: in place of an all-reduce, reductions, and gathers of the parameters.
+GradientExchange sharded(const PlanInput& input, const Groups& groups, const Network& network) {
+  const Strategy& s = input.strategy;
   const double bytes = bytes_per_parameter(s.compute, s.optimiser).parameter * groups.parameters;
+  const CollectiveTime reduce = reduction(input, groups, network);
   const CollectiveTime gather = reduce_scatter_time(groups.nodes, bytes, network);
-  exchange.gathered_after = gather.total();
-  if (s.zero_stage < 3) return;
-  // Each pass gathers twice; what follows the update is the next forward's.
-  const double passes = 2 * s.accumulate;
-  exchange.gathered_in_passes = passes * gather.total();
-  exchange.gathered_after = 0;
-  exchange.bandwidth += (passes - 1) * gather.bandwidth;
-  exchange.latency += (passes - 1) * gather.latency;
-  exchange.wire_bytes += (passes - 1) * gather.sent;
+  const bool gathers_in_passes = s.zero_stage == 3;
+  // Stage 1 adds up passes before it reduces; the others have no room for that.
+  const double reductions = s.zero_stage == 1 ? 1 : s.accumulate;
+  // Forward and backward each; what follows the update is the next forward's.
+  const double gathers = gathers_in_passes ? 2 * s.accumulate : 1;
+  const double gathered = gathers * gather.total();
+  return {.bandwidth = reductions * reduce.bandwidth + gathers * gather.bandwidth,
+          .latency = reductions * reduce.latency + gathers * gather.latency,
+          .wire_bytes = reductions * reduce.sent + gathers * gather.sent,
+          .algorithm = reduce.algorithm,
+          .reduced_before = (reductions - 1) * reduce.total(),
+          .gathered_after = gathers_in_passes ? 0 : gathered,
+          .gathered_in_passes = gathers_in_passes ? gathered : 0};
+}
+
+GradientExchange between_nodes(const PlanInput& input, const Groups& groups,
+                               const Network& network) {
+  if (input.strategy.zero_stage > 0) return sharded(input, groups, network);
+  const CollectiveTime time = averaging(input, groups, network);
+  return {.bandwidth = time.bandwidth,
+          .latency = time.latency,
+          .wire_bytes = time.sent,
+          .algorithm = time.algorithm};
 }
 
 }  // namespace
@@ -87,12 +111,9 @@ void add_zero(GradientExchange& exchange, const PlanInput& input, const Groups& 
 GradientExchange gradient_exchange(const PlanInput& input) {
   const Groups groups = groups_of(input);
   const Network network = effective_network(input);
-  const CollectiveTime time = averaging(input, groups, network);
-  GradientExchange exchange{.bandwidth = time.bandwidth + inside_time(input, groups),
-                            .latency = std::max(0.0, time.latency - latency_measured(input)),
-                            .wire_bytes = time.sent,
-                            .algorithm = time.algorithm};
-  add_zero(exchange, input, groups, network);
+  GradientExchange exchange = between_nodes(input, groups, network);
+  exchange.bandwidth += inside_time(input, groups);
+  exchange.latency = std::max(0.0, exchange.latency - latency_measured(input));
   const double local = input.strategy.local_steps;
   exchange.bandwidth /= local;
   exchange.latency /= local;

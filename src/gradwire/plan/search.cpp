@@ -53,21 +53,21 @@ class Search {
 
 void consider_stages(Search& search, const PlanInput& input,
                      const std::vector<std::string>& codecs) {
+  const std::vector<std::string> none{"none"};
   for (const bool recompute : {false, true}) {
     // `gradwire train` recomputes the blocks of transformers.
     if (recompute && input.model.transformer.layers == 0) break;
     PlanInput one = input;
     one.strategy.recompute = recompute;
-    // Only with ZeRO are there parameters of 16 bits.
-    const bool plain = one.strategy.compute != ComputeType::mixed;
-    for (std::size_t i = 0; i < codecs.size() && plain; ++i) {
-      one.strategy.codec = codecs[i];
-      search.consider(one);
-    }
-    one.strategy.codec = "none";
-    for (int stage = 1; stage <= 3 && one.strategy.data() > 1; ++stage) {
+    // Only with ZeRO are there parameters of 16 bits, and they have gradients that no codec takes.
+    const bool mixed = one.strategy.compute == ComputeType::mixed;
+    const int stages = one.strategy.data() > 1 ? 3 : 0;
+    for (int stage = mixed ? 1 : 0; stage <= stages; ++stage) {
       one.strategy.zero_stage = stage;
-      search.consider(one);
+      for (const std::string& codec : mixed ? none : codecs) {
+        one.strategy.codec = codec;
+        search.consider(one);
+      }
     }
   }
 }
@@ -107,7 +107,6 @@ std::string train_config(const PlanInput& input) {
       {"parallel", {{"overlap", name_of(s.overlap)}, {"codec", s.codec}}}};
   if (!adam) json["optimizer"]["momentum"] = s.optimiser == Optimiser::momentum ? 0.9 : 0.0;
   if (s.zero_stage > 0) {
-    json["parallel"].erase("codec");
     json["zero"] = {{"stage", s.zero_stage}};
     if (s.compute == ComputeType::mixed) json["precision"] = {{"parameters", "bf16"}};
   }

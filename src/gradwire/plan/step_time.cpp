@@ -122,11 +122,18 @@ double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientE
     return std::max(std::min(first, all), all - compute);
   }
   const double after = s.overlap == Overlap::full ? 0 : exchange.gathered_after;
-  return after + exposed_time(input.model, {.overlap = s.overlap,
-                                            .forward = phases.forward / s.accumulate,
-                                            .backward = phases.backward / s.accumulate,
-                                            .bandwidth = (all - after) * exchange.bandwidth / all,
-                                            .latency = (all - after) * exchange.latency / all});
+  const double before = exchange.reduced_before;
+  const auto exposed_in_pass = [&](double seconds) {
+    const double share = seconds / all;
+    return exposed_time(input.model, {.overlap = s.overlap,
+                                      .forward = phases.forward / s.accumulate,
+                                      .backward = phases.backward / s.accumulate,
+                                      .bandwidth = share * exchange.bandwidth,
+                                      .latency = share * exchange.latency});
+  };
+  const double earlier = s.accumulate - 1;
+  const double passes = earlier > 0 ? earlier * exposed_in_pass(before / earlier) : 0;
+  return after + passes + exposed_in_pass(all - after - before);
 }
 
 PlanBottleneck bottleneck_of(const StepTime& time) {

@@ -43,9 +43,9 @@ void check_together(const Strategy& s) {
   refuse_unless(s.servers == 0 || (s.zero_stage == 0 && s.tensor * s.pipeline == 1),
                 "parameter servers go with plain data parallelism only: ZeRO stage 0, tensor 1, "
                 "pipeline 1");
-  refuse_unless(s.zero_stage == 0 || s.codec == "none",
-                fmt::format("ZeRO stage {} sends gradients as they are: give codec none, or ZeRO "
-                            "stage 0 with codec {}",
+  refuse_unless(s.zero_stage == 0 || s.codec == "none" || s.compute != ComputeType::mixed,
+                fmt::format("ZeRO stage {} with codec {}: its gradients are fp32, which precision "
+                            "mixed has not; give codec none, or precision fp32 or bf16",
                             s.zero_stage, s.codec));
   refuse_unless(s.zero_stage == 0 || s.local_steps == 1,
                 "ZeRO averages in every step: give local steps 1, or ZeRO stage 0");

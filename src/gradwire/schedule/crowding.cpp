@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <vector>
+
+#include "gradwire/schedule/port_times.h"
 
 namespace gradwire {
 
@@ -21,14 +24,21 @@ std::size_t senders_that_meet(const ProgramSet& programs,
   return most > rounds ? most : 0;
 }
 
-double crowding(const ScheduleCost& cost, const std::function<bool(Rank, Rank)>& counts) {
+double crowding(const ScheduleCost& cost, const Topology& topology) {
   constexpr std::size_t kQuiet = 2, kMost = 8;
   constexpr double kLossAtOnce = 0.004, kLossOnTheWay = 0.065;
+  constexpr double kBusy = 0.9;  // Of the busiest: in others there is time to make up for it.
   constexpr std::uint32_t kThereAndBack = 2;
-  const std::size_t streams = senders_that_meet(cost.programs(), counts);
-  const auto beyond = static_cast<double>(std::clamp(streams, kQuiet, kMost) - kQuiet);
   const std::uint32_t chunks = cost.programs().schedule().chunks;
-  const bool passed_on = cost.count(ChunkLayout(chunks, chunks, 1)).steps > kThereAndBack;
+  const ChunkLayout equal(chunks, chunks, 1);
+  const std::vector<double> times = port_times(cost.programs(), topology, equal);
+  const double busy = kBusy * std::ranges::max(times);
+  const std::size_t streams = senders_that_meet(cost.programs(), [&](Rank to, Rank from) {
+    const auto host = static_cast<std::size_t>(topology.host_of(to));
+    return !topology.same_host(to, from) && times[host] >= busy;
+  });
+  const auto beyond = static_cast<double>(std::clamp(streams, kQuiet, kMost) - kQuiet);
+  const bool passed_on = cost.count(equal).steps > kThereAndBack;
   return 1 + (passed_on ? kLossOnTheWay * beyond : kLossAtOnce * beyond * beyond);
 }
 

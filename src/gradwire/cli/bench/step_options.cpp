@@ -135,16 +135,24 @@ std::vector<StepCase> ladder() {
   };
 }
 
-/// Sharding has none of the rest.
+bool is_of_single_values(const std::string& codec) {
+  const auto spec = parse_codec(codec);
+  return spec && (spec->kind() == CodecKind::none || spec->kind() == CodecKind::codec);
+}
+
+/// Sharding has little of the rest.
 void check_zero(const StepCase& what) {
   if (what.zero_stage == 0) return;
-  if (what.codec == "none" && what.accumulate == 1 && what.local_steps == 1 &&
-      what.overlap == Overlap::full) {
-    return;
+  if (!is_of_single_values(what.codec)) {
+    refuse(
+        fmt::format("--zero-stage {} goes with codecs of single values, as none, bf16, int8 or "
+                    "int4, not with {}",
+                    what.zero_stage, what.codec));
   }
+  if (what.accumulate == 1 && what.local_steps == 1 && what.overlap == Overlap::full) return;
   refuse(
-      fmt::format("--zero-stage {} goes with --codec none, --accumulate 1, --local-steps 1 and "
-                  "--overlap full alone",
+      fmt::format("--zero-stage {} goes with --accumulate 1, --local-steps 1 and --overlap full "
+                  "alone",
                   what.zero_stage));
 }
 

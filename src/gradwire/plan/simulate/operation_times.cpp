@@ -13,6 +13,7 @@
 #include "gradwire/plan/simulate/executor_segment.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/crowding.h"
+#include "gradwire/schedule/port_times.h"
 
 namespace gradwire {
 namespace {
@@ -34,11 +35,6 @@ void check_algorithm(const std::string& algorithm) {
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
 }
 
-double crowding_between_hosts(const ScheduleCost& cost, const Topology& topology) {
-  return crowding(
-      cost, [&](Rank receiver, Rank sender) { return !topology.same_host(receiver, sender); });
-}
-
 /// Of all chunks' bytes.
 double largest_message(const ProgramSet& programs) {
   std::uint32_t most = 1;
@@ -48,27 +44,9 @@ double largest_message(const ProgramSet& programs) {
   return static_cast<double>(most) / programs.schedule().chunks;
 }
 
-/// What a port sends or receives, whichever is more, at its rate: the longest of all.
 double busiest_port(const ProgramSet& programs, const Topology& topology,
                     const ChunkLayout& layout) {
-  std::vector<double> sent(static_cast<std::size_t>(topology.hosts()));
-  std::vector<double> received(sent.size());
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    const Program& program = programs.program(rank);
-    for (const Op& op : program.ops) {
-      if (!(sends(op) || receives(op)) || topology.same_host(rank, op.peer)) continue;
-      auto& side = sends(op) ? sent : received;
-      side[static_cast<std::size_t>(topology.host_of(rank))] +=
-          static_cast<double>(layout.size(extent(op), program));
-    }
-  }
-  double longest = 0;
-  for (int host = 0; host < topology.hosts(); ++host) {
-    const auto at = static_cast<std::size_t>(host);
-    longest = std::max(
-        longest, std::max(sent[at], received[at]) / topology.host(host).port().bytes_per_second);
-  }
-  return longest;
+  return std::ranges::max(port_times(programs, topology, layout));
 }
 
 /// Keeps what was computed: steps ask for the same sizes again and again.
@@ -126,7 +104,7 @@ class MeasuredTimes {
       const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
       at->second.cost = std::make_unique<ScheduleCost>(schedule);
       at->second.chunks = schedule.chunks;
-      at->second.crowding = crowding_between_hosts(*at->second.cost, topology_);
+      at->second.crowding = crowding(*at->second.cost, topology_);
       at->second.largest_message = largest_message(at->second.cost->programs());
     }
     return at->second;

@@ -181,16 +181,14 @@ class NoExchange final : public UnitExchange {
 std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
                                             const std::vector<BucketShape>& units,
                                             const AveragerOptions& codec, TraceRecorder* trace) {
-  const bool coded = codec.codec != "none";
   if (group->getSize() == 1) return std::make_unique<NoExchange>();
   if (auto communicator = communicator_of(*group)) {
     ShardExchangeOptions options;
     options.trace = trace;
-    auto exchange = coded ? coded_shard_exchange(communicator, units, codec, options)
-                          : shard_exchange(communicator, units.size(), options);
+    auto exchange = coded_shard_exchange(communicator, units, codec, options);
     return std::make_unique<OwnExchange>(communicator->rank(), std::move(exchange));
   }
-  if (coded) {
+  if (codec.codec != "none") {
     throw Exception(ErrorKind::unsupported,
                     fmt::format("Zero: codec \"{}\" needs a group of gradwire's own; use "
                                 "gradwire::init() for this one, or codec \"none\"",
