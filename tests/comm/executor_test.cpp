@@ -158,8 +158,8 @@ TEST(Executor, APeerThatSendsNothingNowKeepsItsShareForLater) {
 
 TEST(Executor, PeersAheadOfTheirTurnLeaveTheLastQueueToThoseBehind) {
   const std::map<Rank, double> shares = shares_of("halving_doubling", 1'000'000);
-  EXPECT_EQ(shares.at(2), 0.75);
-  EXPECT_EQ(shares.at(1), 0.25);
+  EXPECT_DOUBLE_EQ(shares.at(2), 1.0 / 2);
+  EXPECT_DOUBLE_EQ(shares.at(1), 1.0 / 6);
 }
 
 TEST(Executor, RanksThatDisagreeSpeakThoughNoneOfThemHasDataToSend) {

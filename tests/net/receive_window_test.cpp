@@ -56,10 +56,10 @@ class ReceiveWindowTest : public testing::Test {
 
 TEST_F(ReceiveWindowTest, IsAShareOfWhatTheLastSwitchHolds) {
   set(0.25, Time{});
-  EXPECT_EQ(window_.size(), 64 * 1024);
-  EXPECT_EQ(clamp(ends_.second), 64 * 1024);
+  EXPECT_EQ(window_.size(), 96 * 1024);
+  EXPECT_EQ(clamp(ends_.second), 96 * 1024);
   set(0.5, Time{});
-  EXPECT_EQ(clamp(ends_.second), 128 * 1024);
+  EXPECT_EQ(clamp(ends_.second), 192 * 1024);
   set(0.001, Time{});
   EXPECT_EQ(window_.size(), 32 * 1024);
 }
@@ -68,9 +68,9 @@ TEST_F(ReceiveWindowTest, LimitsTheSenderThoughTheKernelForgetsIt) {
   set(0.25, Time{});
   exchange(ends_.first, ends_.second, 4 << 20);  // Of packets larger than any before.
   set(0.25, Time{seconds(1)});
-  EXPECT_EQ(clamp(ends_.second), 64 * 1024);
+  EXPECT_EQ(clamp(ends_.second), 96 * 1024);
   exchange(ends_.first, ends_.second, 4 << 20);
-  EXPECT_LE(window_of_sender(), 64u * 1024);
+  EXPECT_LE(window_of_sender(), 96u * 1024);
 }
 
 TEST_F(ReceiveWindowTest, NeedsABufferThatHoldsItAndNeverMakesItSmaller) {
@@ -78,7 +78,7 @@ TEST_F(ReceiveWindowTest, NeedsABufferThatHoldsItAndNeverMakesItSmaller) {
   set(0.25, Time{});
   const int there = buffer(ends_.second);
   EXPECT_GE(there, before);
-  EXPECT_GE(there, 256 * 1024);
+  EXPECT_GE(there, 384 * 1024);
   set(0.1, Time{});
   EXPECT_EQ(buffer(ends_.second), there);
   EXPECT_EQ(option<int>(ends_.second, SOL_SOCKET, SO_BUF_LOCK), 0) << "the kernel does not tune it";
@@ -89,11 +89,11 @@ TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {
   const int free = clamp(ends_.second);
   set(0.25, Time{seconds(10)});
   set(1, Time{seconds(11)});
-  EXPECT_EQ(clamp(ends_.second), 160 * 1024) << "others may soon send again";
+  EXPECT_EQ(clamp(ends_.second), 192 * 1024) << "others may soon send again";
   set(1, Time{seconds(13)});
   EXPECT_GE(clamp(ends_.second), free);
   exchange(ends_.first, ends_.second, 16 << 20);
-  EXPECT_GT(window_of_sender(), 64u * 1024);
+  EXPECT_GT(window_of_sender(), 192u * 1024);
 }
 
 }  // namespace

@@ -25,7 +25,11 @@ constexpr std::size_t kMuch = 64 * 1024;
 
 /// Of the last switch's queue, for a peer whose turn comes later: it may be ahead of the others,
 /// and what it sends must not hold up those that are behind.
-constexpr double kLaterShare = 1.0 / 4;
+constexpr double kLaterShare = 1.0 / 6;
+
+/// What all of them have together where some are ahead: one stream at a time fills a port with less
+/// than several that take turns.
+constexpr double kShareInTurn = 2.0 / 3;
 
 }  // namespace
 
@@ -86,8 +90,9 @@ void Executor::rest() {
     if (from->due_in_all >= kMuch) ++(from->later ? later : now);
   }
   const bool alone = now + later <= 1;
+  const double all = later > 0 ? kShareInTurn : 1;
   const double share =
-      alone ? 1 : std::max(kLaterShare, (1 - later * kLaterShare) / std::max(now, 1));
+      alone ? 1 : std::max(kLaterShare, (all - later * kLaterShare) / std::max(now, 1));
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
     // What was given to one that sends nothing now is there for when it does.

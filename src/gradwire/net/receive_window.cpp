@@ -11,7 +11,7 @@ namespace {
 
 /// What the last switch before us may have to hold, in bytes: cheap ones share some 512 KB among
 /// their ports.
-constexpr int kLastSwitchHolds = 256 * 1024;
+constexpr int kLastSwitchHolds = 384 * 1024;
 constexpr int kLeastWindow = 32 * 1024;
 
 /// Room for the largest window, whatever the kernel counts for each packet in it. It doubles this.
@@ -22,7 +22,7 @@ constexpr Duration kShared = std::chrono::seconds(2);
 
 /// What it may have of the switch if it is alone in that time: a stream fills a link with what
 /// passes a host and a switch in one piece each, 64 KB.
-constexpr double kShareAlone = 5.0 / 8;
+constexpr double kShareAlone = 1.0 / 2;
 
 /// Linux forgets the clamp when it makes the buffer larger, and (since 6.9) when packets change
 /// their size: it is set again, as often as costs next to nothing.

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/json_fields.h"
 
 namespace gradwire {
@@ -169,9 +169,9 @@ Cluster cluster_from(JsonFields fields) {
   return cluster;
 }
 
-tl::unexpected<Error> file_failure(const char* what, const std::string& path) {
+tl::unexpected<Error> unreadable(const std::string& path) {
   const std::string why = std::generic_category().message(errno);
-  return failure(ErrorKind::system, fmt::format("cannot {} {}: {}", what, path, why));
+  return failure(ErrorKind::system, fmt::format("cannot read {}: {}", path, why));
 }
 
 }  // namespace
@@ -192,20 +192,14 @@ Result<Cluster> parse_cluster(std::string_view text) {
 Result<Cluster> read_cluster(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || std::filesystem::is_directory(path)) return file_failure("read", path);
+  if (!file || std::filesystem::is_directory(path)) return unreadable(path);
   Result<Cluster> cluster = parse_cluster(text);
   if (!cluster) return failure(cluster.error().kind, path + ": " + cluster.error().message);
   return cluster;
 }
 
-Status write_cluster(const Cluster& cluster, const std::string& path) {
-  // What is there stays there until the new one is whole.
-  const std::string fresh = path + ".new";
-  std::ofstream file(fresh, std::ios::binary);
-  file << to_json(cluster);
-  file.close();
-  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) return file_failure("write", path);
-  return {};
+void write_cluster(const Cluster& cluster, const std::string& path) {
+  write_file(path, to_json(cluster));
 }
 
 }  // namespace gradwire

@@ -23,6 +23,7 @@ Result<Cluster> parse_cluster(std::string_view text);
 
 /// The same from and to a file. Errors: system, with the file's path; invalid_argument.
 Result<Cluster> read_cluster(const std::string& path);
-Status write_cluster(const Cluster& cluster, const std::string& path);
+/// As base/atomic_file.h's write_file(), which throws.
+void write_cluster(const Cluster& cluster, const std::string& path);
 
 }  // namespace gradwire

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
 
 namespace gradwire {
@@ -59,6 +62,14 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
     bytes += tensor.nbytes();
   }
   flush();
+}
+
+void refuse_codec_of_other_groups(std::string_view who, const std::string& codec) {
+  if (codec == "none") return;
+  throw Exception(ErrorKind::unsupported,
+                  fmt::format("{}: codec \"{}\" needs a group of gradwire's own; use "
+                              "gradwire::init() for this one, or codec \"none\"",
+                              who, codec));
 }
 
 std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::string& text) {

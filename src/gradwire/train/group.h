@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -17,6 +18,10 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// at most about `message_bytes`. Every rank must pass tensors of the same shapes and types.
 void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>& tensors,
                        int root = 0, std::size_t message_bytes = 25 << 20);
+
+/// Groups of other backends have no codecs: throws Exception(unsupported), on behalf of `who`,
+/// unless `codec` is "none".
+void refuse_codec_of_other_groups(std::string_view who, const std::string& codec);
 
 /// The texts of all ranks, on every rank.
 std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::string& text);

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
 
@@ -61,12 +58,7 @@ std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
   if (auto communicator = communicator_of(*group)) {
     return make_averager(std::move(communicator), std::move(shapes), options);
   }
-  if (options.codec != "none") {
-    throw Exception(ErrorKind::unsupported,
-                    fmt::format("DataParallel: codec \"{}\" needs a group of gradwire's own; use "
-                                "gradwire::init() for this one, or codec \"none\"",
-                                options.codec));
-  }
+  refuse_codec_of_other_groups("DataParallel", options.codec);
   return group_averager(group, flats);
 }
 

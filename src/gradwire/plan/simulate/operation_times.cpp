@@ -11,6 +11,7 @@
 #include "gradwire/comm/tuner.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/plan/simulate/executor_segment.h"
+#include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/crowding.h"
 #include "gradwire/schedule/port_times.h"
@@ -93,9 +94,11 @@ class MeasuredTimes {
     const ChunkLayout layout(costed.chunks, size, 1);
     const CostOptions costs = executor_costs(costed.largest_message * bytes);
     const Duration total = costed.cost->estimate(topology_, layout, costs).total;
-    const double factor = costed.crowding;
-    return {factor * std::chrono::duration<double>(total).count(),
-            factor * busiest_port(costed.cost->programs(), topology_, layout), name};
+    const ProgramSet& programs = costed.cost->programs();
+    const double seconds = costed.crowding * std::chrono::duration<double>(total).count();
+    const double longer = processor_wait(programs, topology_, layout, seconds);
+    return {longer * seconds, longer * costed.crowding * busiest_port(programs, topology_, layout),
+            name};
   }
 
   const Costed& costed_for(Collective collective, const std::string& name) {

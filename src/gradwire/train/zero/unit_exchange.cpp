@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
 #include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
@@ -188,12 +187,7 @@ std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
     auto exchange = coded_shard_exchange(communicator, units, codec, options);
     return std::make_unique<OwnExchange>(communicator->rank(), std::move(exchange));
   }
-  if (codec.codec != "none") {
-    throw Exception(ErrorKind::unsupported,
-                    fmt::format("Zero: codec \"{}\" needs a group of gradwire's own; use "
-                                "gradwire::init() for this one, or codec \"none\"",
-                                codec.codec));
-  }
+  refuse_codec_of_other_groups("Zero", codec.codec);
   return std::make_unique<GroupExchange>(group, units.size(), trace);
 }
 
