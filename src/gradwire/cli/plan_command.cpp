@@ -50,18 +50,20 @@ std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& in
   return networks;
 }
 
+void check_plot(const std::string& name) {
+  if (name.empty() || name.ends_with(".svg") || name.ends_with(".html")) return;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("--plot {}: expected a name that ends with .svg or .html", name));
+}
+
 int sweep(const PlanArguments& given, const PlanInput& input) {
+  check_plot(given.plot);
   const Sweep swept =
       sweep_nodes(input, parse_sweep(given.sweep), networks_of(given, input), given.algorithms);
   answer(given, table_of(swept), to_json(swept));
   if (given.plot.empty()) return 0;
   const std::string svg = to_svg(plot_of(swept, input.model.name + ": efficiency against nodes"));
   const bool page = given.plot.ends_with(".html");
-  if (!page && !given.plot.ends_with(".svg")) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format("--plot {}: expected a name that ends with .svg or .html", given.plot));
-  }
   write_file(
       given.plot,
       page ? "<!doctype html><meta charset=\"utf-8\"><title>gradwire plan</title>\n" + svg : svg);
