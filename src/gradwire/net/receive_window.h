@@ -10,10 +10,10 @@ namespace gradwire {
 /// For one socket; not thread-safe.
 class ReceiveWindow {
  public:
-  /// Sets the window to `share` of what the last switch holds; 1: the peer is alone, and has what
-  /// the kernel finds right, once it has been so for a while. What was in flight without a limit
-  /// comes as a burst, so that the limit outlasts pauses, and operations of few senders between
-  /// those of many.
+  /// Sets the window to `share` of what the last switch holds; 1: the peer is alone, and has half
+  /// of it, and what the kernel finds right once it has been alone for a while. What was in flight
+  /// without a limit comes as a burst, so that the limit outlasts pauses, and operations of few
+  /// senders between those of many.
   void set(int socket, double share, Time now);
 
   /// Bytes; large if there is no limit.
