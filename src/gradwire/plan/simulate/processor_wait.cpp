@@ -1,7 +1,11 @@
 #include "gradwire/plan/simulate/processor_wait.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <vector>
+
+#include "gradwire/schedule/port_times.h"
 
 namespace gradwire {
 namespace {
@@ -15,24 +19,17 @@ struct Machine {
   int cores = 0;
 };
 
-std::map<int, Machine> machines(const ProgramSet& programs, const Topology& topology,
-                                const ChunkLayout& layout) {
+/// By kernel.
+std::map<int, Machine> machines(const Topology& topology, const std::vector<PortBytes>& ports) {
   std::map<int, Machine> all;
   for (int number = 0; number < topology.hosts(); ++number) {
     const Host& host = topology.host(number);
     if (host.kernel < 0 || host.cores == 0) continue;
+    const PortBytes& port = ports[static_cast<std::size_t>(number)];
     Machine& machine = all[host.kernel];
-    ++machine.hosts;
+    machine.bytes += port.sent + port.received;
     machine.cores = host.cores;
-  }
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    const auto at = all.find(topology.host(topology.host_of(rank)).kernel);
-    if (at == all.end()) continue;
-    const Program& program = programs.program(rank);
-    for (const Op& op : program.ops) {
-      if (!(sends(op) || receives(op)) || topology.same_host(rank, op.peer)) continue;
-      at->second.bytes += static_cast<double>(layout.size(extent(op), program));
-    }
+    ++machine.hosts;
   }
   return all;
 }
@@ -43,7 +40,7 @@ double processor_wait(const ProgramSet& programs, const Topology& topology,
                       const ChunkLayout& layout, double seconds) {
   if (seconds <= 0) return 1;
   double busiest = 0;
-  for (const auto& [kernel, machine] : machines(programs, topology, layout)) {
+  for (const auto& [kernel, machine] : machines(topology, port_bytes(programs, topology, layout))) {
     if (machine.hosts < 2) continue;
     busiest = std::max(busiest, machine.bytes * kSecondsAByte / machine.cores / seconds);
   }
