@@ -145,28 +145,35 @@ class Groups(Case):
         self.assertEqual(tensor.item(), self.size)
 
 
+def new_group_of_all(**settings):
+    """A group that every rank has made: one that fails at once fails the making on a late rank."""
+    group = dist.new_group(**settings)
+    dist.barrier()
+    return group
+
+
 class Failures(Case):
     def test_ranks_that_disagree_are_told_both_sides(self):
-        group = dist.new_group()
+        group = new_group_of_all()
         with self.assertRaisesRegex(RuntimeError, "all_reduce of [34] float32"):
             for _ in range(2):  # A rank may learn of it only afterwards.
                 dist.all_reduce(torch.ones(3 + (self.rank == 1)), group=group)
                 dist.barrier(group)
 
     def test_a_late_rank_is_named(self):
-        group = dist.new_group(timeout=SHORT)
+        group = new_group_of_all(timeout=SHORT)
         if self.rank != 2:
             with self.assertRaisesRegex(RuntimeError, "rank 2"):
                 dist.all_reduce(torch.ones(3), group=group)
 
     def test_monitored_barrier_names_who_is_missing(self):
-        group = dist.new_group()
+        group = new_group_of_all()
         if self.rank != 2:
             with self.assertRaisesRegex(RuntimeError, "rank 2"):
                 group.monitored_barrier(SHORT)
 
     def test_set_timeout(self):
-        group = dist.new_group()
+        group = new_group_of_all()
         group.set_timeout(SHORT)
         if self.rank == 0:
             begin = time.monotonic()
@@ -175,8 +182,7 @@ class Failures(Case):
             self.assertLess(time.monotonic() - begin, 60)
 
     def test_abort_fails_the_others(self):
-        group = dist.new_group()
-        dist.barrier()  # Else it may fail in making the group, on a rank that is late.
+        group = new_group_of_all()
         if self.rank == 1:
             gradwire.backend_of(group).abort()
         else:
@@ -184,7 +190,7 @@ class Failures(Case):
                 dist.barrier(group)
 
     def test_after_shutdown_it_says_so(self):
-        group = dist.new_group()
+        group = new_group_of_all()
         dist.barrier(group)
         gradwire.backend_of(group).shutdown()
         with self.assertRaisesRegex(RuntimeError, "has been shut down"):
@@ -251,7 +257,7 @@ class Waiting(Case):
             self.assertEqual(future.wait().item(), self.size ** 2)
 
     def test_errors_arrive_in_futures(self):
-        group = dist.new_group(timeout=SHORT)
+        group = new_group_of_all(timeout=SHORT)
         if self.rank == 0:
             future = dist.irecv(torch.ones(1), 1, group=group).get_future()
             with self.assertRaisesRegex(RuntimeError, "rank"):
