@@ -137,7 +137,7 @@ Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
   Flight flight({}, -1, make_request(c, 0, input, output, nullptr));
   frame.flight = &flight;
   sender.push(std::move(frame));
-  EXPECT_TRUE(sender.write(transport));
+  EXPECT_TRUE(sender.write(transport, false));
   EXPECT_NE(sender.next_written(), nullptr);
   if (over) sender.keep_copies(flight);
   sender.stop();

@@ -16,8 +16,9 @@ constexpr Time kSoon{std::chrono::seconds(1)};
 /// A job whose transports count, with one buffer of outcomes.
 class CountedJob {
  public:
-  explicit CountedJob(int ranks, const ExecutorOptions& options = {})
-      : job_(std::vector<SimPort>(static_cast<std::size_t>(ranks)), {}, options,
+  explicit CountedJob(int ranks, const ExecutorOptions& options = {},
+                      const SimOptions& network = {})
+      : job_(std::vector<SimPort>(static_cast<std::size_t>(ranks)), network, options,
              [this](Rank, Transport& endpoint) {
                auto counting = std::make_unique<CountingTransport>(endpoint);
                counts_.push_back(counting.get());
@@ -117,6 +118,17 @@ std::map<Rank, double> shares_of(const char* algorithm, std::size_t count) {
   job.post(0, make_request(c, 0, input, output, nullptr));
   job.job().executor(0).rest();
   return job.count(0).shares;
+}
+
+TEST(Executor, ALargeMessageLeavesInWholeTrains) {
+  CountedJob job(2, {}, {.window_bytes = 64 << 20, .train_bytes = 65'160});
+  std::vector<float> sent = counting_from(0, 1 << 20), got(sent.size());
+  job.post(0, message(sent, 0, 1, 0, 2, 0));
+  job.post(1, message(got, 0, 1, 1, 2, 0));
+  ASSERT_TRUE(job.run());
+  EXPECT_EQ(got, sent);
+  EXPECT_GE(job.count(0).writes, 10);
+  EXPECT_LE(job.count(0).broken_trains, 2);  // The announcement, and the end.
 }
 
 TEST(Executor, PeersThatSendMuchAtTheSameTimeShareTheLastQueue) {

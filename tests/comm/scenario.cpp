@@ -59,6 +59,7 @@ SimOptions draw_network(Random& random) {
   return {.seed = random.next(),
           .window_bytes = 256 + random.below(8000),
           .unit_bytes = 16 + random.below(2000),
+          .train_bytes = random.one_in(2) ? 1 : 1 + random.below(600),
           .short_io = random.one_in(2),
           .stall_one_in = random.one_in(2) ? 8 + random.below(40) : 0,
           .max_stall = milliseconds(random.between(1, 300))};
@@ -198,10 +199,10 @@ Scenario draw_scenario(std::uint64_t seed) {
 std::string Scenario::describe() const {
   std::string text = fmt::format(
       "seed {}: {} ranks, fault {} at {} us (rank {}, rank {}, {} ms), segment {}, eager {}/{}, "
-      "window {}, unit {}{}, stall 1 in {} up to {} ms{}\n",
+      "window {}, unit {}, train {}{}, stall 1 in {} up to {} ms{}\n",
       seed, ranks, name_of(fault), fault_at.time_since_epoch().count() / 1000, victim, other,
       freeze_for.count() / 1'000'000, options.limits.segment_bytes, options.limits.eager_bytes,
-      options.limits.eager_budget, network.window_bytes, network.unit_bytes,
+      options.limits.eager_budget, network.window_bytes, network.unit_bytes, network.train_bytes,
       network.short_io ? ", short reads and writes" : "", network.stall_one_in,
       network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
   for (std::size_t h = 0; h < hosts.size(); ++h) {

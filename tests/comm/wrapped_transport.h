@@ -16,7 +16,10 @@ class CountingTransport : public Transport {
   int rails(Rank peer) const override { return inner_.rails(peer); }
   Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
     Result<std::size_t> taken = inner_.write(to, pieces);
-    if (taken && *taken > 0) ++writes;
+    if (taken && *taken > 0) {
+      ++writes;
+      if (*taken % train_bytes(to) != 0) ++broken_trains;
+    }
     return taken;
   }
   Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
@@ -24,12 +27,14 @@ class CountingTransport : public Transport {
     if (taken && *taken > 0) ++reads;
     return taken;
   }
+  std::size_t train_bytes(StreamId to) const override { return inner_.train_bytes(to); }
   std::size_t delivered(StreamId to) override { return inner_.delivered(to); }
   void expect(StreamId from, std::size_t, double share) override { shares[from.peer] = share; }
   void close(StreamId stream) override { inner_.close(stream); }
   std::string describe(StreamId stream) const override { return inner_.describe(stream); }
 
   int writes = 0;
+  int broken_trains = 0;  ///< Writes that end within what travels best in one piece.
   int reads = 0;
   std::map<Rank, double> shares;  ///< Of peers, as last told.
 

@@ -41,7 +41,7 @@ struct OutgoingFrame {
 class FrameQueue {
  public:
   bool empty() const { return first_ == frames_.size(); }
-  std::size_t bytes() const { return bytes_; }  ///< Of all frames, also of what is written of them.
+  std::size_t unwritten() const { return bytes_ - written_; }
   std::span<OutgoingFrame> frames() { return std::span(frames_).subspan(first_); }
 
   void push(OutgoingFrame frame);
@@ -62,7 +62,7 @@ class FrameQueue {
   std::vector<OutgoingFrame> frames_;
   std::size_t first_ = 0;    ///< Those before it are gone.
   std::size_t written_ = 0;  ///< Bytes of the first one that are written.
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;    ///< Of all frames, also of what is written of them.
 };
 
 }  // namespace gradwire

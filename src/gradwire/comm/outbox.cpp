@@ -124,7 +124,8 @@ Status Outbox::flush(int rail, Time now, Listener& listener) {
     while (to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
     if (to.idle()) return {};
-    const Result<std::size_t> taken = to.write(transport_);
+    const bool more = to.queued_bytes() >= ahead_;
+    const Result<std::size_t> taken = to.write(transport_, more);
     if (!taken) return tl::unexpected(taken.error());
     total_bytes_ += *taken;
     while (const OutgoingFrame* frame = to.next_written()) {

@@ -31,6 +31,14 @@ bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
   return false;
 }
 
+/// Takes the last `bytes` of `pieces` away. Returns `bytes`.
+std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::size_t bytes) {
+  std::size_t left = bytes;
+  while (left > 0 && pieces[count - 1].size() <= left) left -= pieces[--count].size();
+  if (left > 0) pieces[count - 1] = pieces[count - 1].first(pieces[count - 1].size() - left);
+  return bytes;
+}
+
 }  // namespace
 
 OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent) const {
@@ -41,10 +49,11 @@ OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent
   return frame;
 }
 
-Result<std::size_t> RailSender::write(Transport& transport) {
+Result<std::size_t> RailSender::write(Transport& transport, bool more) {
   std::array<ConstBytes, 64> pieces;
   std::size_t count = 0;
-  const std::size_t offered = queue_.gather(pieces, count);
+  std::size_t offered = queue_.gather(pieces, count);
+  if (more && offered > train_) offered -= drop_last(pieces, count, offered % train_);
   Result<std::size_t> taken = transport.write(stream_, std::span(pieces).first(count));
   if (!taken) return taken;
   if (*taken < offered) writable_ = false;
@@ -94,7 +103,7 @@ void RailSender::measure(Transport& transport, Time now) {
 
 std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
   if (rate_ == 0) return std::nullopt;
-  const std::size_t under_way = written_bytes_ - delivered_ + queue_.bytes();
+  const std::size_t under_way = written_bytes_ - delivered_ + queue_.unwritten();
   return static_cast<double>(under_way + bytes) / rate_;
 }
 

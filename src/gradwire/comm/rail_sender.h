@@ -17,14 +17,17 @@ class RailSender {
  public:
   /// `keeps`: there are other streams to the peer.
   RailSender(StreamId stream, const Transport& transport, bool keeps)
-      : stream_(stream), checksums_(transport.needs_checksums(stream)), keeps_(keeps) {}
+      : stream_(stream),
+        checksums_(transport.needs_checksums(stream)),
+        keeps_(keeps),
+        train_(transport.train_bytes(stream)) {}
 
   /// Makes a frame of it, with the payload's length and checksum filled in. `lent`: the payload
   /// outlives the frame.
   OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent) const;
 
   void push(OutgoingFrame frame) { queue_.push(std::move(frame)); }
-  std::size_t queued_bytes() const { return queue_.bytes(); }
+  std::size_t queued_bytes() const { return queue_.unwritten(); }
   bool idle() const { return queue_.empty(); }
 
   bool live() const { return live_; }
@@ -34,8 +37,9 @@ class RailSender {
   void stop() { live_ = false; }
 
   /// Writes once. Returns how many bytes the stream took; those that are now complete come out of
-  /// next_written().
-  Result<std::size_t> write(Transport& transport);
+  /// next_written(). `more`: there is something to push behind what is queued, so that what would
+  /// leave in a packet of its own is kept for the next call.
+  Result<std::size_t> write(Transport& transport, bool more);
   /// The next frame that has been written completely; null: none. Valid until the next call.
   const OutgoingFrame* next_written();
 
@@ -71,6 +75,7 @@ class RailSender {
   StreamId stream_;
   bool checksums_;
   bool keeps_;
+  std::size_t train_;  ///< As Transport::train_bytes().
   bool live_ = true;
   bool writable_ = true;
   FrameQueue queue_;

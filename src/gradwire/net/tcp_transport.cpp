@@ -22,6 +22,10 @@
 namespace gradwire {
 namespace {
 
+/// What Linux hands to a network card at once, without its headers (64 KiB - 1 - MAX_TCP_HEADER),
+/// where the card's own limit (gso_max_size) is the usual one.
+constexpr int kMostAtOnce = 65536 - 1 - 320;
+
 constexpr std::size_t kPiecesACall = 64;
 constexpr std::size_t kEventsACall = 64;
 
@@ -230,6 +234,16 @@ Result<std::size_t> TcpTransport::read_encrypted(Stream& stream, std::span<const
 
 bool TcpTransport::needs_checksums(StreamId id) const {
   return !streams_[index_of(id)].tls || rails(id.peer) > 1;
+}
+
+std::size_t TcpTransport::train_bytes(StreamId id) const {
+  const Stream& stream = streams_[index_of(id)];
+  if (stream.tls) return 1;
+  int segment = 0;
+  socklen_t size = sizeof segment;
+  ::getsockopt(stream.socket.descriptor(), IPPROTO_TCP, TCP_MAXSEG, &segment, &size);
+  if (segment <= 0) return 1;
+  return static_cast<std::size_t>(std::max(kMostAtOnce / segment, 1) * segment);
 }
 
 std::size_t TcpTransport::delivered(StreamId id) {

@@ -55,6 +55,8 @@ class TcpTransport final : public PollingTransport {
   /// Encrypted bytes cannot change unnoticed. But with several rails, checksums also tell whether
   /// what must be sent again is still what it was.
   bool needs_checksums(StreamId stream) const override;
+  /// The whole segments that the kernel hands to a network card at once. One getsockopt.
+  std::size_t train_bytes(StreamId stream) const override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
   /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.

@@ -66,6 +66,10 @@ class Transport {
   /// ends.
   virtual bool needs_checksums(StreamId) const { return true; }
 
+  /// Bytes of a stream that travel best in one piece: writes of a multiple of it leave no small
+  /// packet behind, which costs as much to send and to receive as a full one. 1: any.
+  virtual std::size_t train_bytes(StreamId) const { return 1; }
+
   /// How many of the bytes written to a stream have certainly reached the peer's machine, where it
   /// will still read them if the stream breaks now.
   virtual std::size_t delivered(StreamId stream) = 0;

@@ -38,6 +38,9 @@ class RingTransport final : public PollingTransport {
   bool needs_checksums(StreamId stream) const override {
     return find(stream) == nullptr && tcp_->needs_checksums(stream);
   }
+  std::size_t train_bytes(StreamId stream) const override {
+    return find(stream) == nullptr ? tcp_->train_bytes(stream) : 1;
+  }
   std::size_t delivered(StreamId stream) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override { return tcp_->describe(stream); }

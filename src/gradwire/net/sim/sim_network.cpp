@@ -50,6 +50,7 @@ class SimNetwork::Endpoint final : public Transport {
   Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
     return network_.read({from.peer, rank_, from.rail}, pieces);
   }
+  std::size_t train_bytes(StreamId) const override { return network_.options_.train_bytes; }
   std::size_t delivered(StreamId to) override {
     return network_.delivered({rank_, to.peer, to.rail});
   }

@@ -31,6 +31,7 @@ struct SimOptions {
   std::uint64_t seed = 1;
   std::size_t window_bytes = 1 << 20;  ///< Written and not yet read, per stream.
   std::size_t unit_bytes = 64 * 1024;  ///< Streams share a port in units of this size.
+  std::size_t train_bytes = 1;         ///< As Transport::train_bytes().
   bool short_io = false;               ///< Reads and writes take a random part of what they could.
   std::uint64_t stall_one_in = 0;  ///< One in so many units is late by up to max_stall; 0: none.
   Duration max_stall = std::chrono::milliseconds(50);
