@@ -10,11 +10,14 @@ CMAKE_ARGS ?=
 PREFIX ?= /usr/local
 DEMO_OUTPUT ?= demo-output
 
+comma = ,
+
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test pytorch-suite bench results calibration learning zero install clean format tidy
+.PHONY: help setup build demo test pytorch-suite bench results calibration learning zero install clean format tidy \
+        sanitize
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
@@ -30,6 +33,8 @@ help:
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
+	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread'
+	@echo '              (or address,undefined); without libtorch, a quarter of an hour'
 	@echo 'make clean    remove what was built ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
 	@echo
 	@echo 'Variables: BUILD=$(BUILD) JOBS=$(JOBS) CMAKE_ARGS= PREFIX=$(PREFIX)'
@@ -86,6 +91,18 @@ tidy:
 	@scripts/setup.sh build test tidy
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@scripts/tidy.sh $(BUILD) $(JOBS)
+
+# Simulations have one thread, and take ten times as long under a sanitizer. ThreadSanitizer wants its
+# memory where random addresses may be.
+sanitize: SANITIZE ?= thread
+sanitize: FOLDER = $(BUILD)-$(firstword $(subst $(comma), ,$(SANITIZE)))
+sanitize:
+	@scripts/setup.sh build test
+	@cmake -S . -B $(FOLDER) -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=ON \
+	  -DGRADWIRE_HOST_TESTS=OFF -DGRADWIRE_SANITIZE=$(SANITIZE)
+	@setarch -R cmake --build $(FOLDER) --parallel $(JOBS) --target test_net test_comm test_gradient
+	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 -R '^(net|comm|gradient)\.' \
+	  -E 'Simulat'
 
 clean:
 	@rm -rf $(BUILD) $(DEMO_OUTPUT)

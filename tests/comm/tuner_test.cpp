@@ -15,6 +15,19 @@ TEST(Tuner, SmallMessagesTakeFewHopsAndLargeOnesLittleBandwidth) {
   }
 }
 
+TEST(Tuner, ALargeRingIsExpectedToFillItsLinks) {
+  for (const double rate : {1.25e8, 6.25e8}) {
+    Tuner tuner(Topology::uniform(4, {.bytes_per_second = rate}));
+    constexpr std::size_t kBytes = std::size_t{1} << 27;  // Its own power of two.
+    for (const AlgorithmEstimate& e :
+         tuner.explain({.collective = Collective::all_reduce}, kBytes)) {
+      if (e.algorithm != "ring") continue;
+      const double seconds = std::chrono::duration<double>(e.time).count();
+      EXPECT_LT(seconds, 1.01 * 1.5 * static_cast<double>(kBytes) / rate);
+    }
+  }
+}
+
 TEST(Tuner, ChoosesForEveryCollectiveAndSize) {
   Tuner tuner(Tuner::assumed(5));
   for (const Collective collective :

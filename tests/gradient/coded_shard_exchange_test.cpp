@@ -133,6 +133,7 @@ TEST(CodedShardExchange, BeginsAnewWhereUnitsAreOthers) {
     std::vector<float> unit(640, 0.3f), part(320);
     other->start_reduce(0, lend(unit), lend(part), 0);
     other->wait_reduce(0);
+    other->end_pass();
     const StateCopy state(*other->feedback());
     const auto exchange = coded_shard_exchange(shared(c), {unit_for(2)}, codec);
     exchange->feedback()->load_state(state.saved());

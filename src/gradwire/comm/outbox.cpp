@@ -28,6 +28,12 @@ FrameHeader announcement_of(OperationKey key) {
 
 }  // namespace
 
+std::size_t segment_of(std::size_t message_bytes, std::size_t most) {
+  const std::size_t part = message_bytes / kSegmentsPerMessage;
+  const std::size_t aligned = (part + kSegmentAlignment - 1) & ~(kSegmentAlignment - 1);
+  return std::min(std::max(aligned, kSmallestSegment), most);
+}
+
 Outbox::Outbox(Rank peer, OutboxLimits limits, Transport& transport)
     : peer_(peer), limits_(limits), transport_(transport) {
   const int rails = transport.rails(peer);
@@ -100,14 +106,8 @@ void Outbox::queue_message(Flight& flight, OpIndex op) {
                    {.flight = &flight,
                     .op = op,
                     .side = static_cast<std::size_t>(flight.side_of(peer_)),
-                    .segment = segment_for(flight.operation.size(op)),
+                    .segment = segment_of(flight.operation.size(op), limits_.segment_bytes),
                     .framed = done});
-}
-
-std::size_t Outbox::segment_for(std::size_t message_bytes) const {
-  const std::size_t part = message_bytes / kSegmentsPerMessage;
-  const std::size_t aligned = (part + kSegmentAlignment - 1) & ~(kSegmentAlignment - 1);
-  return std::min(std::max(aligned, kSmallestSegment), limits_.segment_bytes);
 }
 
 void Outbox::announced(OperationKey key) {

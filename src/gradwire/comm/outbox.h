@@ -17,6 +17,10 @@ namespace gradwire {
 inline constexpr std::uint32_t kSegmentsPerMessage = 16;
 inline constexpr std::size_t kSmallestSegment = 16 * 1024;
 
+/// Bytes of the segments of such a message, at most `most`; a multiple of 64, unless `most` is
+/// less.
+std::size_t segment_of(std::size_t message_bytes, std::size_t most);
+
 /// What an outbox may do, the same for all peers of an executor.
 struct OutboxLimits {
   std::size_t segment_bytes = 128 * 1024;  ///< Most payload of one data frame; a multiple of 8.
@@ -137,7 +141,6 @@ class Outbox {
   bool may_go(const Message& message, int rail) const;
   void commit(Message& message, std::size_t bytes, int rail);
   void tell_over(int rail, Flight& flight, std::size_t side);
-  std::size_t segment_for(std::size_t message_bytes) const;
 
   Rank peer_;
   OutboxLimits limits_;

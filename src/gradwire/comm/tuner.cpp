@@ -6,21 +6,15 @@
 #include <map>
 #include <utility>
 
-#include "gradwire/comm/outbox.h"
+#include "gradwire/comm/executor_costs.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/crowding.h"
 
 namespace gradwire {
 namespace {
 
-/// What a message costs the processor at each end, measured on the executor over TCP.
-constexpr Duration kPerSegment = std::chrono::microseconds(8);
-
-/// The same through shared memory.
-constexpr Duration kPerSegmentInside = std::chrono::nanoseconds(500);
-
-/// Reading, checking and adding received bytes, measured likewise.
-constexpr double kReduceBytesPerSecond = 3e9;
+/// Segments of a message that an estimate tells apart: more change little, and take longer.
+constexpr std::uint32_t kModelledSegments = 64;
 
 /// Where many ranks send to one through shared memory, it is only the caches that know more of
 /// them.
@@ -41,7 +35,8 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
   }
   double most = 0;
   for (const auto& [kernel, messages] : load) most = std::max(most, messages);
-  return Duration(static_cast<std::int64_t>(most * static_cast<double>(kPerSegment.count())));
+  const auto one = static_cast<double>(executor_costs().per_segment.count());
+  return Duration(static_cast<std::int64_t>(most * one));
 }
 
 /// How much longer operations take because messages meet, which the link model does not know.
@@ -77,17 +72,18 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
     const double factor = loss_of_meeting(*cost, topology_);
-    found.push_back({std::string(algorithm.name), std::move(cost), schedule.chunks, factor});
+    const double largest = largest_message(cost->programs());
+    found.push_back(
+        {std::string(algorithm.name), std::move(cost), schedule.chunks, factor, largest});
   }
   return candidates_.emplace(question, std::move(found)).first->second;
 }
 
 Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
-  const CostOptions options{.segment_bytes = std::min(segment_bytes_, kSmallestSegment),
-                            .max_segments = kSegmentsPerMessage,
-                            .per_segment = kPerSegment,
-                            .per_segment_inside = kPerSegmentInside,
-                            .reduce_bytes_per_second = kReduceBytesPerSecond};
+  const double message =
+      candidate.largest_message * static_cast<double>(std::max<std::size_t>(bytes, 1));
+  CostOptions options = executor_costs(message, segment_bytes_);
+  options.max_segments = kModelledSegments;
   const ChunkLayout layout(candidate.chunks, bytes, 1);
   const Duration time = candidate.cost->estimate(topology_, layout, options).total;
   return Duration(

@@ -51,7 +51,8 @@ class Tuner {
     std::string name;
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
-    double crowding = 1;  ///< A factor: many ranks send to one at the same time.
+    double crowding = 1;         ///< A factor: many ranks send to one at the same time.
+    double largest_message = 1;  ///< As a part of all chunks.
   };
 
   using Question = std::pair<Collective, Rank>;  ///< The rank is the root.

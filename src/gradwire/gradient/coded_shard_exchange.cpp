@@ -49,10 +49,7 @@ class CodedShardExchange final : public ShardExchange {
   void end_pass() override {
     if (std::exchange(started_, false)) averager_->end_step();
   }
-  Averager* feedback() override {
-    end_pass();
-    return averager_.get();
-  }
+  Averager* feedback() override { return averager_.get(); }
 
  private:
   struct Reduction {

@@ -47,8 +47,8 @@ class ShardExchange {
   /// follow.
   virtual void end_pass() {}
 
-  /// Whose state a checkpoint must hold, if reductions lose anything; null: they do not. Ends the
-  /// pass.
+  /// Whose state a checkpoint must hold, if reductions lose anything; null: they do not. To be
+  /// read or written between two passes, after end_pass().
   virtual Averager* feedback() { return nullptr; }
 };
 

@@ -69,4 +69,7 @@ bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSli
 /// What travels, or is written: src of a send, dst of all others.
 const Slice& extent(const Op& op);
 
+/// What the longest message has of all chunks together, if they are equal: 1 / P in a ring.
+double largest_message(const ProgramSet& programs);
+
 }  // namespace gradwire

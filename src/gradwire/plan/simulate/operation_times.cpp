@@ -10,7 +10,6 @@
 #include "gradwire/base/suggest.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
-#include "gradwire/plan/simulate/executor_segment.h"
 #include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/crowding.h"
@@ -37,14 +36,6 @@ void check_algorithm(const std::string& algorithm) {
 }
 
 /// Of all chunks' bytes.
-double largest_message(const ProgramSet& programs) {
-  std::uint32_t most = 1;
-  for (NodeId node = 0; node < programs.size(); ++node) {
-    if (sends(programs.op(node))) most = std::max(most, extent(programs.op(node)).count);
-  }
-  return static_cast<double>(most) / programs.schedule().chunks;
-}
-
 double busiest_port(const ProgramSet& programs, const Topology& topology,
                     const ChunkLayout& layout) {
   return std::ranges::max(port_times(programs, topology, layout));
@@ -195,14 +186,6 @@ class FabricTimes {
 };
 
 }  // namespace
-
-CostOptions executor_costs(double message_bytes) {
-  return {.segment_bytes = message_bytes > 0 ? executor_segment(message_bytes) : 0,
-          .max_segments = 1024,
-          .per_segment = std::chrono::microseconds(8),
-          .per_segment_inside = std::chrono::nanoseconds(500),
-          .reduce_bytes_per_second = 3e9};
-}
 
 OperationTimes measured_times(const Topology& topology, const std::string& algorithm) {
   return [times = std::make_shared<MeasuredTimes>(topology, algorithm)](

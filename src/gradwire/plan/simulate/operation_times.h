@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "gradwire/comm/executor_costs.h"
 #include "gradwire/plan/simulate/fabric.h"
-#include "gradwire/schedule/cost.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {
@@ -21,11 +21,6 @@ struct OperationTime {
 
 /// How long operations on `bytes` bytes of all chunks together take.
 using OperationTimes = std::function<OperationTime(Collective, double bytes)>;
-
-/// What a message costs processors, as it was measured on the executor over TCP, and segments of
-/// the size that it cuts messages of `message_bytes` into; 0: of each message by itself, for
-/// CollectiveSimulation.
-CostOptions executor_costs(double message_bytes = 0);
 
 /// On links that `gradwire probe` measured, or that are assumed: the link model, on all ranks, with
 /// what it does not know of: streams that meet in one port lose some of its rate to each other, and

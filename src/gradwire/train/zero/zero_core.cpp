@@ -302,6 +302,7 @@ Averager* ZeroCore::feedback() {
   const Lock lock(mutex_);
   finish();
   gradients_->settle_all();
+  exchange_->end_pass();
   return exchange_->feedback();
 }
 
