@@ -4,8 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include "gradwire/base/random.h"
 #include "tests/net/loopback.h"
@@ -122,19 +120,6 @@ TEST(TcpTransport, CarriesMorePiecesThanOneCallTakes) {
   // The loopback delivers all of it before send returns.
   ASSERT_EQ(*receiver->read(kPeer, in), data.size());
   EXPECT_EQ(got, data);
-}
-
-TEST(TcpTransport, ATrainIsWholeSegments) {
-  SocketPair pair = connected_pair();
-  int segment = 0;
-  socklen_t size = sizeof segment;
-  getsockopt(pair.first.descriptor(), IPPROTO_TCP, TCP_MAXSEG, &segment, &size);
-  ASSERT_GT(segment, 0);
-  const auto transport = transport_over(std::move(pair.first));
-  const std::size_t train = transport->train_bytes(kPeer);
-  EXPECT_EQ(train % static_cast<std::size_t>(segment), 0);
-  EXPECT_GE(train, static_cast<std::size_t>(segment));
-  EXPECT_GT(train, 16 * 1024);  // As many as go at once.
 }
 
 TEST(TcpTransport, EmptyPiecesAreNoEndOfStream) {

@@ -300,8 +300,7 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
   events.clear();
   if (take_repeats(events)) timeout = Duration::zero();
   const bool patient = patient_ > 0;
-  if (patient && !was_patient_) patient_until_ = SteadyClock().now() + kPatience;
-  was_patient_ = patient;
+  if (!was_patient_.exchange(patient) && patient) patient_until_ = SteadyClock().now() + kPatience;
   if (patient) timeout = std::min(timeout, kPatience);
   std::array<epoll_event, kEventsACall> ready;
   const int count = ::epoll_wait(epoll_.descriptor(), ready.data(), static_cast<int>(ready.size()),
@@ -320,7 +319,7 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
 /// Streams whose bytes are fewer than the mark make no event: from time to time they are asked.
 void TcpTransport::report_patient(std::vector<ReadyEvent>& events) {
   const Time now = SteadyClock().now();
-  if (now < patient_until_) return;
+  if (now < patient_until_.load()) return;
   patient_until_ = now + kPatience;
   for (Stream& stream : streams_) {
     if (stream.low_water > 1) add_event(stream, EPOLLIN, events);

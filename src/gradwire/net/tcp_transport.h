@@ -101,8 +101,9 @@ class TcpTransport final : public PollingTransport {
   Socket epoll_;
   Socket wakeup_;
   std::atomic<int> patient_ = 0;  ///< Streams with a low water mark over 1.
-  bool was_patient_ = false;      ///< When poll() was last called.
-  Time patient_until_{};          ///< When poll() reports them anyway.
+  // Of whichever thread polled last: several may.
+  std::atomic<bool> was_patient_ = false;
+  std::atomic<Time> patient_until_{};  ///< When poll() reports them anyway.
   std::mutex repeats_mutex_;
   std::vector<StreamId> repeats_;
 };
