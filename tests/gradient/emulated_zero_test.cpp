@@ -215,6 +215,34 @@ TEST(EmulatedZero, GathersInTheOrderOfUse) {
   for (std::size_t i = kLayers; i < layers.size(); ++i) EXPECT_EQ(layers[i], 30 - i) << i;
 }
 
+/// Gathers begun in one step, whose gradients come at once or only after it.
+std::size_t gathers_of_a_step(bool at_once) {
+  const ZeroUnits units = units_of(sixteen_layers());
+  const LayerVisits visits{units.layers()};
+  const auto end = static_cast<std::int64_t>(2 * units.layers());
+  TestAlarm alarm;
+  IdealExchange network(alarm, 1e12);
+  const auto parameters = gathered_parameters(units, network, 2);
+  const auto step_on = [&](std::int64_t visit) {
+    for (const std::size_t unit : units.of_layer[visits.layer_of(visit)]) {
+      if (units.first_layer[unit] == visits.layer_of(visit)) parameters->stepped(unit, visit);
+    }
+  };
+  for (std::int64_t visit = 0; visit < end; ++visit) {
+    parameters->use(visit);
+    parameters->leave(visit);
+    if (at_once && !visits.is_forward(visit)) step_on(visit);
+  }
+  for (std::int64_t visit = end / 2; !at_once && visit < end; ++visit) step_on(visit);
+  parameters->finish(end);
+  return network.started.size();
+}
+
+// Else a rank whose gradients come early waits for ever for what the others never begin.
+TEST(EmulatedZero, InTheEndAllRanksHaveBegunTheSameGathers) {
+  EXPECT_EQ(gathers_of_a_step(true), gathers_of_a_step(false));
+}
+
 TEST(EmulatedZero, NoLayerRunsOnWhatHasNotCome) {
   const LayerProfile profile = sixteen_layers();
   const ZeroUnits units = units_of(profile);

@@ -98,7 +98,7 @@ void EmulatedZero::compute(double share) {
 
 void EmulatedZero::finish() {
   while (!gradients_.flying().empty()) step_on(gradients_.flying().back());
-  parameters_->finish();
+  parameters_->finish(visit_);
 }
 
 }  // namespace gradwire

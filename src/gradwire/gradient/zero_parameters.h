@@ -25,8 +25,9 @@ class ZeroParameters {
   /// After the backward of this visit's step the optimiser has stepped on this rank's part.
   virtual void stepped(std::size_t unit, std::int64_t visit) = 0;
 
-  /// Until nothing is under way.
-  virtual void finish() = 0;
+  /// Until nothing is under way on any rank, although `visit` may be the next. The optimiser has
+  /// stepped on all parts.
+  virtual void finish(std::int64_t visit) = 0;
 
   virtual std::size_t peak_bytes() const = 0;
 };

@@ -41,7 +41,10 @@ class GatheredParameters final : public ZeroParameters {
     held_[unit].steps = false;
   }
 
-  void finish() override {
+  /// What comes next is gathered ahead where its gradient has come, which on another rank it may
+  /// not have: a gather that only some begin would never end.
+  void finish(std::int64_t visit) override {
+    for (std::int64_t next = visit; next < visit + prefetch_; ++next) gather_for(next);
     for (std::size_t unit = 0; unit < units_.size(); ++unit) await(unit);
   }
 

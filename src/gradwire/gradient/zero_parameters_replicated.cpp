@@ -37,7 +37,7 @@ class ReplicatedParameters final : public ZeroParameters {
     gathering_[unit] = true;
   }
 
-  void finish() override {
+  void finish(std::int64_t /*visit*/) override {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) await(unit);
   }
 
