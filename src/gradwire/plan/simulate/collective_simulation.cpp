@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/comm/executor_costs.h"
+#include "gradwire/comm/outbox.h"
 #include "gradwire/plan/simulate/levels.h"
 #include "gradwire/plan/simulate/link_load.h"
 #include "gradwire/plan/simulate/ring_path.h"
@@ -184,7 +184,9 @@ class CollectiveSimulation::Method {
   double ring_seconds(double bytes) const {
     const double chunk = bytes / schedule_.chunks;
     const std::size_t segment =
-        costs_.segment_bytes > 0 ? costs_.segment_bytes : executor_costs(chunk).segment_bytes;
+        costs_.segment_bytes > 0
+            ? costs_.segment_bytes
+            : segment_of(static_cast<std::size_t>(chunk), OutboxLimits{}.segment_bytes);
     const double segments = std::clamp(std::ceil(chunk / static_cast<double>(segment)), 1.0,
                                        static_cast<double>(costs_.max_segments));
     const int rounds = schedule_.spec.collective == Collective::all_reduce ? 2 : 1;

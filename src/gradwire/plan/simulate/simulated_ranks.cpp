@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/comm/executor_costs.h"
+#include "gradwire/comm/outbox.h"
 #include "gradwire/schedule/program_set.h"
 
 namespace gradwire {
@@ -175,7 +175,9 @@ OpLoad SimulatedRanks::load(Number op, const Fabric& fabric, double bytes,
   const Place& place = places_[op];
   OpLoad load{.bytes = place.share * bytes};
   const std::size_t segment =
-      options.segment_bytes > 0 ? options.segment_bytes : executor_costs(load.bytes).segment_bytes;
+      options.segment_bytes > 0
+          ? options.segment_bytes
+          : segment_of(static_cast<std::size_t>(load.bytes), OutboxLimits{}.segment_bytes);
   load.segments = std::max(1.0, std::ceil(load.bytes / static_cast<double>(segment) - 1e-9));
   const Number partner = graph_.op(op).partner;
   if (partner == kNoNode) return load;
