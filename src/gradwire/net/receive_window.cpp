@@ -18,11 +18,12 @@ constexpr int kLeastWindow = 32 * 1024;
 constexpr int kRoom = kLastSwitchHolds;
 
 /// For how long a stream counts as one of several after it was.
-constexpr Duration kShared = std::chrono::seconds(2);
+constexpr Duration kSeveral = std::chrono::seconds(2);
 
-/// What it may have of the switch if it is alone in that time: a stream fills a link with what
-/// passes a host and a switch in one piece each, 64 KB.
-constexpr double kShareAlone = 1.0 / 2;
+/// Who is alone for less is the last of them to be done, and soon they all begin anew: it has this
+/// share. With more, direct all-reduces of 4 MiB take 5 % longer.
+constexpr Duration kLast = std::chrono::milliseconds(20);
+constexpr double kShareOfLast = 1.0 / 2;
 
 /// Linux forgets the clamp when it makes the buffer larger, and (since 6.9) when packets change
 /// their size: it is set again, as often as costs next to nothing.
@@ -47,21 +48,20 @@ void make_room(int socket) {
 }  // namespace
 
 void ReceiveWindow::set(int socket, double share, Time now) {
-  if (share < 1)
-    shared_until_ = now + kShared;
-  else if (now < shared_until_)
-    share = kShareAlone;
-  if (share == share_ && (share >= 1 || now < set_again_)) return;
-  if (share_ >= 1) make_room(socket);
-  share_ = share;
+  const int size = size_for(share, now);
+  if (size == size_ && (size == kUnlimited || now < set_again_)) return;
+  if (size_ == kUnlimited) make_room(socket);
+  size_ = size;
   set_again_ = now + kSetAgain;
-  const int window = size();
-  ::setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &size_, sizeof size_);
 }
 
-int ReceiveWindow::size() const {
-  if (share_ >= 1) return 1 << 30;
-  return std::max(kLeastWindow, static_cast<int>(share_ * kLastSwitchHolds));
+int ReceiveWindow::size_for(double share, Time now) {
+  if (share < 1) several_at_ = now;
+  const Duration alone = several_at_ ? now - *several_at_ : Duration::max();
+  if (alone >= kSeveral) return kUnlimited;
+  if (share == 1 && alone < kLast) share = kShareOfLast;
+  return std::max(kLeastWindow, static_cast<int>(share * kLastSwitchHolds));
 }
 
 }  // namespace gradwire

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "gradwire/base/types.h"
 
 namespace gradwire {
@@ -10,18 +12,24 @@ namespace gradwire {
 /// For one socket; not thread-safe.
 class ReceiveWindow {
  public:
-  /// Sets the window to `share` of what the last switch holds; 1: the peer is alone, and has half
-  /// of it, and what the kernel finds right once it has been alone for a while. What was in flight
-  /// without a limit comes as a burst, so that the limit outlasts pauses, and operations of few
-  /// senders between those of many.
+  /// Sets the window to `share` (0..1) of what the last switch holds. 1: the peer is alone, and
+  /// soon has all of it, and what the kernel finds right once it has been alone for a while. What
+  /// was in flight without a limit would come as a burst, so that the limit outlasts pauses, and
+  /// operations of few senders between those of many. It must not be less meanwhile: a host and a
+  /// switch hold 64 KB of a stream in one piece each, and beside what waits to be read there half
+  /// of a switch's queue fills no link.
   void set(int socket, double share, Time now);
 
   /// Bytes; large if there is no limit.
-  int size() const;
+  int size() const { return size_; }
 
  private:
-  double share_ = 1;
-  Time shared_until_{};
+  static constexpr int kUnlimited = 1 << 30;
+
+  int size_for(double share, Time now);
+
+  int size_ = kUnlimited;
+  std::optional<Time> several_at_;  ///< When it was one of several.
   Time set_again_{};
 };
 
