@@ -18,7 +18,8 @@ namespace gradwire::test {
 /// loopback; addresses are exchanged in a c10d store in memory. Rethrows the first rank's exception
 /// after all have ended.
 inline void run_on_loopback(
-    int ranks, const std::function<void(const c10::intrusive_ptr<c10d::ProcessGroup>&)>& body) {
+    int ranks, const std::function<void(const c10::intrusive_ptr<c10d::ProcessGroup>&)>& body,
+    const CommunicatorOptions& options = {}) {
   const auto memory = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
   {
@@ -31,7 +32,7 @@ inline void run_on_loopback(
           job.world_size = job.local_world_size = ranks;
           job.secret = "for this test only";
           body(make_process_group(
-              Communicator::connect(job, {}, std::make_shared<C10dStore>(memory)), memory));
+              Communicator::connect(job, options, std::make_shared<C10dStore>(memory)), memory));
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
         }

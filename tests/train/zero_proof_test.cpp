@@ -176,6 +176,19 @@ TEST_P(ZeroStage, AlsoOverCommunicators) {
   }
 }
 
+// Halving adds up the same halves of the ranks, a power of two, whatever part of a tensor it is,
+// in an all-reduce and in a reduce-scatter.
+TEST_P(ZeroStage, HasDataParallelsBitsOverFourRanksToo) {
+  const RunOnRanks halving = [](int ranks, const auto& body) {
+    run_on_loopback(ranks, body,
+                    {.algorithm = "all_reduce=halving_doubling,reduce_scatter=recursive_halving"});
+  };
+  for (const char* name : {"sgd", "adam"}) {
+    const Way way{.optimizer = name, .stage = GetParam()};
+    EXPECT_EQ(difference_from_data_parallel(4, way, halving), 0) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, ZeroStage, ::testing::Values(1, 2, 3));
 
 }  // namespace
