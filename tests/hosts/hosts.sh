@@ -138,13 +138,16 @@ mbit() {  # tc's rate -> whole Mb/s
 # The bucket is large because the kernel cuts GSO packets that are larger than it, which costs half
 # of the rate.
 shape() {  # NAMESPACE INTERFACE RATE LIMIT
-  tc -n "$1" qdisc del dev "$2" root 2>/dev/null || true
-  [[ $3 != none ]] || return 0
+  if [[ $3 == none ]]; then
+    tc -n "$1" qdisc del dev "$2" root 2>/dev/null || true
+    return
+  fi
   local burst=$BURST limit=$4 rate
   rate=$(mbit "$3")
   [[ -n $burst ]] || burst=$((rate < 2000 ? 131072 : 262144))
   [[ -n $limit ]] || limit=$((rate * 375 > 524288 ? rate * 375 : 524288))
-  tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst "$burst" limit "$limit"
+  # What is queued stays there: a link that slows loses nothing.
+  tc -n "$1" qdisc replace dev "$2" root tbf rate "$3" burst "$burst" limit "$limit"
 }
 
 # Receive packet steering keeps a flow on one CPU; without it what tbf releases arrives out of

@@ -26,6 +26,14 @@ def sent_bytes(hosts, host, interface):
     return int(re.search(interface + r":(?:\s+\d+){8}\s+(\d+)", text).group(1))
 
 
+def rate(hosts, host, interface, seconds):
+    """Bytes a second that a host sends in the next `seconds`."""
+    began, sent = time.monotonic(), sent_bytes(hosts, host, interface)
+    time.sleep(seconds)
+    sent = sent_bytes(hosts, host, interface) - sent
+    return sent / (time.monotonic() - began)
+
+
 def wait_until(condition, job):
     deadline = time.monotonic() + 20
     while not condition():
@@ -94,6 +102,17 @@ class Rails(unittest.TestCase):
             said = re.findall(r"^\[(\d)\].*rail 1 is gone", job.output(), re.MULTILINE)
             self.assertEqual(set(said), {"0", "1", "2"}, job.output())
             self.assertLessEqual(len(said), 4, job.output())
+
+    def test_a_rail_that_slows_is_relieved_within_100_ms(self):
+        with Hosts(2, "1gbit", 2) as hosts:
+            job = hosts.launch(GRADWIRE, ["--interface", "gw"], [
+                GRADWIRE, "bench", "all_reduce", "--sizes", "64M", "--iterations", "1000000"])
+            wait_until(lambda: sent_bytes(hosts, 1, "gw1") > 200_000_000, job)
+            before = rate(hosts, 1, "gw0", 0.5)
+            hosts.script("rate", "200mbit", 1, 1)
+            time.sleep(0.1)
+            # Were each to carry its half, the faster would wait for four fifths of the time.
+            self.assertGreater(rate(hosts, 1, "gw0", 0.5), 0.7 * before)
 
     def test_env_names_the_rails_of_a_host(self):
         with Hosts(1, "none", 2) as hosts:
