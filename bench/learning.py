@@ -75,7 +75,7 @@ def train(arguments, model, variant, seed):
         (folder / "config.json").write_text(json.dumps(config))
         command = [arguments.gradwire, "train", folder / "config.json", "-n", arguments.ranks,
                    "--output", folder, "--json", folder / "summary.json"]
-        if model.name == "text":
+        if model.config["data"].get("name") == "text":
             command += ["--data", jargon_file(arguments.gradwire.parent.parent / "learning")]
         # The ring's bytes are the textbook's, whatever the tuner would think of this machine.
         done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
@@ -87,11 +87,15 @@ def train(arguments, model, variant, seed):
         return json.loads((folder / "summary.json").read_text())
 
 
+def variants_of(model, variants):
+    return [variant for variant in variants if not model.only or variant.name in model.only]
+
+
 def measure(arguments, store):
     todo = [(model, variant, seed)
             for seed in range(1, arguments.seeds + 1)
             for model in arguments.models
-            for variant in arguments.variants
+            for variant in variants_of(model, arguments.variants)
             if arguments.again or seed not in
             [run["seed"] for run in store.runs(model, variant, arguments.ranks)]]
     for number, (model, variant, seed) in enumerate(todo, 1):

@@ -12,6 +12,7 @@ class Model(NamedTuple):
     scale: float
     higher_is_better: bool
     config: dict
+    only: tuple = ()  # Variants; none: all.
 
 
 class Variant(NamedTuple):
@@ -20,6 +21,10 @@ class Variant(NamedTuple):
     title: str
     settings: dict = {}
 
+
+# What sends a hundred times fewer bytes, and what it is to be compared with.
+LONG = ("fp32", "local:16+int4", "local:8+two_bit", "local:2+rotation:1", "local:4+rotation:1",
+        "diloco:4+rotation:1")
 
 MODELS = [
     # 464 and 608 steps: multiples of 16.
@@ -38,6 +43,8 @@ MODELS = [
               "schedule": {"warmup_epochs": 0.1, "decay": "cosine"},
               "epochs": 1, "batch_size": 32, "checkpoint": ""}),
 ]
+MODELS += [model._replace(name=f"{model.name}-3", title=f"{model.title}, three times over",
+                          config={**model.config, "epochs": 3}, only=LONG) for model in MODELS]
 
 
 def codec(spec, title):
