@@ -96,7 +96,8 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// Work::sourceRank() says whose message it was.
   WorkPointer recvAnysource(TensorList& tensors, int tag) override;
   WorkPointer barrier(const c10d::BarrierOptions& opts) override;
-  /// A barrier that throws here and now; the error always names all ranks that are missing.
+  /// A barrier that throws here and now; rank 0's error names all ranks that are missing, whatever
+  /// `wait_all_ranks` says.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   // The group itself (process_group.cpp).

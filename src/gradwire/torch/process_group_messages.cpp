@@ -34,9 +34,24 @@ WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
                 .parts = {communicator()->barrier(options_with(opts.timeout))}});
 }
 
+/// Rank 0 hears from every other rank itself, so that it knows all that are missing, and then
+/// answers. For the answer the others have twice the time: it may itself be the last to come.
 void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
                                             bool /*wait_all_ranks*/) {
-  barrier(opts)->wait();
+  const auto argument = name("monitored_barrier", "none");
+  const auto here = torch::zeros({1}, torch::kByte);
+  const auto all = torch::zeros({size_}, torch::kByte);
+  auto options = options_with(opts.timeout);
+  options.algorithm = "direct";
+  track({.type = c10d::OpType::BARRIER,
+         .parts = {communicator()->gather(lend_bytes(here, argument), lend_bytes(all, argument),
+                                          /*root=*/0, options)}})
+      ->wait();
+  options.algorithm.clear();
+  if (rank_ != 0 && options.timeout) *options.timeout *= 2;
+  track({.type = c10d::OpType::BARRIER,
+         .parts = {communicator()->broadcast(lend_bytes(here, argument), /*root=*/0, options)}})
+      ->wait();
 }
 
 }  // namespace gradwire

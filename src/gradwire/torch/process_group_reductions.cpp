@@ -13,7 +13,7 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
                                             const c10d::AllreduceOptions& opts) {
   const auto argument = name("all_reduce", "tensors[0]");
   const auto& tensor = only(tensors, argument);
-  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), argument);
+  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   const auto span = lend_to(reduction, tensor, argument);
   premultiply(reduction, tensor);
   return track(
@@ -30,7 +30,7 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
   for (const auto& tensor : tensors) {
     const auto text = fmt::format("tensors[{}]", spans.size());
     const auto argument = name("all_reduce_coalesced", text);
-    reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), argument));
+    reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument));
     spans.emplace_back(lend_to(reductions.back(), tensor, argument), reductions.back().op);
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) premultiply(reductions[i], tensors[i]);
@@ -47,7 +47,7 @@ WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::Reduce
   const auto argument = name("reduce", "tensors[0]");
   const auto& tensor = only(tensors, argument);
   const auto root = static_cast<Rank>(opts.rootRank);
-  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), argument);
+  const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   lend_to(reduction, tensor, argument);
   // Where it is only read it stays as it is.
   auto data = tensor;
@@ -68,7 +68,7 @@ WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
   const auto& output = only(outputs, name("reduce_scatter", "outputs"));
   const auto argument = name("reduce_scatter", "inputs");
   const auto& list = only(inputs, argument);
-  const auto reduction = reduction_of(opts.reduceOp, output.scalar_type(), argument);
+  const auto reduction = reduction_of(opts.reduceOp, output.scalar_type(), size_, argument);
   const auto target = lend_to(reduction, output, name("reduce_scatter", "outputs[0]"));
   check_list(list, output, size_, argument);
   for (const at::Tensor& tensor : list) lend_to(reduction, tensor, argument);
@@ -127,7 +127,7 @@ WorkPointer ProcessGroupGradwire::scatter_reduced(const TensorList& outputs,
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_parts(inputs[i], outputs[i], size_, from);
-    const auto reduction = reduction_of(opts.reduceOp, inputs[i].scalar_type(), from);
+    const auto reduction = reduction_of(opts.reduceOp, inputs[i].scalar_type(), size_, from);
     lend_to(reduction, inputs[i], from);
     pairs.push_back({lend_to(reduction, premultiplied(reduction, inputs[i]), from),
                      lend_to(reduction, outputs[i], into), reduction.op});

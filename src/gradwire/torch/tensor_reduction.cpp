@@ -106,13 +106,14 @@ at::Tensor factor_of(const TorchOp& op, at::ScalarType type, const ArgumentName&
   return at::scalar_tensor(supplement->double_factor, at::kDouble);
 }
 
-TensorReduction for_numbers(DataType type, const TorchOp& op, at::ScalarType of,
+TensorReduction for_numbers(DataType type, const TorchOp& op, at::ScalarType of, int ranks,
                             const ArgumentName& name) {
   const bool whole = at::isIntegralType(of, /*includeBool=*/false);
   if (op.op_ == TorchOp::PREMUL_SUM) {
     if (whole) refuse(op.op_, of, name, "use it with floating-point types");
     return {ReduceOp::sum, type, factor_of(op, of, name)};
   }
+  if (op.op_ == TorchOp::AVG && of == at::kHalf) return {ReduceOp::sum, type, {}, ranks};
   if (const auto found = arithmetic(op.op_)) return {*found, type, {}};
   const auto found = bitwise(op.op_);
   if (found && whole) return {*found, type, {}};
@@ -121,7 +122,8 @@ TensorReduction for_numbers(DataType type, const TorchOp& op, at::ScalarType of,
 
 }  // namespace
 
-TensorReduction reduction_of(const TorchOp& op, at::ScalarType type, const ArgumentName& name) {
+TensorReduction reduction_of(const TorchOp& op, at::ScalarType type, int ranks,
+                             const ArgumentName& name) {
   if (type == at::kBool) {
     if (const auto found = logical(op.op_)) return {*found, DataType::uint8, {}};
     refuse(op.op_, type, name, "use SUM (logical or), PRODUCT (and), MIN, MAX, BAND, BOR or BXOR");
@@ -129,7 +131,7 @@ TensorReduction reduction_of(const TorchOp& op, at::ScalarType type, const Argum
   if (type == at::kComplexFloat) return for_complex(DataType::float32, op, type, name);
   if (type == at::kComplexDouble) return for_complex(DataType::float64, op, type, name);
   if (const auto as = signed_type(type)) return for_unsigned(*as, op.op_, type, name);
-  if (const auto as = data_type_of(type)) return for_numbers(*as, op, type, name);
+  if (const auto as = data_type_of(type)) return for_numbers(*as, op, type, ranks, name);
   refuse(op.op_, type, name,
          "convert to float32, float64, bfloat16, float16, int8, int16, int32, int64 or uint8");
 }
@@ -140,14 +142,16 @@ LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
 }
 
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor) {
-  if (!reduction.factor) return tensor;
   const at::NoGradGuard no_grad;
+  if (reduction.divisor > 1) return tensor.div(reduction.divisor);
+  if (!reduction.factor) return tensor;
   return tensor.mul(reduction.factor->reshape({}).to(tensor.device(), tensor.scalar_type()));
 }
 
 void premultiply(const TensorReduction& reduction, const at::Tensor& tensor) {
-  if (!reduction.factor) return;
   const at::NoGradGuard no_grad;
+  if (reduction.divisor > 1) tensor.div_(reduction.divisor);
+  if (!reduction.factor) return;
   tensor.mul_(reduction.factor->reshape({}).to(tensor.device(), tensor.scalar_type()));
 }
 

@@ -15,17 +15,20 @@ struct TensorReduction {
   DataType type = DataType::float32;
   /// PREMUL_SUM's: every rank multiplies its input by this (one number) first.
   std::optional<at::Tensor> factor;
+  /// Every rank divides its input by this first: sums of float16 end at 65,504, their mean need not.
+  int divisor = 1;
 };
 
 /// Throws Exception(unsupported) that names the reduction, the type and what there is instead.
-TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type,
+/// `ranks`: how many are to be reduced.
+TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, int ranks,
                              const ArgumentName& name);
 
 /// Lends a tensor to such a reduction. Throws as lend() does.
 LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
                  const ArgumentName& name);
 
-/// The tensor, or a copy of it multiplied by the factor, if there is one.
+/// The tensor, or a copy of it multiplied by the factor or divided, if it is to be.
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor);
 
 /// The same in place.
