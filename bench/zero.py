@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """ZeRO's stages beside the peers: a GPT of 20 million parameters in float32 with Adam, batch
 4 x 128 a rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root.
-Prints one table for each rate and writes both as JSON: step time, bytes that a rank sends in a
-step (gradwire counts its payload, the peers' interface headers too, 5 %), and the peak of resident
-memory, each of the rank with the most.
+Prints one table for each rate and writes both as JSON: the median step time (of the peers' slowest
+rank; of ours of rank 0, with which the others are in step), bytes that a rank sends in a step
+(gradwire counts its payload, the peers' interface headers too, 5 %), and the most resident memory
+of any rank.
 
 usage: zero.py GRADWIRE JSON [--python P] [--rate RATE]... [--rounds K] [--steps S] [--way WAY]...
 """
@@ -22,6 +23,7 @@ PREFIX = "zerob"
 COUNT = 4
 BATCH = 4
 LIMIT_S = 600
+WARM_UP = 2  # Steps before those that count, as in zero_peer.py.
 OURS = {"gradwire DDP": 0, "gradwire ZeRO-1": 1, "gradwire ZeRO-2": 2, "gradwire ZeRO-3": 3}
 PEERS = {"PyTorch DDP": "ddp", "ZeroRedundancyOptimizer": "zero_redundancy", "FSDP2": "fsdp2"}
 
@@ -44,13 +46,17 @@ def launch(gradwire, program):
 def ours(gradwire, stage, steps, text):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        data = {"name": "text", "context": 128, "limit": steps * COUNT * BATCH, "path": str(text)}
+        data = {"name": "text", "context": 128, "path": str(text),
+                "limit": (WARM_UP + steps) * COUNT * BATCH}
         (folder / "gpt.json").write_text(
             json.dumps({**CONFIG, "data": data, "zero": {"stage": stage}}))
         launch(gradwire, [gradwire, "train", folder / "gpt.json", "--output", folder, "--json",
                           folder / "summary.json"])
         summary = json.loads((folder / "summary.json").read_text())
-    return {"step_ms": summary["compute_ms"] + summary["exposed_ms"] + summary["data_ms"],
+        parts = json.loads((folder / "run.json").read_text())["steps"]
+    times = [sum(step) for step in
+             zip(parts["data_s"], parts["compute_s"], parts["exposed_s"])]
+    return {"step_ms": 1e3 * statistics.median(times[WARM_UP:]),
             "sent_mb": summary["sent_bytes_per_step"] / 1e6,
             "peak_mib": summary["resident_peak_bytes"] / 2**20}
 

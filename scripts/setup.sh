@@ -8,6 +8,7 @@ readonly torch_version=2.13.0
 readonly clang_format_version=14.0.6
 readonly expecttest_version=0.3.0
 readonly scikit_build_core_version=1.1.2
+readonly deepspeed_version=0.19.8
 readonly node_version=24.19.0
 readonly oldest_cmake=3.25
 
@@ -228,6 +229,17 @@ install_torch() {
   pip_install "$wheel"
 }
 
+# Tried over our backend. A source package, built with the PyTorch that is there; of what it asks for
+# the CPU needs less.
+install_deepspeed() {
+  [[ $(version_of .venv/bin/python deepspeed) != "$deepspeed_version" ]] || return 0
+  say "installing DeepSpeed $deepspeed_version into .venv"
+  if ! pip_install setuptools wheel hjson psutil py-cpuinfo msgpack einops pydantic tqdm ninja ||
+    ! pip_install --no-deps --no-build-isolation "deepspeed==$deepspeed_version"; then
+    say "that failed: its tests will be listed as not run"
+  fi
+}
+
 # The Python package is a library for one Python, whose headers Debian packages apart.
 install_headers() {
   local headers
@@ -268,9 +280,11 @@ install_python() {  # GROUP...
     [[ $(version_of .venv/bin/python scikit-build-core) == "$scikit_build_core_version" ]] ||
       extra+=("scikit-build-core==$scikit_build_core_version")
   fi
-  ((${#extra[@]})) || return 0
-  say "installing into .venv: ${extra[*]}"
-  pip_install "${extra[@]}"
+  if ((${#extra[@]})); then
+    say "installing into .venv: ${extra[*]}"
+    pip_install "${extra[@]}"
+  fi
+  if [[ " $* " == *" test "* ]]; then install_deepspeed; fi
 }
 
 # --- the chart library that `gradwire report` puts into its pages, in .node ---
