@@ -101,6 +101,29 @@ TEST(Bench, ExplainsWhatTheTunerExpects) {
                                  ContainsRegex("#   ring .* us: 1 steps, a rank sends 4 KiB\n")));
 }
 
+TEST(Bench, ExplainsBesideJsonToo) {
+  const Outcome outcome = bench({"-n", "2", "--sizes", "4,4K", "--iterations", "2", "--explain",
+                                 "--json", "-", "--algorithm", "ring,tree"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(rows_in(outcome.out).size(), 4u);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("# all_reduce 4 B: the tuner expects\n"),
+                    HasSubstr("# all_reduce 4 KiB: the tuner expects\n"),
+                    HasSubstr("# the tuner does not choose: --algorithm says ring, tree\n")));
+}
+
+TEST(Bench, SaysThatTheEnvironmentChooses) {
+  const std::vector<std::string> arguments{"broadcast", "-n",           "2", "--sizes",
+                                           "4K",        "--iterations", "2", "--explain"};
+  const auto explained = [&](const std::string& forced) {
+    return bench(arguments, {{"GRADWIRE_ALGORITHM", forced}}).out;
+  };
+  EXPECT_THAT(explained("all_reduce=ring,broadcast=tree"),
+              HasSubstr("# the tuner does not choose: GRADWIRE_ALGORITHM says tree\n"));
+  EXPECT_THAT(explained("all_reduce=ring"),
+              AllOf(HasSubstr("the tuner expects"), Not(HasSubstr("does not choose"))));
+}
+
 TEST(Bench, TheEnvironmentsAlgorithmIsUsedAndNamed) {
   const Outcome outcome = bench({"-n", "2", "--sizes", "4,4K", "--iterations", "2", "--json", "-"},
                                 {{"GRADWIRE_ALGORITHM", "tree"}});
@@ -141,6 +164,7 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   refuses({"-n", "2", "--compare", "gloo", "--type", "int32"},
           "--compare measures sums of float32");
   refuses({"-n", "2", "--compare", "gloo", "--algorithm", "all"}, "takes one --algorithm");
+  refuses({"-n", "2", "--compare", "gloo", "--explain"}, "leave one of the two away");
   refuses({"-n", "2", "--algorithm", "ring,rign"}, "did you mean \"ring\"?");
   refuses({"--compare", "gloo"}, "-n or --hosts");
 }

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -6,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/cli/plan/questions.h"
+#include "gradwire/topology/topology_file.h"
 #include "tests/cli/launched.h"
 
 /// `gradwire plan`, as the real program.
@@ -64,6 +67,48 @@ TEST(Plan, EstimatesZerosMemory) {
   // 120 GB / 5 are the device's 24 GB, without the buckets.
   EXPECT_THAT(outcome.out, HasSubstr("ZeRO stage 3 on 6 or more nodes, ZeRO stage 2 on 12 or"));
   EXPECT_EQ(plan({"--params", "7.5B"}).out, outcome.out);
+}
+
+/// The file of `gradwire probe` for four hosts with such links.
+std::string topology_file(const TemporaryFolder& folder, double bytes_per_second) {
+  Cluster cluster;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    cluster.hosts.push_back({.name = name,
+                             .rails = {{.interface = "eth0",
+                                        .bytes_per_second = bytes_per_second,
+                                        .latency = std::chrono::microseconds(30)}}});
+  }
+  const std::string path = fmt::format("{}/{}.json", folder.path(), bytes_per_second);
+  write_cluster(cluster, path);
+  return path;
+}
+
+TEST(Plan, GoesByLinksThatWereMeasured) {
+  const TemporaryFolder folder;
+  const auto answer_on = [&](double rate, const std::string& key) {
+    return planned({"--nodes", "4", "--overlap", "none", "--network", topology_file(folder, rate)})
+        .at(key)
+        .get<double>();
+  };
+  EXPECT_GT(answer_on(6.25e7, "step_ms"), 1.2 * answer_on(1.25e8, "step_ms"));
+  EXPECT_LT(answer_on(6.25e7, "eta"), answer_on(1.25e8, "eta"));
+}
+
+TEST(PlanSimulate, GoesByLinksThatWereMeasured) {
+  const TemporaryFolder folder;
+  const auto simulated = [&](double rate, std::vector<std::string> what) {
+    what.insert(what.begin(), {"simulate", "--topology", topology_file(folder, rate)});
+    return planned(what);
+  };
+  const std::vector<std::string> operation{"--collective", "all_reduce", "--bytes", "64M"};
+  const auto fast = simulated(1.25e8, operation);
+  EXPECT_EQ(fast["ranks"], 4);
+  // A ring of four takes 1.5 times the data's time on the wire.
+  EXPECT_NEAR(fast["time_us"].get<double>(), 1.5e6 * (64 << 20) / 1.25e8, 2e4);
+  EXPECT_NEAR(simulated(6.25e7, operation)["time_us"].get<double>(),
+              2 * fast["time_us"].get<double>(), 2e4);
+  const std::vector<std::string> step{"--profile", "resnet50", "--compute-ms", "100"};
+  EXPECT_GT(simulated(6.25e7, step)["step_ms"], simulated(1.25e8, step)["step_ms"]);
 }
 
 TEST(Plan, RefusesWhatCannotBe) {

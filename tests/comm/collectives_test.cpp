@@ -115,22 +115,29 @@ std::size_t sum(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
+void exchange_splits(LocalJob& job, const OperationOptions& options) {
+  const int ranks = job.ranks();
+  expect_no_errors(job.run([&](Rank rank, Communicator& c) {
+    const auto to = splits(ranks, [&](Rank other) { return split(rank, other); });
+    const auto from = splits(ranks, [&](Rank other) { return split(other, rank); });
+    std::vector<int> in, out(sum(from), -1), expected;
+    for (Rank r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < split(rank, r); ++i) in.push_back(word(rank, r, i));
+      for (std::size_t i = 0; i < split(r, rank); ++i) expected.push_back(word(r, rank, i));
+    }
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      c.all_to_all(lend(in), lend(out), to, from, options).wait();
+      ASSERT_EQ(out, expected) << options.algorithm;
+    }
+  }));
+}
+
 TEST(AllToAll, PartsMayHaveAnySize) {
   for (const int ranks : {1, 2, 5}) {
     LocalJob job(ranks);
-    expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-      const auto to = splits(ranks, [&](Rank other) { return split(rank, other); });
-      const auto from = splits(ranks, [&](Rank other) { return split(other, rank); });
-      std::vector<int> in, out(sum(from), -1), expected;
-      for (Rank r = 0; r < ranks; ++r) {
-        for (std::size_t i = 0; i < split(rank, r); ++i) in.push_back(word(rank, r, i));
-        for (std::size_t i = 0; i < split(r, rank); ++i) expected.push_back(word(r, rank, i));
-      }
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        c.all_to_all(lend(in), lend(out), to, from).wait();
-        ASSERT_EQ(out, expected);
-      }
-    }));
+    exchange_splits(job, {});
+    for (const std::string_view algorithm : algorithm_names(Collective::all_to_all))
+      exchange_splits(job, {.algorithm = std::string(algorithm)});
   }
 }
 

@@ -1,11 +1,16 @@
 #include "gradwire/comm/tuner.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace gradwire {
 namespace {
+
+using testing::AnyOf;
 
 TEST(Tuner, SmallMessagesTakeFewHopsAndLargeOnesLittleBandwidth) {
   for (const int ranks : {4, 8, 16}) {
@@ -70,6 +75,57 @@ TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
   EXPECT_EQ(ranked.front().time, std::chrono::microseconds(70));
   EXPECT_EQ(ranked.size(), model.explain(spec, 1024).size());
   EXPECT_FALSE(ranked[1].measured);
+}
+
+/// As `gradwire probe` would find hosts on one switch whose ports have these rates.
+Cluster probed(const std::vector<double>& rates, int ranks_each = 1) {
+  Cluster cluster;
+  const auto hosts = static_cast<int>(rates.size());
+  for (int host = 0; host < hosts; ++host) {
+    cluster.hosts.push_back({.name = std::to_string(host),
+                             .ranks = ranks_each,
+                             .rails = {{.interface = "eth0"}},
+                             .inside = Link{std::chrono::microseconds(1), 4e9}});
+    for (int to = 0; to < hosts; ++to) {
+      if (to == host) continue;
+      const double rate =
+          std::min(rates[static_cast<std::size_t>(host)], rates[static_cast<std::size_t>(to)]);
+      cluster.paths.push_back({.from = host,
+                               .to = to,
+                               .latency = std::chrono::microseconds(40),
+                               .bytes_per_second = rate});
+    }
+  }
+  set_rails_from_paths(cluster);
+  return cluster;
+}
+
+std::string chosen(const Cluster& cluster, std::size_t bytes) {
+  return Tuner(topology_of(cluster)).choose({.collective = Collective::all_reduce}, bytes);
+}
+
+constexpr double kRate = 1.25e8;
+constexpr std::size_t kLarge = 100'000'000;
+
+TEST(Tuner, ASlowPortThatWasMeasuredChangesTheChoice) {
+  EXPECT_THAT(chosen(probed({kRate, kRate, kRate, kRate}), kLarge), AnyOf("ring", "direct"));
+  EXPECT_THAT(chosen(probed({kRate, kRate, kRate, kRate / 2}), kLarge),
+              AnyOf("uneven", "spanning_trees"));
+}
+
+TEST(Tuner, SlowWiresThatWereMeasuredAreGoneRound) {
+  Cluster cluster = probed({kRate, kRate, kRate, kRate});
+  for (MeasuredPath& path : cluster.paths) {
+    // Neighbours in the ring: 0 and 1, 2 and 3.
+    if (path.from / 2 == path.to / 2) path.bytes_per_second /= 20;
+  }
+  EXPECT_EQ(chosen(cluster, kLarge), "spanning_trees");
+}
+
+TEST(Tuner, RanksOfOneHostShareItsPort) {
+  const Cluster cluster = probed({kRate, kRate, kRate, kRate}, 3);
+  EXPECT_EQ(chosen(cluster, kLarge), "hierarchical");
+  EXPECT_EQ(chosen(cluster, 4), "leaders");
 }
 
 TEST(Tuner, AWorldOfOneHasAChoiceToo) {

@@ -14,15 +14,17 @@ BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
 import result_cases  # noqa: E402
 import results_page  # noqa: E402
+from test_rails import sent_bytes  # noqa: E402
 
 
 class OneCommand(unittest.TestCase):
-    def bench(self, hosts, *options):
-        """The rows, and what was printed."""
+    def bench(self, hosts, *options, slots=""):
+        """The rows, and what was printed. `slots`: ":2" for two ranks on each host."""
+        names = ",".join(name + slots for name in hosts.names)
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "rows.json"
-            job = hosts.start(0, [GRADWIRE, "bench", *options, "--hosts", ",".join(hosts.names),
-                                  "--rsh", RSH, "--json", report], {"XDG_CACHE_HOME": folder})
+            job = hosts.start(0, [GRADWIRE, "bench", *options, "--hosts", names, "--rsh", RSH,
+                                  "--json", report], {"XDG_CACHE_HOME": folder})
             self.assertEqual(job.wait(100), 0, job.output())
             for host in range(hosts.count):
                 self.assertEqual(hosts.processes(host, GRADWIRE), [])
@@ -42,6 +44,23 @@ class OneCommand(unittest.TestCase):
             rows, _ = self.bench(hosts, "all_reduce", "--sizes", "4K", "--iterations", "3",
                                  "--port", "29555")
         self.assertEqual([(row["ranks"], row["wrong"]) for row in rows], [(2, 0)])
+
+    def test_what_stays_in_a_host_stays_off_its_card(self):
+        size, iterations = 4 << 20, 20
+        with Hosts(2) as hosts:
+            rows, output = self.bench(
+                hosts, "all_reduce", "--sizes", size, "--iterations", iterations, "--warmup", "1",
+                "--algorithm", "hierarchical,leaders", slots=":2")
+            self.assertEqual([(row["algorithm"], row["ranks"], row["wrong"]) for row in rows],
+                             [("hierarchical", 4, 0), ("leaders", 4, 0)])
+            # Of either, a host of two sends the data once to the other: 2 (H - 1) / H times, and
+            # H - 1 times. Before and after those that count there is one with known data.
+            expected = len(rows) * (1 + 1 + iterations + 1) * size
+            for host in range(2):
+                sent = sent_bytes(hosts, host, "gw0")
+                self.assertGreater(sent, expected, output)
+                self.assertLess(sent, 1.15 * expected, output)  # With headers and acknowledgements.
+                self.assertLess(sent_bytes(hosts, host, "lo"), size, output)
 
     def test_open_mpi_runs_on_the_same_hosts_and_links(self):
         with Hosts(2) as hosts:

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/atomic_file.h"
-#include "gradwire/base/units.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/bench_report.h"
 #include "gradwire/cli/bench/bench_with_store.h"
 #include "gradwire/cli/bench/codec_command.h"
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/bench/compare.h"
+#include "gradwire/cli/bench/explanation.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/run_self.h"
@@ -36,24 +36,32 @@ int status_of(const std::vector<SystemRow>& rows) {
   return wrong == 0 ? 0 : 1;
 }
 
-/// What the tuner expects of each algorithm, best first, and what makes the difference.
-void explain(Communicator& communicator, const BenchCase& what) {
-  fmt::print("# {} {}: the tuner expects\n", name_of(what.collective), format_bytes(what.bytes));
-  for (const AlgorithmEstimate& e : communicator.explain(what.collective, what.bytes)) {
-    fmt::print("#   {:<19} {:>8}: {} steps, a rank sends {}{}\n", e.algorithm,
-               format_duration(e.time), e.steps, format_bytes(e.bytes_sent),
-               e.measured ? " (measured by gradwire tune)" : "");
+/// What --explain says, on rank 0.
+class Explainer {
+ public:
+  Explainer(Communicator& communicator, const BenchOptions& options, const Environment& environment)
+      : communicator_(communicator), options_(options), environment_(environment) {
+    if (wanted()) say(links_explained(environment));
   }
-}
 
-/// What --explain's estimates stand on.
-void explain_links(const Environment& environment) {
-  const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
-  fmt::print("# the tuner goes by {}\n",
-             file.empty() ? "links that it assumes: gradwire probe measures them, and "
-                            "GRADWIRE_TOPOLOGY names the file"
-                          : "the links in " + file);
-}
+  void explain(const BenchCase& what) {
+    if (!wanted()) return;
+    say(estimates_explained(what, communicator_.explain(what.collective, what.bytes),
+                            overriding_choice(options_, what.collective, environment_)));
+  }
+
+ private:
+  bool wanted() const { return options_.explain && communicator_.rank() == 0; }
+
+  /// Beside the table, but not into the JSON.
+  void say(const std::string& text) const {
+    fmt::print(options_.json == "-" ? stderr : stdout, "{}", text);
+  }
+
+  Communicator& communicator_;
+  const BenchOptions& options_;
+  const Environment& environment_;
+};
 
 int measure_all(Communicator& communicator, const BenchOptions& options,
                 const Environment& environment) {
@@ -63,11 +71,11 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
   const auto cases = make_cases(options, communicator.size());
   const bool several = cases.size() > options.sizes.size();
   std::vector<SystemRow> rows;
-  if (prints && options.explain) explain_links(environment);
+  Explainer explainer(communicator, options, environment);
   if (prints) fmt::print("{}", table_head(communicator.size(), limit));
   for (const BenchCase& what : cases) {
     const bool new_size = rows.empty() || rows.back().row.measured.bytes != what.bytes;
-    if (prints && options.explain && new_size) explain(communicator, what);
+    if (new_size) explainer.explain(what);
     const std::string name = several ? what.algorithm : "gradwire";
     rows.push_back({.system = name, .row = measure(communicator, what)});
     if (!prints) continue;

@@ -35,6 +35,15 @@ std::string option_or(const std::string& option, const char* variable) {
   return option.empty() ? process_environment()(variable).value_or("") : option;
 }
 
+/// The algorithms that the job is to use. Throws Exception(invalid_argument), which says who named
+/// what there is not.
+ForcedAlgorithms forced_algorithms(const CommunicatorOptions& options) {
+  const char* const variable = "GRADWIRE_ALGORITHM";
+  return value_or_throw(
+      parse_forced_algorithms(option_or(options.algorithm, variable),
+                              options.algorithm.empty() ? variable : "the option algorithm"));
+}
+
 /// Whether every rank can have a processor of this machine to itself.
 bool has_cores_to_spare(const Topology& topology) {
   return topology.hosts() == 1 && topology.ranks() <= usable_cores();
@@ -81,8 +90,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
                                                     const CommunicatorOptions& options,
                                                     std::shared_ptr<Store> store) {
   // A wrong name is an error before anybody waits for us.
-  const ForcedAlgorithms forced =
-      value_or_throw(parse_forced_algorithms(option_or(options.algorithm, "GRADWIRE_ALGORITHM")));
+  const ForcedAlgorithms forced = forced_algorithms(options);
   const auto planner = [&](JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };

@@ -53,7 +53,7 @@ struct OperationOptions {
   std::optional<Duration> timeout;
   /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
   bool preserve_input = false;
-  /// Force an algorithm ("ring", "tree", ...: `gradwire schedule --list`); empty: the job's
+  /// Force an algorithm ("ring", "tree", ...: `gradwire schedule` lists them); empty: the job's
   /// (CommunicatorOptions::algorithm), else the tuner's choice. Must be the same on all ranks.
   std::string algorithm;
 };
@@ -143,7 +143,8 @@ class Communicator {
                           const OperationOptions& options = {}) = 0;
 
   /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[c] come
-  /// from rank c, which must say the same (a mismatch ends the communicator on every rank).
+  /// from rank c, which must say the same (a mismatch ends the communicator on every rank). Where
+  /// no algorithm is forced it is "direct": the tuner goes by sizes, of which each rank has others.
   virtual Work all_to_all(LentConstSpan input, LentSpan output,
                           std::span<const std::size_t> input_counts,
                           std::span<const std::size_t> output_counts,

@@ -12,12 +12,9 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kVariable = "GRADWIRE_ALGORITHM: ";
-
 tl::unexpected<Error> unknown(std::string_view what, std::string_view name,
                               const std::vector<std::string_view>& known) {
-  return failure(ErrorKind::invalid_argument,
-                 std::string(kVariable) + unknown_name(what, std::string(name), known));
+  return failure(ErrorKind::invalid_argument, unknown_name(what, std::string(name), known));
 }
 
 bool has(Collective collective, std::string_view algorithm) {
@@ -55,7 +52,7 @@ Status force_all(std::string_view algorithm, ForcedAlgorithms& forced) {
 
 }  // namespace
 
-Result<ForcedAlgorithms> parse_forced_algorithms(std::string_view text) {
+Result<ForcedAlgorithms> parse_forced_algorithms(std::string_view text, std::string_view source) {
   ForcedAlgorithms forced;
   while (!text.empty()) {
     const std::size_t comma = std::min(text.find(','), text.size());
@@ -67,7 +64,9 @@ Result<ForcedAlgorithms> parse_forced_algorithms(std::string_view text) {
         equals == std::string_view::npos
             ? force_all(entry, forced)
             : force_one(entry.substr(0, equals), entry.substr(equals + 1), forced);
-    if (!status) return tl::unexpected<Error>(status.error());
+    if (!status) {
+      return failure(status.error().kind, fmt::format("{}: {}", source, status.error().message));
+    }
   }
   return forced;
 }

@@ -29,11 +29,15 @@ const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
   return plans_.emplace(std::move(key), std::move(made)).first->second;
 }
 
+std::string Planner::forced(Collective collective) const {
+  const auto found = forced_.find(collective);
+  return found == forced_.end() ? "" : found->second;
+}
+
 std::string Planner::choose(const CollectiveSpec& spec, std::size_t bytes,
                             const std::string& asked) {
   if (!asked.empty()) return asked;
-  const auto forced = forced_.find(spec.collective);
-  if (forced != forced_.end()) return forced->second;
+  if (std::string forced_here = forced(spec.collective); !forced_here.empty()) return forced_here;
   const auto names = algorithm_names(spec.collective);
   return names.size() == 1 ? std::string(names.front()) : tuner_.choose(spec, bytes);
 }

@@ -34,6 +34,9 @@ class Planner {
   /// Throws Exception(invalid_argument) for an unknown algorithm; lists those there are.
   const Plan& plan(const CollectiveSpec& spec, std::size_t bytes, const std::string& algorithm);
 
+  /// The algorithm that the whole job is to use for it; empty: whichever is chosen.
+  std::string forced(Collective collective) const;
+
   const Topology& topology() const { return topology_; }
   Tuner& tuner() { return tuner_; }
 

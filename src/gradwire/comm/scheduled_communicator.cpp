@@ -139,6 +139,7 @@ Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
   check_splits("input", size(), input_counts, input.count);
   check_splits("output", size(), output_counts, output.count);
   OperationOptions fixed = options;
+  if (fixed.algorithm.empty()) fixed.algorithm = planner_->forced(Collective::all_to_all);
   // Ranks see different sizes, so that their tuners might choose differently.
   if (fixed.algorithm.empty()) fixed.algorithm = "direct";
   OperationRequest request =

@@ -47,7 +47,8 @@ void declare_output(CLI::App& app, BenchOptions& options) {
       "--limit", options.limit,
       "rate of the links, such as 10Gb/s: drawn into the plot, and shares of it printed");
   app.add_flag("--explain", options.explain,
-               "show what the tuner expects of each algorithm, beside what it took");
+               "show what the tuner expects of each algorithm, beside what it took; on standard "
+               "error with --json -");
   app.add_option("--compare", options.compare,
                  "measure these in turn with gradwire: gloo (through PyTorch), mpi (Open MPI, with "
                  "its fastest algorithm at each size)")

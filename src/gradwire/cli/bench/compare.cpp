@@ -54,6 +54,11 @@ void check_peers(const BenchOptions& options) {
   if (options.algorithms.size() > 1 || options.algorithms == Words{"all"}) {
     throw Exception(ErrorKind::invalid_argument, "--compare takes one --algorithm, or none");
   }
+  if (options.explain) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "--explain says what gradwire's tuner expects, and --compare what several "
+                    "systems took: leave one of the two away");
+  }
   static constexpr std::string_view known[] = {"gloo", "mpi"};
   for (const std::string& peer : options.compare) {
     if (std::ranges::find(known, peer) != std::end(known)) continue;

@@ -13,7 +13,8 @@ namespace gradwire {
 /// each size, the fastest.
 ///
 /// Returns for each case a row for each system, gradwire's first. Throws Exception: what the
-/// systems fail with; invalid_argument, for unknown peers, or a type or reduction that they lack.
+/// systems fail with; invalid_argument, for unknown peers, a type or reduction that they lack, or
+/// --explain.
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options,
                                             const std::vector<BenchCase>& cases,
                                             const Environment& environment);

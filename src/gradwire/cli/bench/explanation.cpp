@@ -1,0 +1,43 @@
+#include "gradwire/cli/bench/explanation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/units.h"
+#include "gradwire/comm/forced_algorithms.h"
+
+namespace gradwire {
+
+std::string links_explained(const Environment& environment) {
+  const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
+  return fmt::format("# the tuner goes by {}\n",
+                     file.empty() ? "links that it assumes: gradwire probe measures them, and "
+                                    "GRADWIRE_TOPOLOGY names the file"
+                                  : "the links in " + file);
+}
+
+std::string overriding_choice(const BenchOptions& options, Collective collective,
+                              const Environment& environment) {
+  if (!options.algorithms.empty())
+    return fmt::format("--algorithm says {}", fmt::join(options.algorithms, ", "));
+  const std::string variable = "GRADWIRE_ALGORITHM";
+  const ForcedAlgorithms forced =
+      value_or_throw(parse_forced_algorithms(environment(variable).value_or(""), variable));
+  const auto found = forced.find(collective);
+  return found == forced.end() ? "" : fmt::format("{} says {}", variable, found->second);
+}
+
+std::string estimates_explained(const BenchCase& what, std::span<const AlgorithmEstimate> estimates,
+                                const std::string& overriding) {
+  std::string text = fmt::format("# {} {}: the tuner expects\n", name_of(what.collective),
+                                 format_bytes(what.bytes));
+  for (const AlgorithmEstimate& e : estimates) {
+    text += fmt::format("#   {:<19} {:>8}: {} steps, a rank sends {}{}\n", e.algorithm,
+                        format_duration(e.time), e.steps, format_bytes(e.bytes_sent),
+                        e.measured ? " (measured by gradwire tune)" : "");
+  }
+  if (!overriding.empty()) text += fmt::format("# the tuner does not choose: {}\n", overriding);
+  return text;
+}
+
+}  // namespace gradwire

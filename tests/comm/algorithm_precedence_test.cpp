@@ -1,0 +1,125 @@
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "tests/comm/local_job.h"
+
+/// Who says which algorithm an operation takes: its own options, else the communicator's, else
+/// GRADWIRE_ALGORITHM, else the tuner.
+namespace gradwire::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kCount = 1024;
+
+/// GRADWIRE_ALGORITHM, for as long as this lives.
+class Variable {
+ public:
+  explicit Variable(const char* value) { ::setenv(kName, value, 1); }
+  ~Variable() { ::unsetenv(kName); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  static constexpr const char* kName = "GRADWIRE_ALGORITHM";
+};
+
+void expect_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+/// The algorithm that an all-reduce of four ranks took, which can be told by what rank 0 sent.
+std::string used(LocalJob& job, const std::string& asked) {
+  const std::size_t before = job.on(0).payload_bytes_sent();
+  expect_no_errors(job.run([&](Rank, Communicator& c) {
+    std::vector<float> data(kCount, 1);
+    c.all_reduce({data.data(), kCount, DataType::float32, nullptr}, ReduceOp::sum,
+                 {.algorithm = asked})
+        .wait();
+  }));
+  const std::size_t quarter = kCount * sizeof(float) / 4;
+  const std::size_t quarters = (job.on(0).payload_bytes_sent() - before) / quarter;
+  const std::map<std::size_t, std::string> known{
+      {6, "ring"}, {8, "recursive_doubling"}, {12, "exchange"}};
+  const auto found = known.find(quarters);
+  return found == known.end() ? fmt::format("{} quarters", quarters) : found->second;
+}
+
+std::string announced(LocalJob& job) {
+  return job.on(0).algorithm_for(Collective::all_reduce, kCount * sizeof(float));
+}
+
+TEST(AlgorithmPrecedence, TheOperationThenTheCommunicatorThenTheVariable) {
+  const Variable variable("all_reduce=ring");
+  LocalJob with_option(4, {.algorithm = "recursive_doubling"});
+  EXPECT_EQ(used(with_option, "exchange"), "exchange");
+  EXPECT_EQ(used(with_option, ""), "recursive_doubling");
+  EXPECT_EQ(announced(with_option), "recursive_doubling");
+  LocalJob without_option(4);
+  EXPECT_EQ(used(without_option, "exchange"), "exchange");
+  EXPECT_EQ(used(without_option, ""), "ring");
+  EXPECT_EQ(announced(without_option), "ring");
+}
+
+TEST(AlgorithmPrecedence, TheTunerIsAskedLast) {
+  std::vector<AlgorithmEstimate> ranking;
+  {
+    LocalJob job(4);
+    ranking = job.on(0).explain(Collective::all_reduce, kCount * sizeof(float));
+    EXPECT_EQ(announced(job), ranking.front().algorithm);
+  }
+  // What it likes least is taken all the same.
+  const Variable variable(ranking.back().algorithm.c_str());
+  LocalJob job(4);
+  EXPECT_EQ(announced(job), ranking.back().algorithm);
+}
+
+/// What becomes of an all_to_all with splits for which rank 0 asks for an algorithm, and the others
+/// for none. All must mean the same one.
+std::vector<std::string> with_splits(const CommunicatorOptions& options, const std::string& asked) {
+  LocalJob job(3, options);
+  return job.run([&](Rank rank, Communicator& c) {
+    const std::vector<std::size_t> counts{100, 100, 100};
+    std::vector<int> in(300), out(300);
+    c.all_to_all({in.data(), 300, DataType::int32}, {out.data(), 300, DataType::int32, nullptr},
+                 counts, counts, {.algorithm = rank == 0 ? asked : ""})
+        .wait();
+    c.barrier().wait();
+  });
+}
+
+TEST(AlgorithmPrecedence, HoldsForUnequalSplitsToo) {
+  expect_no_errors(with_splits({}, "direct"));
+  EXPECT_THAT(with_splits({}, "pairwise")[0], HasSubstr("disagree"));
+  expect_no_errors(with_splits({.algorithm = "all_to_all=pairwise"}, "pairwise"));
+  EXPECT_THAT(with_splits({.algorithm = "pairwise"}, "direct")[0], HasSubstr("disagree"));
+  const Variable variable("all_to_all=pairwise");
+  expect_no_errors(with_splits({}, "pairwise"));
+  expect_no_errors(with_splits({.algorithm = "all_to_all=direct"}, "direct"));
+}
+
+std::string refusal(const CommunicatorOptions& options) {
+  try {
+    Communicator::connect(Job{}, options);
+  } catch (const Exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(AlgorithmPrecedence, AWrongNameIsLaidToWhoeverWroteIt) {
+  EXPECT_THAT(refusal({.algorithm = "rign"}), HasSubstr("the option algorithm: unknown"));
+  const Variable variable("rign");
+  EXPECT_THAT(refusal({}), HasSubstr("GRADWIRE_ALGORITHM: unknown"));
+  EXPECT_EQ(refusal({.algorithm = "ring"}), "");
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,43 @@
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "tests/comm/local_job.h"
+
+/// Ranks that have nothing to do leave the processors to those that compute.
+namespace gradwire::test {
+namespace {
+
+/// This process's user and system time, of all its threads.
+double cpu_seconds_used() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+class Idle : public testing::TestWithParam<bool> {};
+
+TEST_P(Idle, RanksAndOneThatWaitsForAMessageTakeNoProcessor) {
+  LocalJob job(4, {}, /*encrypted=*/GetParam());
+  const double before = cpu_seconds_used();
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    if (rank != 0) return;
+    std::vector<float> data(1000);
+    const LentSpan lent{data.data(), data.size(), DataType::float32, nullptr};
+    c.recv(lent, 1, 0, {.timeout = std::chrono::seconds(1)}).wait();
+  });
+  EXPECT_LT(cpu_seconds_used() - before, 0.05);
+  EXPECT_THAT(errors[0], testing::HasSubstr("timeout of 1 s"));  // It did wait.
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Idle, testing::Bool(), [](const auto& given) {
+  return given.param ? "encrypted_sockets" : "shared_memory";
+});
+
+}  // namespace
+}  // namespace gradwire::test
