@@ -229,8 +229,8 @@ install_torch() {
   pip_install "$wheel"
 }
 
-# Tried over our backend. A source package, built with the PyTorch that is there; of what it asks for
-# the CPU needs less.
+# Tried over our backend. A source package, built with the PyTorch that is there; the CPU needs
+# less of what it asks for.
 install_deepspeed() {
   [[ $(version_of .venv/bin/python deepspeed) != "$deepspeed_version" ]] || return 0
   say "installing DeepSpeed $deepspeed_version into .venv"

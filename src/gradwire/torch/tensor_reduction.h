@@ -15,7 +15,8 @@ struct TensorReduction {
   DataType type = DataType::float32;
   /// PREMUL_SUM's: every rank multiplies its input by this (one number) first.
   std::optional<at::Tensor> factor;
-  /// Every rank divides its input by this first: sums of float16 end at 65,504, their mean need not.
+  /// Every rank divides its input by this first: sums of float16 end at 65,504, their mean need
+  /// not.
   int divisor = 1;
 };
 
