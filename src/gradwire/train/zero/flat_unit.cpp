@@ -32,12 +32,13 @@ FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
   const auto exact = flattened(parameters);
   const auto type = options_.type.value_or(exact.scalar_type());
   flat_ = exact.to(type);
-  shard_ = sharded() ? own_part(flat_).clone() : own_part(flat_);
-  master_ = type == exact.scalar_type() ? shard_ : own_part(exact).clone();
-  if (has_master()) label_memory(master_, MemoryCategory::optimiser);
+  // First of all, as it gives the parameters' own memory back.
   for (std::size_t i = 0; i < members_.size(); ++i) {
     members_[i].parameter.set_data(view(flat_, i));
   }
+  shard_ = sharded() ? own_part(flat_).clone() : own_part(flat_);
+  master_ = type == exact.scalar_type() ? shard_ : own_part(exact).clone();
+  if (has_master()) label_memory(master_, MemoryCategory::optimiser);
 }
 
 torch::Tensor FlatUnit::flattened(const std::vector<NamedTensor>& parameters) const {

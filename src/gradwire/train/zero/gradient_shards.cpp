@@ -17,8 +17,12 @@ constexpr std::size_t kMostInFlight = 4;
 /// Buffers that are kept for what comes next.
 constexpr std::size_t kMostIdle = 4;
 
+bool is_narrow(torch::ScalarType type) {
+  return c10::elementSize(type) < 4;
+}
+
 torch::ScalarType wide(torch::ScalarType type) {
-  return c10::elementSize(type) < 4 ? torch::kFloat32 : type;
+  return is_narrow(type) ? torch::kFloat32 : type;
 }
 
 }  // namespace
@@ -29,6 +33,7 @@ GradientShards::GradientShards(std::vector<FlatUnit>& units, UnitExchange& excha
       exchange_(exchange),
       options_(std::move(options)),
       buffers_(units.size()),
+      sums_(units.size()),
       means_(units.size()),
       gradients_(units.size()),
       self_(std::make_shared<GradientShards*>(this)) {
@@ -118,10 +123,30 @@ torch::Tensor GradientShards::place_of(const Parameter& parameter) {
 }
 
 void GradientShards::accumulate_here(Parameter& parameter) {
-  auto place = place_of(parameter);
   auto& gradient = parameter.tensor.mutable_grad();
+  if (is_narrow(gradient.scalar_type())) {
+    // Autograd would add in 16 bits, where a sum soon swallows what comes.
+    sum_of(parameter).add_(gradient);
+    gradient.reset();
+    return;
+  }
+  auto place = place_of(parameter);
   if (gradient.data_ptr() != place.data_ptr()) place.copy_(gradient);
   gradient = place;
+}
+
+torch::Tensor GradientShards::sum_of(const Parameter& parameter) {
+  const auto& unit = units_[parameter.unit];
+  auto& sum = sums_[parameter.unit];
+  if (!sum.defined()) {
+    const MemoryScope memory(MemoryCategory::gradients);
+    sum = torch::zeros({unit.elements()}, unit.shard().options().dtype(torch::kFloat32));
+  }
+  return unit.view(sum, parameter.member);
+}
+
+torch::Tensor GradientShards::with_sum(const Parameter& parameter, const torch::Tensor& gradient) {
+  return sums_[parameter.unit].defined() ? sum_of(parameter).add_(gradient) : gradient;
 }
 
 void GradientShards::fill(Parameter& parameter) {
@@ -135,17 +160,23 @@ void GradientShards::fill(Parameter& parameter) {
                        parameter.name));
     }
     place.add_(gradient, scale_);
-  } else if (gradient.data_ptr() == place.data_ptr()) {
+  } else {
+    put(with_sum(parameter, gradient), place);
+  }
+  gradient.reset();
+  if (std::exchange(parameter.filled, true) || --missing_[parameter.unit] > 0) return;
+  options_.complete(parameter.unit);
+  if (options_.overlap != Overlap::none) launch_complete();
+}
+
+void GradientShards::put(const torch::Tensor& gradient, torch::Tensor& place) const {
+  if (gradient.data_ptr() == place.data_ptr()) {
     if (scale_ != 1) place.mul_(scale_);
   } else if (scale_ != 1) {
     torch::mul_out(place, gradient, torch::scalar_tensor(scale_, gradient.options()));
   } else {
     place.copy_(gradient);
   }
-  gradient.reset();
-  if (std::exchange(parameter.filled, true) || --missing_[parameter.unit] > 0) return;
-  options_.complete(parameter.unit);
-  if (options_.overlap != Overlap::none) launch_complete();
 }
 
 void GradientShards::make_room(std::size_t unit) {
@@ -195,13 +226,16 @@ void GradientShards::launch(std::size_t unit) {
     // What accumulated here in earlier backwards counts though this one added nothing.
     auto place = place_of(parameter);
     auto& gradient = parameter.tensor.mutable_grad();
-    if (!gradient.defined()) {
+    if (sums_[unit].defined()) {
+      put(sum_of(parameter), place);
+    } else if (gradient.defined()) {
+      put(gradient, place);
+    } else {
       place.zero_();
-    } else if (scale_ != 1) {
-      place.mul_(scale_);
     }
     gradient.reset();
   }
+  sums_[unit].reset();
   const auto used = units_[unit].used_elements();
   buffer.narrow(0, used, buffer.numel() - used).zero_();
   auto& mean = means_[unit];
@@ -284,6 +318,7 @@ std::size_t GradientShards::gradient_bytes() const {
   std::size_t bytes = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (options_.keep_all) bytes += buffers_[unit].nbytes();
+    if (sums_[unit].defined()) bytes += sums_[unit].nbytes();
     const auto& gradient = gradients_[unit];
     const bool inside =
         gradient.defined() && buffers_[unit].defined() && gradient.is_alias_of(buffers_[unit]);

@@ -22,8 +22,9 @@ namespace gradwire {
 struct GradientShardsOptions {
   ProcessGroup group;
   /// Stage 1: a rank has memory for all gradients all the time, and accumulates in it what is not
-  /// to be synchronised. Otherwise memory is taken for a unit when backward comes to it, and given
-  /// back when its mean has come; what accumulates is this rank's part.
+  /// to be synchronised (of 16 bits, in other memory that has 32). Otherwise memory is taken for a
+  /// unit when backward comes to it, and given back when its mean has come; what accumulates is
+  /// this rank's part.
   bool keep_all = false;
   /// Backward waits for what the one before has sent, as codecs want it.
   bool one_pass_at_a_time = false;
@@ -86,7 +87,10 @@ class GradientShards {
   void add_hooks();
   void on_gradient(std::size_t parameter);
   void accumulate_here(Parameter& parameter);
+  torch::Tensor sum_of(const Parameter& parameter);
+  torch::Tensor with_sum(const Parameter& parameter, const torch::Tensor& gradient);
   void fill(Parameter& parameter);
+  void put(const torch::Tensor& gradient, torch::Tensor& place) const;
   torch::Tensor place_of(const Parameter& parameter);
   void make_room(std::size_t unit);
   torch::Tensor new_buffer(const FlatUnit& unit);
@@ -105,6 +109,7 @@ class GradientShards {
   std::vector<Parameter> parameters_;
 
   std::vector<torch::Tensor> buffers_;  ///< By unit: all ranks' parts; undefined while not needed.
+  std::vector<torch::Tensor> sums_;     ///< By unit: what accumulated here, if of 16 bits.
   std::vector<torch::Tensor> means_;    ///< By unit: where this rank's part arrives.
   std::vector<torch::Tensor> gradients_;  ///< By unit: this rank's part, settled.
   std::vector<torch::Tensor> idle_;       ///< Buffers for what comes next.

@@ -93,7 +93,6 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
                                              gradients_->arrived(unit);
                                     },
                                 .make_ready = [this](std::size_t unit) { make_ready(unit); }});
-  make_optimizers();
   to_step_.assign(units_.size(), false);
   complete_.assign(units_.size(), false);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->release(unit);
@@ -116,7 +115,8 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
                      : plan_whole_units(parameters, limits_of(options_));
   if (blocks || sequential) options_.forward_awaits = true;
   of_block_ = std::move(plan.of_block);
-  units_.reserve(plan.units.size());
+  units_.reserve(plan.units.size());  // Others refer to them.
+  optimizers_.reserve(plan.units.size());
   for (const auto& unit : plan.units) {
     std::vector<NamedTensor> members;
     for (const auto index : unit.members) {
@@ -129,6 +129,8 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
                                         .sharded = options_.stage == 3,
                                         .type = options_.parameters});
     is_root_.push_back(unit.root);
+    make_optimizer(units_.back());  // One that is refused is refused before anything is dropped.
+    units_.back().release();
   }
 }
 
@@ -150,15 +152,12 @@ std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
                        options_.trace);
 }
 
-void ZeroCore::make_optimizers() {
+void ZeroCore::make_optimizer(FlatUnit& unit) {
   const auto sum = [this](std::vector<double> values) {
     return sum_over_ranks(*group(), std::move(values));
   };
-  optimizers_.reserve(units_.size());
-  for (auto& unit : units_) {
-    optimizers_.emplace_back(unit, options_.optimizer, options_.optimizer_is_per_element, sum);
-    optimizers_.back().offload(options_.offload_optimizer);
-  }
+  optimizers_.emplace_back(unit, options_.optimizer, options_.optimizer_is_per_element, sum);
+  optimizers_.back().offload(options_.offload_optimizer);
 }
 
 bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {

@@ -74,7 +74,9 @@ struct ZeroBytes {
 class ZeroCore final : public Synchronising, public BlockObserver, public Checkpointable {
  public:
   /// Checks that all ranks have the same parameters and buffers, gives them rank 0's values, and
-  /// lays the trainable parameters out in units.
+  /// lays the trainable parameters out in units. In stage 3 it drops each as soon as this rank's
+  /// part of it is there, so that there are never more than the parameters and one unit: do not go
+  /// on with the module if this throws.
   ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential);
   ~ZeroCore() override;
 
@@ -111,7 +113,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
 
   void plan_units(const torch::nn::Module& module, bool sequential);
   std::unique_ptr<UnitExchange> make_exchange() const;
-  void make_optimizers();
+  void make_optimizer(FlatUnit& unit);
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
   void use_in_forward(const std::vector<std::size_t>& units);

@@ -1,0 +1,103 @@
+#include <barrier>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/train/zero/zero.h"
+#include "tests/torch/loopback.h"
+#include "tests/train/small_models.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire::test {
+namespace {
+
+constexpr int kPair = 2;
+constexpr int kLayers = 8;
+
+constexpr std::int64_t layer_bytes(std::int64_t width) {
+  return 4 * (width * width + width);
+}
+
+/// Equal units in stage 3, with memory that counts as parameters.
+torch::nn::Sequential equal_layers(std::int64_t width) {
+  const MemoryScope memory(MemoryCategory::parameters);
+  torch::nn::Sequential model;
+  for (int i = 0; i < kLayers; ++i) model->push_back(torch::nn::Linear(width, width));
+  return model;
+}
+
+ZeroOptions bare_options(const ProcessGroup& group, int stage, OptimizerFactory optimizer) {
+  return {.process_group = group,
+          .stage = stage,
+          .optimizer = std::move(optimizer),
+          .bucket_cap_mb = 1e-5,
+          .least_block_elements = 0,
+          .prefetch_elements = 0};
+}
+
+/// Most bytes of parameters, of all ranks together, while a Zero of stage 3 is made. The ranks wait
+/// for each other where they make an optimiser, so that they are as far as each other.
+std::int64_t most_parameters_while_made(std::int64_t width) {
+  const SteadyClock clock;
+  const MemoryTracker tracker(clock);
+  std::barrier together(kPair);
+  run_on_threads(kPair, [&](const ProcessGroup& group) {
+    const Zero model(equal_layers(width), bare_options(group, 3, [&](auto parameters) {
+                       together.arrive_and_wait();
+                       return make_adam(std::move(parameters));
+                     }));
+  });
+  return tracker.ledger().peak().most[static_cast<std::size_t>(MemoryCategory::parameters)];
+}
+
+TEST(MemoryOfZero, IsNeverMoreThanTheModelAndAUnitWhileItIsMade) {
+  const auto most = most_parameters_while_made(32);
+  EXPECT_LE(most, kPair * (kLayers + 1) * layer_bytes(32));
+  EXPECT_GT(most, kPair * kLayers * layer_bytes(32));
+}
+
+/// Live bytes of all ranks together after each of so many steps.
+std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int steps) {
+  const SteadyClock clock;
+  MemoryTracker tracker(clock);
+  std::vector<std::int64_t> bytes;
+  std::barrier together(kPair);
+  run_on_loopback(kPair, [&](const ProcessGroup& group) {
+    Zero model(equal_layers(width), bare_options(group, stage, make_adam));
+    const auto input = torch::ones({2, width});
+    for (int i = 0; i < steps; ++i) {
+      model(input).sum().backward();
+      model.step();
+      model.finish();
+      together.arrive_and_wait();
+      if (group->getRank() == 0) bytes.push_back(total_bytes(tracker.ledger().bytes()));
+      together.arrive_and_wait();
+    }
+  });
+  return bytes;
+}
+
+struct ZeroSteps : ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stages, ZeroSteps, ::testing::Values(1, 2, 3));
+
+TEST_P(ZeroSteps, NeedNoMoreMemoryThanTheOnesBefore) {
+  constexpr int kWarm = 300;
+  constexpr int kMeasured = 500;
+  const auto bytes = bytes_after_steps(GetParam(), 2, kMeasured);
+  ASSERT_EQ(bytes.size(), static_cast<std::size_t>(kMeasured));
+  // How many buffers are kept depends on when messages come: four a rank, at most. One number that
+  // each step of one rank leaves behind is more than that.
+  const auto buffers = 4 * kPair * layer_bytes(2);
+  static_assert(4 * kPair * layer_bytes(2) < 4 * (kMeasured - kWarm));
+  for (std::size_t i = kWarm; i < bytes.size(); ++i) {
+    ASSERT_LE(bytes[i], bytes[kWarm] + buffers) << "after step " << i;
+  }
+  EXPECT_GT(bytes.back(), kPair * kLayers * layer_bytes(2) / 2) << "none counted";
+}
+
+}  // namespace
+}  // namespace gradwire::test
