@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,11 @@
 namespace gradwire::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -65,6 +70,45 @@ TEST(BenchStep, LocalStepsSendLess) {
   const auto rows = nlohmann::json::parse(outcome.out)["rows"];
   EXPECT_NEAR(rows[1]["bytes_per_step"].get<double>() / rows[0]["bytes_per_step"].get<double>(),
               0.5, 0.01);
+}
+
+TEST(BenchStep, TheLadderClimbsToLocalSteps) {
+  const TemporaryFolder folder;
+  const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
+                                "--ladder", "--steps", "1", "--warmup", "1", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  std::vector<std::string> rungs;
+  for (const auto& row : rows) {
+    rungs.push_back(fmt::format("{} {} x{} /{}", row["overlap"].get<std::string>(),
+                                row["codec"].get<std::string>(), row["accumulate"].get<int>(),
+                                row["local_steps"].get<int>()));
+  }
+  EXPECT_THAT(rungs, ElementsAre("none none x1 /1", "backward none x1 /1", "full none x1 /1",
+                                 "full bf16 x1 /1", "full bf16 x2 /1", "full int8 x1 /1",
+                                 "full int4 x1 /1", "full one_bit x1 /1", "full power_sgd:1 x1 /1",
+                                 "full top_k:0.01 x1 /1", "full int8 x1 /16"));
+}
+
+TEST(BenchStep, TheLadderTakesNoListsBesideIt) {
+  for (const char* list :
+       {"--codec", "--accumulate", "--local-steps", "--overlap", "--zero-stage"}) {
+    const std::string usual = std::string(list) == "--codec" ? "none" : "1";
+    const Outcome outcome = step({"-n", "2", "--compute-ms", "5", "--ladder", list, usual});
+    EXPECT_EQ(outcome.status, 2) << list;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("--ladder"), HasSubstr(list)));
+  }
+}
+
+TEST(BenchStep, WhatAutoTriesDoesNotCount) {
+  const TemporaryFolder folder;
+  const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
+                                "--codec", "none,int8,auto", "--steps", "4", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  const auto bytes = [&](std::size_t row) { return rows[row]["bytes_per_step"].get<double>(); };
+  ASSERT_GT(bytes(0), 2 * bytes(1));
+  EXPECT_THAT(bytes(2), AnyOf(DoubleNear(bytes(0), 1000), DoubleNear(bytes(1), 1000))) << rows;
 }
 
 TEST(BenchStep, ShardsWhatTheStageSays) {

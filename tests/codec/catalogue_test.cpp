@@ -64,6 +64,14 @@ TEST(Catalogue, AnUnknownNameListsTheKnownOnesWithALineOnEach) {
   EXPECT_THAT(refusal("Top_k:0.1"), HasSubstr("did you mean \"top_k\""));
 }
 
+TEST(Catalogue, AutoMayNameACodec) {
+  for (const char* text : {"auto", "auto:int4", "auto:power_sgd:2", "top_k:0.1", "none"})
+    EXPECT_TRUE(check_codec(text)) << text;
+  for (const char* text : {"auto:auto", "auto:", "auto:int9", "int9", "auto:top_k:2"})
+    EXPECT_FALSE(check_codec(text)) << text;
+  EXPECT_THAT(check_codec("auto:auto").error().message, HasSubstr("auto:int8"));
+}
+
 TEST(Catalogue, RefusesParametersThatMakeNoSense) {
   for (const char* text :
        {"top_k:0", "top_k:-0.1", "top_k:0.6", "top_k:", "top_k:x", "top_k:1%", "top_k:nan",

@@ -99,6 +99,12 @@ TEST(TrainingSummary, SaysWhatWasMeasuredAndHow) {
   }
 }
 
+TEST(TrainingSummary, SaysHowGradientsTravelledIfNotAsTheyAre) {
+  EXPECT_THAT(format_summary({.ranks = 2, .codec = "auto: int8, for"}),
+              HasSubstr("  codec                auto: int8, for\n"));
+  EXPECT_THAT(format_summary({.ranks = 2}), Not(HasSubstr("codec")));
+}
+
 TEST(TrainingSummary, OfAWorldOfOneOrAnotherBackend) {
   EXPECT_THAT(format_summary({.ranks = 1}), Not(HasSubstr("textbook")));
   EXPECT_THAT(format_summary({.ranks = 2, .gradient_bytes = 8, .sent_bytes = -1}),

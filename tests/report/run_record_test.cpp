@@ -32,6 +32,7 @@ RunRecord some_record() {
                       .data_seconds = 0.5,
                       .gradient_bytes = 1e6,
                       .sent_bytes = 1.5e6,
+                      .codec = "int8: 8 bits",
                       .checkpoint = "out/model.safetensors",
                       .memory = {.bytes = 21,
                                  .at_peak = {1, 2, 3, 4, 5, 6},

@@ -64,6 +64,24 @@ TEST(LargeBatchConfig, ScalingNeedsToKnowFromWhat) {
               AllOf(HasSubstr("learning_rate_scaling"), HasSubstr("sqrt")));
 }
 
+TEST(LargeBatchConfig, TheExamplesTakeSixteenTimesTheBatch) {
+  struct Example {
+    const char *name, *scaling;
+    double rate;
+  };
+  for (const auto& [name, scaling, rate] :
+       {Example{"sgd", "linear", 0.16}, Example{"lars", "sqrt", 2},
+        Example{"lamb", "sqrt", 0.02}}) {
+    const auto config = load_train_config(
+        std::string(GRADWIRE_SOURCE "/examples/large_batch_") + name + ".json", {});
+    EXPECT_EQ(config.optimizer.name, name);
+    EXPECT_EQ(config.optimizer.scaling, scaling);
+    EXPECT_EQ(config.batch_size, 16 * config.optimizer.base_batch_size);
+    EXPECT_DOUBLE_EQ(scaled_learning_rate(config.optimizer, config.batch_size), rate);
+    EXPECT_GT(config.schedule.warmup_epochs, 0);
+  }
+}
+
 TEST(LocalStepsConfig, ReadsEveryKey) {
   const auto config = parsed(R"({"local_steps": {"steps": 20, "outer_learning_rate": 0.7,
       "outer_momentum": 0.9, "fragments": 2, "overlap_steps": 3, "mixing": 0.2,
@@ -92,6 +110,36 @@ TEST(LocalStepsConfig, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(error_of(R"({"local_steps": {"steps": 4, "overlap_steps": 4}})"),
               HasSubstr("overlap_steps"));
   EXPECT_THAT(error_of(R"({"local_steps": {"step": 4}})"), HasSubstr("\"steps\""));
+}
+
+TEST(LocalStepsConfig, WhatNeedsTheGradientsOfAllIsRefused) {
+  const auto error = [](const std::string& key) {
+    return error_of((R"({"local_steps": {"steps": 4}, )" + key + "}").c_str());
+  };
+  EXPECT_THAT(error(R"("parallel": {"check_finite": true})"),
+              AllOf(HasSubstr("parallel.check_finite"), HasSubstr("local_steps")));
+  EXPECT_THAT(error(R"("precision": "fp16")"),
+              AllOf(HasSubstr("\"fp16\""), HasSubstr("local_steps"), HasSubstr("\"bf16\"")));
+  EXPECT_THAT(error(R"("gradient_clipping": 1)"),
+              AllOf(HasSubstr("gradient_clipping"), HasSubstr("local_steps")));
+  EXPECT_EQ(error(R"("precision": "bf16")"), "no error");
+}
+
+TEST(LocalStepsConfig, TheCodecIsKnownBeforeRanksStart) {
+  const auto error = [](const std::string& codec, const std::string& more = "") {
+    return error_of(
+        (R"({"local_steps": {"steps": 4, "codec": ")" + codec + "\"" + more + "}}").c_str());
+  };
+  EXPECT_THAT(error("int9"), AllOf(HasSubstr("local_steps.codec"), HasSubstr("\"int9\""),
+                                   HasSubstr("\n  int8 "), HasSubstr("power_sgd")));
+  EXPECT_THAT(error("auto:auto"), HasSubstr("local_steps.codec"));
+  EXPECT_EQ(error("power_sgd:2"), "no error");
+  EXPECT_EQ(error("auto:int4"), "no error");
+  EXPECT_EQ(error("int4", R"(, "fragments": 2)"), "no error");
+  for (const std::string codec : {"auto", "auto:int4"}) {
+    EXPECT_THAT(error(codec, R"(, "fragments": 2)"),
+                AllOf(HasSubstr("\"" + codec + "\""), HasSubstr("2 fragments")));
+  }
 }
 
 TEST(TextConfig, SelectsTheModelAndItsContext) {

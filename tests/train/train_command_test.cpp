@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gradwire/gradient/layer_profile.h"
 #include "gradwire/train/checkpoint/safetensors.h"
@@ -13,6 +15,7 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -94,6 +97,26 @@ TEST_F(TrainCommand, ACodecSendsLessAndStillLearns) {
   ASSERT_EQ(finished.status, 0) << finished.output;
   EXPECT_GT(number_after(finished.output, "test accuracy"), 90);
   EXPECT_LT(number_after(finished.output, "a step, "), 0.3) << "of the textbook's bytes";
+}
+
+TEST_F(TrainCommand, SaysWhatAutoHasChosen) {
+  const auto summary = (folder / "summary.json").string();
+  const auto codec_of = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments{"-n", "2", "--output", folder / "out", "--json", summary};
+    for (const auto& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    const auto finished = train(arguments);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    const auto written = nlohmann::json::parse(std::ifstream(summary));
+    if (!written.contains("codec")) return std::string();
+    const auto codec = written["codec"].get<std::string>();
+    EXPECT_THAT(finished.output, HasSubstr(codec));
+    return codec;
+  };
+  EXPECT_THAT(codec_of({"parallel.codec=auto:int4"}),
+              ContainsRegex("^auto: (int4|none), for a step takes .* ms with int4 and .* ms"));
+  EXPECT_THAT(codec_of({"local_steps.steps=2", "local_steps.codec=auto"}),
+              ContainsRegex("^auto: (int8|none), for a step takes"));
+  EXPECT_EQ(codec_of({"local_steps.steps=2", "parallel.codec=int8"}), "");
 }
 
 TEST_F(TrainCommand, AResumedRunHasTheSameBits) {

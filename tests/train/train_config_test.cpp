@@ -117,6 +117,17 @@ TEST(TrainConfig, AnUnknownCodecListsTheKnownWithALineOnEach) {
       "auto:int4");
 }
 
+TEST(TrainConfig, ACodecMayAlsoStandAboveParallel) {
+  const auto config = parse_train_config(
+      json::parse(R"({"codec": "top_k:0.02", "parallel": {"codec_min_elements": 10}})"));
+  EXPECT_EQ(config.parallel.codec, "top_k:0.02");
+  EXPECT_EQ(config.parallel.codec_min_elements, 10);
+  EXPECT_THAT(error_of(R"({"codec": "int8", "parallel": {"codec": "int8"}})"),
+              HasSubstr("codec and parallel.codec are the same; leave one out"));
+  EXPECT_THAT(error_of(R"({"codec": "int9"})"), AllOf(HasSubstr("codec: "), HasSubstr("int9")));
+  EXPECT_THAT(error_of(R"({"codec": 8})"), HasSubstr("codec is 8; it must be a text"));
+}
+
 TEST(TrainConfig, Fp16DoesNotOverlapTheNextForward) {
   EXPECT_EQ(parse_train_config(json::object()).parallel.overlap, Overlap::full);
   const auto half = parse_train_config(json::parse(R"({"precision": "fp16"})"));

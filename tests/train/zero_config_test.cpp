@@ -65,6 +65,30 @@ TEST(ZeroConfig, TakesDeepSpeedsNames) {
               HasSubstr("leave one out"));
 }
 
+TEST(ZeroConfig, TakesThreeNamesForAccumulationOneAtATime) {
+  for (const auto* name :
+       {"accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation"}) {
+    EXPECT_EQ(parse_train_config(json::object({{name, 4}})).accumulation_steps, 4) << name;
+  }
+  EXPECT_THAT(error_of(R"({"gradient_accumulation": 2, "accumulation_steps": 2})"),
+              HasSubstr("accumulation_steps and gradient_accumulation are the same"));
+  EXPECT_THAT(error_of(R"({"gradient_accumulation": 2, "gradient_accumulation_steps": 2})"),
+              HasSubstr("gradient_accumulation_steps and gradient_accumulation are the same"));
+  EXPECT_THAT(error_of(R"({"gradient_accumulation": 0})"),
+              HasSubstr("gradient_accumulation is 0; it must be a whole number"));
+}
+
+TEST(ZeroConfig, OneFileSaysEverything) {
+  const auto config = config_of(R"({
+    "zero": {"stage": 2}, "precision": "bf16", "gradient_accumulation": 4, "codec": "int8",
+    "activation_checkpointing": {"number_checkpoints": 0}
+  })");
+  EXPECT_EQ(config.zero.stage, 2);
+  EXPECT_EQ(config.precision, Precision::bf16);
+  EXPECT_EQ(config.accumulation_steps, 4);
+  EXPECT_EQ(config.parallel.codec, "int8");
+}
+
 TEST(ZeroConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of(R"({"zero": {"stagee": 1}})"), HasSubstr("stage"));
   EXPECT_THAT(error_of(R"({"zero": {"stage": 4}})"), HasSubstr("zero.stage is 4"));

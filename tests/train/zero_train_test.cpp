@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/train/trained_model.h"
 #include "gradwire/train/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
@@ -83,6 +85,44 @@ TEST_P(ZeroTrain, WithACodecComesAsNearAsStage0) {
   const double found = distance(train_at(GetParam()), exact);
   EXPECT_GT(found, 0) << "int8 has lost something";
   EXPECT_LT(found, 2 * expected);
+}
+
+TEST(ZeroOptionsOfAConfiguration, AreWhatItsKeysSay) {
+  const auto config = parse_train_config(nlohmann::json::parse(R"({
+    "zero": {"stage": 2, "reduce_bucket_size": 1048576, "overlap_comm": false,
+             "stage3_prefetch_bucket_size": 7, "stage3_param_persistence_threshold": 8},
+    "gradient_clipping": 1.5, "parallel": {"codec": "int8", "codec_min_elements": 9}
+  })"));
+  const auto options = zero_options(config, {}, nullptr);
+  EXPECT_EQ(options.stage, 2);
+  EXPECT_EQ(options.bucket_cap_mb, 4) << "of elements that have four bytes";
+  EXPECT_EQ(options.overlap, Overlap::none);
+  EXPECT_EQ(options.prefetch_elements, 7);
+  EXPECT_EQ(options.least_block_elements, 8);
+  EXPECT_EQ(options.max_grad_norm, 1.5);
+  EXPECT_EQ(options.codec, "int8");
+  EXPECT_EQ(options.codec_min_elements, 9u);
+  EXPECT_FALSE(options.parameters.has_value());
+}
+
+TEST(ZeroOptionsOfAConfiguration, CountElementsOfTheirOwnBytes) {
+  const auto config = parse_train_config(nlohmann::json::parse(R"({
+    "zero": {"stage": 1, "reduce_bucket_size": 1048576}, "precision": {"parameters": "bf16"}
+  })"));
+  const auto options = zero_options(config, {}, nullptr);
+  EXPECT_EQ(options.bucket_cap_mb, 2);
+  EXPECT_EQ(options.parameters, torch::kBFloat16);
+}
+
+TEST(ZeroOptionsOfAConfiguration, AreThoseOfParallelUnlessZeroSaysOtherwise) {
+  const auto config = parse_train_config(nlohmann::json::parse(R"({
+    "zero": {"stage": 3}, "parallel": {"bucket_cap_mb": 3, "overlap": "backward"}
+  })"));
+  const auto options = zero_options(config, {}, nullptr);
+  EXPECT_EQ(options.bucket_cap_mb, 3);
+  EXPECT_EQ(options.overlap, Overlap::backward);
+  EXPECT_EQ(options.prefetch_elements, 1'000'000);
+  EXPECT_EQ(options.least_block_elements, 10'000);
 }
 
 TEST_P(ZeroTrain, InFp16LearnsToo) {

@@ -145,6 +145,16 @@ Result<CodecSpec> parse_codec(std::string_view text) {
   return CodecSpec{&*entry, *value};
 }
 
+Status check_codec(std::string_view text) {
+  constexpr std::string_view kAuto = "auto:";
+  const bool chooses = text.starts_with(kAuto);
+  const auto spec = parse_codec(chooses ? text.substr(kAuto.size()) : text);
+  if (!spec) return tl::unexpected<Error>(spec.error());
+  if (!chooses || spec->kind() != CodecKind::automatic) return {};
+  return failure(ErrorKind::invalid_argument,
+                 fmt::format("codec \"{}\": auto needs another codec, as in auto:int8", text));
+}
+
 Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec) {
   if (spec.entry->make) return spec.entry->make(spec.parameter);
   return failure(ErrorKind::invalid_argument, fmt::format("\"{}\" is no codec of single values: {}",

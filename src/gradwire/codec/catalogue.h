@@ -58,6 +58,10 @@ struct CodecSpec {
 /// range) or not wanted. "auto" is accepted here, "auto:CODEC" is for who knows it.
 Result<CodecSpec> parse_codec(std::string_view text);
 
+/// Whether it names what gradients can travel as: what parse_codec() takes, and "auto:CODEC" for
+/// one of them. Errors: parse_codec()'s; invalid_argument for "auto:auto".
+Status check_codec(std::string_view text);
+
 /// The codec. Errors: invalid_argument, if the spec's kind is not `codec`.
 Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec);
 

@@ -101,4 +101,9 @@ std::unique_ptr<Averager> auto_averager(std::shared_ptr<Communicator> communicat
                                         std::move(codec), options);
 }
 
+int steps_until_decided(const AveragerOptions& options) {
+  // The step that ends the warm-up begins the trial.
+  return options.warmup_steps + 1 + AutoTrial(options.trial_steps).steps();
+}
+
 }  // namespace gradwire

@@ -19,4 +19,7 @@ std::unique_ptr<Averager> auto_averager(std::shared_ptr<Communicator> communicat
                                         std::unique_ptr<CodecAverager> averager, std::string codec,
                                         const AveragerOptions& options);
 
+/// After how many steps it has decided for the first time.
+int steps_until_decided(const AveragerOptions& options);
+
 }  // namespace gradwire

@@ -21,7 +21,10 @@ class AutoTrial {
   /// How long the step took.
   void add(Duration step);
 
-  bool complete() const { return taken_ == 2 * (wanted_ + 1); }
+  bool complete() const { return taken_ == steps(); }
+
+  /// How many there are, both ways together.
+  int steps() const { return 2 * (wanted_ + 1); }
 
   /// Seconds, the median of either way.
   struct Result {

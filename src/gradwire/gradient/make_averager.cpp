@@ -24,17 +24,12 @@ struct Choice {
 };
 
 Choice choice_of(std::string_view text) {
+  value_or_throw(check_codec(text));
   const bool automatic = text == kAuto || text.starts_with("auto:");
   if (automatic) {
     text = text == kAuto ? kAutoCodec : text.substr(kAuto.size() + 1);
   }
-  const CodecSpec spec = value_or_throw(parse_codec(text));
-  if (automatic && spec.kind() == CodecKind::automatic) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("codec \"auto:{}\": auto needs another codec, as in auto:{}", text,
-                                kAutoCodec));
-  }
-  return {spec, automatic};
+  return {value_or_throw(parse_codec(text)), automatic};
 }
 
 void check_single_values(const Choice& choice) {

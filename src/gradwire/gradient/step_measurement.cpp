@@ -6,6 +6,7 @@
 
 #include <sys/resource.h>
 
+#include "gradwire/gradient/auto_averager.h"
 #include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/gradient/emulated_zero.h"
 #include "gradwire/gradient/trace_averager.h"
@@ -133,10 +134,11 @@ class StepRun {
 
   void measure_steps(StepFigures& figures) {
     const int warmup = whole_rounds(std::max(options_.warmup, 1));
-    communicator_->barrier().wait();
-    const std::size_t sent = communicator_->payload_bytes_sent();
     const Communicating holder = communicating();
     EmulatedSteps& run = *holder.steps;
+    let_auto_decide(run);
+    communicator_->barrier().wait();
+    const std::size_t sent = communicator_->payload_bytes_sent();
     const Time start = run.device().free_at();
     for (int i = 0; i < warmup; ++i) run.step();
     figures.steps = steps_that_count(seconds(run.device().free_at() - start) / warmup);
@@ -152,6 +154,14 @@ class StepRun {
     figures.memory = run.memory();
     figures.bytes_per_step =
         static_cast<double>(communicator_->payload_bytes_sent() - sent) / (warmup + figures.steps);
+  }
+
+  /// What `auto` tries is no result.
+  void let_auto_decide(EmulatedSteps& run) const {
+    if (!what_.codec.starts_with("auto")) return;
+    const int trial = whole_rounds(steps_until_decided(averager_options()));
+    for (int i = 0; i < trial; ++i) run.step();
+    run.finish();
   }
 
   /// Steps in which every fragment leaves equally often.

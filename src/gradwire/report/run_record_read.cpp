@@ -68,6 +68,7 @@ TrainingSummary summary_of(JsonFields fields) {
   summary.data_seconds = 1e-3 * fields.number("data_ms", -kMany, kMany);
   summary.gradient_bytes = fields.number("gradient_bytes_per_step", 0, kMany);
   summary.sent_bytes = fields.number("sent_bytes_per_step", -1, kMany);
+  if (fields.has("codec")) summary.codec = fields.text("codec");
   summary.checkpoint = fields.text("checkpoint");
   summary.memory = peak_of(fields);
   summary.test_loss = fields.number_or_nan("test_loss");

@@ -44,6 +44,7 @@ std::string format_summary(const TrainingSummary& s) {
                fmt::format("{:.1f} % = T_s / (T_s + T_c)",
                            100 * scaling_efficiency(s.compute_seconds, s.exposed_seconds)));
   text += line("sent by each rank", traffic(s));
+  if (!s.codec.empty()) text += line("codec", s.codec);
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
                                                 bytes_text(static_cast<double>(s.memory.bytes))));

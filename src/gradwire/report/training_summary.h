@@ -23,6 +23,7 @@ struct TrainingSummary {
   double data_seconds = 0;       ///< Waiting for the next batch; in neither of the two.
   double gradient_bytes = 0;     ///< G: what a step all-reduces.
   double sent_bytes = 0;   ///< Payload that a rank sent a step; < 0 if the backend cannot say.
+  std::string codec;       ///< How gradients travelled; empty: as they are.
   std::string checkpoint;  ///< Where the model was written; empty: nowhere.
   MemoryPeak memory;       ///< Of the rank that needed most; `resident`: the greatest of all ranks.
 };

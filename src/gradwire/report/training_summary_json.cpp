@@ -31,6 +31,7 @@ std::string summary_json(const TrainingSummary& s) {
                       {"gradient_bytes_per_step", s.gradient_bytes},
                       {"sent_bytes_per_step", s.sent_bytes},
                       {"checkpoint", s.checkpoint}};
+  if (!s.codec.empty()) json["codec"] = s.codec;
   if (s.memory.resident > 0) json["resident_peak_bytes"] = s.memory.resident;
   if (s.memory.bytes > 0) {
     json["memory"] = {{"peak_bytes", s.memory.bytes},

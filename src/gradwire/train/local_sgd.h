@@ -70,6 +70,9 @@ class LocalSgd {
   /// Steps taken so far.
   std::int64_t steps() const { return steps_; }
 
+  /// One line for people: how differences travel, and why.
+  std::string describe() const { return averager_->describe(); }
+
   /// What communication has cost. `bytes` is what travels before encoding.
   const ReducerStats& stats() const { return stats_; }
 

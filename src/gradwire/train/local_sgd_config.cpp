@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/codec/catalogue.h"
 
 namespace gradwire {
 namespace {
@@ -11,6 +12,17 @@ constexpr std::int64_t kMany = 1'000'000'000;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, "local_steps: " + message);
+}
+
+/// `auto` times the averagings one way and the other by turns: they must be of the same bytes.
+void check_codec_of(const LocalStepsConfig& config) {
+  const auto known = check_codec(config.codec);
+  if (!known) throw Exception(known.error().kind, "local_steps.codec: " + known.error().message);
+  if (config.fragments == 1 || !config.codec.starts_with("auto")) return;
+  refuse(
+      fmt::format("codec \"{}\" does not go together with {} fragments, for it would compare one "
+                  "fragment's time with another's; name a codec without auto, or make fragments 1",
+                  config.codec, config.fragments));
 }
 
 }  // namespace
@@ -49,6 +61,7 @@ void check_local_steps(const LocalStepsConfig& config) {
                     "before the next begins; make overlap_steps, {}, less than that",
                     apart, config.overlap_steps));
   }
+  check_codec_of(config);
 }
 
 }  // namespace gradwire

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -121,18 +122,37 @@ std::size_t read_name(JsonObject& json, std::string_view key, std::string_view o
   return static_cast<std::size_t>(std::ranges::find(names, chosen) - std::begin(names));
 }
 
-void read_codec(JsonObject& json, ParallelConfig& parallel) {
-  parallel.codec = json.text("codec", parallel.codec);
+/// The one of several names for the same that is there; the first, ours, if none is.
+std::string_view name_used(const nlohmann::json& json,
+                           std::initializer_list<std::string_view> names) {
+  std::string_view used;
+  for (const auto name : names) {
+    if (!json.contains(name)) continue;
+    if (!used.empty()) refuse(fmt::format("{} and {} are the same; leave one out", used, name));
+    used = name;
+  }
+  return used.empty() ? *names.begin() : used;
+}
+
+/// "codec" in `root`, that is `whole`, is short for that in `json`.
+void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
+                ParallelConfig& parallel) {
+  const bool is_short = whole.contains("codec");
+  if (is_short && whole.contains("parallel") && whole["parallel"].contains("codec")) {
+    refuse("codec and parallel.codec are the same; leave one out");
+  }
+  parallel.codec = (is_short ? root : json).text("codec", parallel.codec);
   const std::string_view spec = parallel.codec;
   const auto known = parse_codec(spec.starts_with("auto:") ? spec.substr(5) : spec);
-  if (!known) refuse("parallel.codec: " + known.error().message);
+  if (!known) refuse((is_short ? "codec: " : "parallel.codec: ") + known.error().message);
   parallel.codec_min_elements =
       json.integer("codec_min_elements", parallel.codec_min_elements, 0, kMany);
   parallel.codec_warmup_steps = json.integer("codec_warmup_steps", 0, 0, kMany);
 }
 
 /// `usual`: what overlaps unless the configuration says.
-ParallelConfig read_parallel(JsonObject json, Overlap usual) {
+ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, Overlap usual) {
+  auto json = root.object("parallel");
   ParallelConfig parallel;
   parallel.bucket_cap_mb = json.number("bucket_cap_mb", parallel.bucket_cap_mb, 1e-6, 1e6);
   parallel.broadcast_buffers = json.flag("broadcast_buffers", parallel.broadcast_buffers);
@@ -140,7 +160,7 @@ ParallelConfig read_parallel(JsonObject json, Overlap usual) {
       json.flag("find_unused_parameters", parallel.find_unused_parameters);
   parallel.overlap =
       static_cast<Overlap>(read_name(json, "overlap", name_of(usual), kOverlapNames));
-  read_codec(json, parallel);
+  read_codec(root, whole, json, parallel);
   parallel.check_finite = json.flag("check_finite", parallel.check_finite);
   json.refuse_unknown();
   return parallel;
@@ -163,15 +183,6 @@ void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& c
   refuse(fmt::format("precision.parameters \"{}\" needs precision.compute \"{}\", not \"{}\"",
                      name_of(config.parameters), name_of(config.parameters),
                      name_of(config.precision)));
-}
-
-/// The one of two names for the same that is there: ours, or DeepSpeed's.
-std::string_view either(const nlohmann::json& json, std::string_view ours,
-                        std::string_view theirs) {
-  if (!json.contains(theirs)) return ours;
-  if (json.contains(ours))
-    refuse(fmt::format("{} and {} are the same; leave one out", ours, theirs));
-  return theirs;
 }
 
 /// Each rank gets its own part of the mean, of values in float32.
@@ -211,17 +222,33 @@ bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
 }
 
+/// Where ranks step alone, nobody looks at the gradients of all.
+void check_local_steps_with(const TrainConfig& config) {
+  if (!config.local_steps.enabled) return;
+  if (config.gradient_clipping > 0) {
+    refuse("gradient_clipping does not go together with local_steps; leave one of them out");
+  }
+  if (config.parallel.check_finite) {
+    refuse(
+        "parallel.check_finite looks at the mean of the ranks' gradients, which there is not with "
+        "local_steps; leave one of them out");
+  }
+  if (config.precision == Precision::fp16) {
+    refuse(
+        "precision \"fp16\" does not go together with local_steps: each rank would have a loss "
+        "scale of its own and skip steps alone, and a checkpoint would keep rank 0's only; use "
+        "\"bf16\"");
+  }
+}
+
 void check_together(const TrainConfig& config) {
   check_zero(config);
-  if (config.zero.stage == 0 && config.gradient_clipping > 0) {
-    if (config.local_steps.enabled) {
-      refuse("gradient_clipping does not go together with local_steps; leave one of them out");
-    }
-    if (config.parallel.overlap == Overlap::full) {
-      refuse(
-          "gradient_clipping looks at all gradients before it steps any parameter, which "
-          "parallel.overlap \"full\" does not wait for; use \"backward\"");
-    }
+  check_local_steps_with(config);
+  if (config.zero.stage == 0 && config.gradient_clipping > 0 &&
+      config.parallel.overlap == Overlap::full) {
+    refuse(
+        "gradient_clipping looks at all gradients before it steps any parameter, which "
+        "parallel.overlap \"full\" does not wait for; use \"backward\"");
   }
   if (config.model.checkpoints > 0 && config.parallel.find_unused_parameters) {
     refuse(
@@ -277,16 +304,17 @@ TrainConfig parse_train_config(const nlohmann::json& json) {
   config.optimizer = read_optimizer(root.object("optimizer"));
   config.schedule = read_schedule(root.object("schedule"));
   read_precision(root, json, config);
-  config.zero = read_zero(root.object(either(json, "zero", "zero_optimization")));
+  config.zero = read_zero(root.object(name_used(json, {"zero", "zero_optimization"})));
   config.gradient_clipping = root.number("gradient_clipping", 0, 0, 1e30);
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
-  config.parallel =
-      read_parallel(root.object("parallel"), wait ? Overlap::backward : Overlap::full);
+  config.parallel = read_parallel(root, json, wait ? Overlap::backward : Overlap::full);
   config.local_steps = read_local_steps(root.object("local_steps"));
   config.epochs = root.integer("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer("batch_size", config.batch_size, 1, kMany);
-  config.accumulation_steps =
-      root.integer(either(json, "accumulation_steps", "gradient_accumulation_steps"), 1, 1, kMany);
+  config.accumulation_steps = root.integer(
+      name_used(json,
+                {"accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation"}),
+      1, 1, kMany);
   config.seed = static_cast<std::uint64_t>(root.integer("seed", 1, 0));
   config.checkpoint = root.text("checkpoint", config.checkpoint);
   config.checkpoint_every = root.integer("checkpoint_every", 0, 0, kMany);

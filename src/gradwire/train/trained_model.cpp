@@ -94,29 +94,6 @@ std::optional<torch::ScalarType> type_of(Precision precision) {
   return precision == Precision::bf16 ? torch::kBFloat16 : torch::kFloat16;
 }
 
-ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace) {
-  const auto& zero = config.zero;
-  const double element = config.parameters == Precision::fp32 ? 4 : 2;
-  return {.process_group = std::move(group),
-          .stage = static_cast<int>(zero.stage),
-          .optimizer = factory_of(config),
-          .offload_optimizer = zero.offload_path,
-          .parameters = type_of(config.parameters),
-          .codec = config.parallel.codec,
-          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
-          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
-          .codec_seed = config.seed,
-          .max_grad_norm = config.gradient_clipping,
-          .bucket_cap_mb = zero.reduce_bucket_size > 0
-                               ? element * static_cast<double>(zero.reduce_bucket_size) / (1 << 20)
-                               : config.parallel.bucket_cap_mb,
-          .overlap = zero.overlap_comm ? config.parallel.overlap : Overlap::none,
-          .broadcast_buffers = config.parallel.broadcast_buffers,
-          .least_block_elements = zero.stage3_param_persistence_threshold,
-          .prefetch_elements = zero.stage3_prefetch_bucket_size,
-          .trace = trace};
-}
-
 class ZeroTraining final : public TrainedModel {
  public:
   ZeroTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
@@ -144,6 +121,29 @@ class ZeroTraining final : public TrainedModel {
 };
 
 }  // namespace
+
+ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace) {
+  const auto& zero = config.zero;
+  const double element = config.parameters == Precision::fp32 ? 4 : 2;
+  return {.process_group = std::move(group),
+          .stage = static_cast<int>(zero.stage),
+          .optimizer = factory_of(config),
+          .offload_optimizer = zero.offload_path,
+          .parameters = type_of(config.parameters),
+          .codec = config.parallel.codec,
+          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
+          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
+          .codec_seed = config.seed,
+          .max_grad_norm = config.gradient_clipping,
+          .bucket_cap_mb = zero.reduce_bucket_size > 0
+                               ? element * static_cast<double>(zero.reduce_bucket_size) / (1 << 20)
+                               : config.parallel.bucket_cap_mb,
+          .overlap = zero.overlap_comm ? config.parallel.overlap : Overlap::none,
+          .broadcast_buffers = config.parallel.broadcast_buffers,
+          .least_block_elements = zero.stage3_param_persistence_threshold,
+          .prefetch_elements = zero.stage3_prefetch_bucket_size,
+          .trace = trace};
+}
 
 std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
                                                  torch::nn::Sequential module, ProcessGroup group,

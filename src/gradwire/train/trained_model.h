@@ -12,6 +12,7 @@
 #include "gradwire/train/no_sync.h"
 #include "gradwire/train/reducer_stats.h"
 #include "gradwire/train/train_config.h"
+#include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {
 
@@ -42,6 +43,10 @@ class TrainedModel {
   /// Between steps.
   virtual Averager* feedback() = 0;
 };
+
+/// What a Zero of this configuration is made with. `config` and `trace` (which may be null) must
+/// outlive it.
+ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace);
 
 /// `config` and `trace` (which may be null) must outlive it. Collective.
 std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,

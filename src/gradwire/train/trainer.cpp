@@ -229,7 +229,15 @@ class Trainer {
             .data_seconds = sums[5] / ranks,
             .gradient_bytes = meter_.gradient_bytes(),
             .sent_bytes = sums[2] / ranks,
+            .codec = codec_text(),
             .memory = memory_};
+  }
+
+  /// How gradients, or differences, travelled; empty: as they are.
+  std::string codec_text() {
+    if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
+    const Averager* averager = config_.parallel.codec == "none" ? nullptr : model_->feedback();
+    return averager != nullptr ? averager->describe() : "";
   }
 
   /// With losses of whole batches, and the memory of this rank.

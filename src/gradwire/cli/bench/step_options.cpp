@@ -50,9 +50,14 @@ void declare_cases(CLI::App& app, StepOptions& options) {
                  "with --zero-stage 3: so many layers ahead parameters are gathered")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  app.add_flag("--ladder", options.ladder,
-               "from fp32 with nothing overlapped to local steps, rung by rung: in place of the "
-               "lists above");
+  auto* const ladder =
+      app.add_flag("--ladder", options.ladder,
+                   "from fp32 with nothing overlapped to local steps, rung by rung: in place of "
+                   "the lists above");
+  for (const char* list :
+       {"--codec", "--accumulate", "--local-steps", "--overlap", "--zero-stage"}) {
+    ladder->excludes(app.get_option(list));
+  }
 }
 
 void declare_measurement(CLI::App& app, StepOptions& options) {
@@ -111,13 +116,6 @@ Overlap overlap_of(const std::string& name) {
   refuse(unknown_name("overlap", name, kOverlapNames));
 }
 
-/// "auto:CODEC" is known to averagers alone.
-void check_codec(const std::string& codec) {
-  constexpr std::string_view automatic = "auto:";
-  const bool chooses = codec.starts_with(automatic);
-  value_or_throw(parse_codec(chooses ? codec.substr(automatic.size()) : codec));
-}
-
 /// The way from what most people have to what this network can carry.
 std::vector<StepCase> ladder() {
   return {
@@ -174,7 +172,7 @@ void declare(CLI::App& app, StepOptions& options, const Environment& environment
 
 std::vector<StepCase> step_cases(const StepOptions& options) {
   if (options.ladder) return ladder();
-  for (const std::string& codec : options.codecs) check_codec(codec);
+  for (const std::string& codec : options.codecs) value_or_throw(check_codec(codec));
   std::vector<StepCase> cases;
   for (const std::string& codec : options.codecs) {
     for (const int accumulate : options.accumulate) {
