@@ -13,6 +13,7 @@ using std::chrono::microseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string ip_of(int host) {
   return "10.0.0." + std::to_string(host + 1);
@@ -33,6 +34,7 @@ Examination healthy(int hosts) {
                               .most_files = 4096,
                               .most_received = 6 << 20,
                               .most_sent = 4 << 20,
+                              .most_asked_for = 384 << 10,
                               .interfaces = "lo (127.0.0.1), eth0 (" + ip_of(i) + ")"};
     patient.facts->rails.push_back(
         {.interface = "eth0", .address = ip_of(i), .endpoint = ip_of(i) + ":4000", .mtu = 1500});
@@ -143,6 +145,26 @@ TEST(DiagnosisTest, Limits) {
   EXPECT_THAT(diagnose(all).front().what, HasSubstr("net.ipv4.tcp_wmem"));
 }
 
+TEST(DiagnosisTest, ReceiveBuffersThatRanksAskFor) {
+  Examination all = healthy(3);
+  facts_of(all, 0).most_asked_for = 212992;  // As Linux comes.
+  facts_of(all, 2).most_asked_for = 208 << 10;
+  EXPECT_THAT(only_finding(all, false),
+              AllOf(HasSubstr("a, c: ranks ask for receive buffers of 384 KiB and get 208 KiB"),
+                    HasSubstr("on a, c: sysctl -w net.core.rmem_max=4194304")));
+  for (const int host : {0, 2}) facts_of(all, host).most_asked_for = 0;  // Not known.
+  EXPECT_THAT(diagnose(all), IsEmpty());
+}
+
+TEST(DiagnosisTest, APortThatIsTaken) {
+  Examination all = healthy(2);
+  facts_of(all, 1).port_problems = {"cannot listen at 10.0.0.2:29377"};
+  facts_of(all, 1).rails[0].endpoint.clear();
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("b: cannot listen at 10.0.0.2:29377"), HasSubstr("ss -lntup"),
+                    HasSubstr("another one with --port"), Not(HasSubstr("--interface"))));
+}
+
 TEST(DiagnosisTest, Interfaces) {
   Examination all = healthy(3);
   facts_of(all, 1).rails[0].loopback = true;
@@ -251,6 +273,7 @@ TEST(DiagnosisTest, FactsSurviveTheJourney) {
   Examination all = healthy(2);
   HostFacts& facts = facts_of(all, 0);
   facts.problems = {"one", "two"};
+  facts.port_problems = {"three"};
   facts.token = "token";
   const auto read = parse_host_facts(to_json(facts));
   ASSERT_TRUE(read) << read.error().message;

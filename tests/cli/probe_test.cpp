@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "gradwire/cli/probe/echo.h"
+#include "gradwire/cli/probe/round_trips.h"
 #include "gradwire/cli/probe/rounds.h"
+#include "tests/net/transport_pair.h"
 
 namespace gradwire {
 namespace {
@@ -75,6 +78,44 @@ TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
   ASSERT_TRUE(client);
   EXPECT_EQ(client->largest_packet(1500), 0u);
   EXPECT_EQ(client->loss(100, std::chrono::milliseconds(60)), 1.0);
+}
+
+Duration five_seconds_ahead() {
+  return time_of_day() + std::chrono::seconds(5);
+}
+
+/// Rank 0, whose clock is five seconds ahead, and rank 1: either asks the other in turn.
+std::array<RoundTrips, 2> round_trips_of_both(int count) {
+  const auto pair = test::open_pair(1, false);
+  std::array<Result<RoundTrips>, 2> found;
+  const auto take_turns = [&](Rank me, TimeOfDay own_time) {
+    Wire wire(pair->of(me));
+    const StreamId stream{.peer = 1 - me, .rail = 0};
+    for (const Rank asks : {0, 1}) {
+      if (asks == me) {
+        found[static_cast<std::size_t>(me)] = measure_round_trips(wire, stream, count, own_time);
+      } else {
+        EXPECT_TRUE(answer_round_trips(wire, stream, count, own_time));
+      }
+    }
+  };
+  std::thread other([&] { take_turns(1, time_of_day); });
+  take_turns(0, five_seconds_ahead);
+  other.join();
+  return {found[0].value(), found[1].value()};
+}
+
+TEST(RoundTripsTest, FindHowFarAClockIsAheadOrBehind) {
+  const auto [ahead, behind] = round_trips_of_both(20);
+  for (const RoundTrips& one : {ahead, behind}) {
+    EXPECT_GT(one.shortest, Duration::zero());
+    EXPECT_GE(one.median, one.shortest);
+  }
+  // One clock may just be made to run a little faster than the other.
+  const Duration tick = std::chrono::microseconds(1);
+  EXPECT_LE(std::chrono::abs(ahead.clock_offset - std::chrono::seconds(5)), ahead.shortest + tick);
+  EXPECT_LE(std::chrono::abs(behind.clock_offset + std::chrono::seconds(5)),
+            behind.shortest + tick);
 }
 
 }  // namespace

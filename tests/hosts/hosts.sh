@@ -15,7 +15,8 @@ usage: hosts.sh PREFIX up N RATE [NICS] [options]  create the set; an old one of
        hosts.sh PREFIX show                        addresses, queues and drops
        hosts.sh PREFIX rate RATE [I [RAIL]] [options]
                                                    shape the existing links anew: all, or those of
-                                                   host I ("all" for all hosts), or one rail of it
+                                                   host I ("all" for all hosts), or one rail of it;
+                                                   with --only, one direction
        hosts.sh PREFIX cut I [RAIL]                take host I's cables out (of one rail)
        hosts.sh PREFIX uncut I [RAIL]              put them back
        hosts.sh PREFIX run I COMMAND...            run a command on host I
@@ -30,6 +31,7 @@ options:
   --limit BYTES     the switch ports' queues               (default 512 Ki, or 3 ms at RATE if more)
   --hostlimit SIZE  the queue where a host sends           (default 4mb)
   --cc NAME         TCP congestion control of the hosts    (default cubic)
+  --only DIRECTION  of "rate": sends or receives, as the hosts see it
 
 Hosts resolve each other by namespace name, and their host name is that name.
 
@@ -165,12 +167,13 @@ interfaces() {  # NAMESPACE
 reshape() {  # RATE [HOST|all [RAIL]]
   local namespace interface host=${2:-all} rail=${3:-[0-9]+}
   [[ $host != all ]] || host='[0-9]+'
+  [[ -z $ONLY || $ONLY == sends || $ONLY == receives ]] || wrong "--only sends or receives"
   for namespace in $(namespaces); do
     for interface in $(interfaces "$namespace"); do
       case $namespace:$interface in
-        *-h*) [[ $namespace:$interface =~ -h$host:gw$rail$ ]] || continue
+        *-h*) [[ $ONLY != receives && $namespace:$interface =~ -h$host:gw$rail$ ]] || continue
           shape "$namespace" "$interface" "$1" "$HOSTLIMIT" ;;
-        *-sw*) [[ $namespace:$interface =~ -sw$rail:p$host$ ]] || continue
+        *-sw*) [[ $ONLY != sends && $namespace:$interface =~ -sw$rail:p$host$ ]] || continue
           shape "$namespace" "$interface" "$1" "$LIMIT" ;;
       esac
     done
@@ -200,7 +203,7 @@ run() {  # HOST COMMAND...
 
 # --- the command line ---
 
-MTU=1500 BURST='' LIMIT='' HOSTLIMIT=4mb CC=cubic
+MTU=1500 BURST='' LIMIT='' HOSTLIMIT=4mb CC=cubic ONLY=''
 [[ ${1:-} != -h && ${1:-} != --help ]] || { usage; exit 0; }
 (($# >= 2)) || { usage >&2; exit 2; }
 PREFIX=$1 verb=$2
@@ -216,6 +219,7 @@ while (($#)); do
     --limit) LIMIT=${2:?$1}; shift ;;
     --hostlimit) HOSTLIMIT=${2:?$1}; shift ;;
     --cc) CC=${2:?$1}; shift ;;
+    --only) ONLY=${2:?$1}; shift ;;
     -*) wrong "unknown option $1 (see --help)" ;;
     *) arguments+=("$1") ;;
   esac

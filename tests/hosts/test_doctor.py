@@ -3,6 +3,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -107,6 +108,18 @@ class Doctor(unittest.TestCase):
                 r"10.77.0.2:29777 \(gw0\): no answer",
                 "to mend it: a firewall.*dport 29777 accept")
 
+    def test_a_port_that_is_taken(self):
+        program = ("import socket, time; s = socket.create_server(('10.77.0.2', 29777)); "
+                   "print('listening', flush=True); time.sleep(1000)")
+        with Hosts(2, "200mbit") as hosts:
+            hosts.start(1, [sys.executable, "-c", program]).wait_for("listening")
+            examined = self.examine(hosts, "--port", "29777")
+            self.assert_found(
+                examined,
+                rf"WRONG: {hosts.names[1]}: cannot listen at 10.77.0.2:29777: another program",
+                rf"to mend it: on {hosts.names[1]}: ss -lntup shows .* another one with --port")
+            self.assertNotIn("--interface", examined[1])
+
     def test_a_host_that_is_cut_off_from_the_others(self):
         with Hosts(3) as hosts:
             hosts.cut(1)  # The remote shell still gets there: it needs no network.
@@ -210,6 +223,14 @@ exec {RSH} "$@"
             job = hosts.launch(GRADWIRE, ["--no-prefix"], [GRADWIRE, "doctor"])
             self.assertEqual(job.wait(120), 1, job.output())
             self.assertRegex(job.output(), "WRONG: the MTU of gw0 differs.*1400 on rank 1")
+
+    def test_as_the_ranks_of_a_job_with_a_port(self):
+        with Hosts(2) as hosts:
+            drop_port(hosts, 1, 29777)
+            job = hosts.launch(GRADWIRE, ["--no-prefix", "--port", "29777"], [GRADWIRE, "doctor"])
+            self.assert_found((job.wait(120), job.output()),
+                              r"WRONG: rank 0 .* cannot reach rank 1 .* at 10.77.0.2:29777",
+                              "to mend it: a firewall.*dport 29777 accept")
 
 
 if __name__ == "__main__":

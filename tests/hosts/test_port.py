@@ -1,9 +1,11 @@
 """One port a host is enough: jobs between hosts whose firewalls let nothing else through."""
 
+import json
 import os
 import pathlib
 import secrets
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -17,18 +19,26 @@ BENCH = [GRADWIRE, "bench", "all_reduce", "--sizes", "4,64K,4M", "--iterations",
 def close_all_ports_but(hosts, host, port):
     """What comes in from the network must be for `port`, or answer to it, or is dropped. Rules of
     routing do it, as kernels without any packet filter have them."""
-    for rule in (["pref", "100", "lookup", "local"],  # As number 0 is, which goes.
-                 ["pref", "10", "iif", "gw0", "ipproto", "tcp", "dport", port, "lookup", "local"],
-                 ["pref", "20", "iif", "gw0", "ipproto", "tcp", "sport", port, "lookup", "local"],
-                 ["pref", "30", "iif", "gw0", "ipproto", "tcp", "blackhole"]):
-        subprocess.run(["ip", "-n", hosts.names[host], "rule", "add", *map(str, rule)], check=True)
-    subprocess.run(["ip", "-n", hosts.names[host], "rule", "del", "pref", "0"], check=True)
+    def rule(verb, pref, *words):
+        subprocess.run(["ip", "-n", hosts.names[host], "rule", verb, "pref", str(pref),
+                        *map(str, words)], check=True)
+    rule("add", 100, "lookup", "local")  # As number 0 is, which goes.
+    for protocol in ("tcp", "udp"):
+        coming = ("iif", "gw0", "ipproto", protocol)
+        rule("add", 10, *coming, "dport", port, "lookup", "local")
+        rule("add", 20, *coming, "sport", port, "lookup", "local")
+        rule("add", 30, *coming, "blackhole")
+    rule("del", 0)
+
+
+def start(hosts, command, ranks, *options):
+    """A command of gradwire on host 0, that starts `ranks` ranks spread over the hosts."""
+    return hosts.start(0, [GRADWIRE, command, "-n", str(ranks), "--hosts", ",".join(hosts.names),
+                           "--rsh", RSH, *options])
 
 
 def launch(hosts, ranks, *options):
-    """`gradwire run` on host 0, with `ranks` ranks spread over the hosts."""
-    return hosts.start(0, [GRADWIRE, "run", "-n", str(ranks), "--hosts", ",".join(hosts.names),
-                           "--rsh", RSH, *options, "--", *BENCH])
+    return start(hosts, "run", ranks, *options, "--", *BENCH)
 
 
 class OnePort(unittest.TestCase):
@@ -39,6 +49,42 @@ class OnePort(unittest.TestCase):
             job = launch(hosts, 6, "--port", str(PORT))
             self.assertEqual(job.wait(60), 0, job.output())
             self.assertIn("4194304", job.output())
+
+    def test_the_probe_sends_its_datagrams_there_too(self):
+        with Hosts(2) as hosts, tempfile.TemporaryDirectory() as folder:
+            for host in range(2):
+                close_all_ports_but(hosts, host, PORT)
+            file = pathlib.Path(folder) / "topology.json"
+            options = ("--port", str(PORT), "--seconds", "0.05")
+            probe = start(hosts, "probe", 4, *options, "--output", file)
+            self.assertEqual(probe.wait(60), 0, probe.output())
+            for path in json.loads(file.read_text())["paths"]:
+                self.assertEqual(path["largest_packet"], 1500, probe.output())
+                self.assertGreater(path["bytes_per_second"], 0, probe.output())
+            tune = start(hosts, "tune", 4, *options, "--topology", file, "--collectives",
+                         "all_reduce", "--sizes", "4K")
+            self.assertEqual(tune.wait(60), 0, tune.output())
+            # So it knows a black hole before TCP falls into it.
+            subprocess.run(["ip", "-n", f"{hosts.prefix}-sw0", "link", "set", "dev", "p1", "mtu",
+                            "1300"], check=True)
+            probe = start(hosts, "probe", 4, *options, "--output", file)
+            self.assertEqual(probe.wait(60), 0, probe.output())
+            for path in json.loads(file.read_text())["paths"]:
+                self.assertIn(path["largest_packet"], range(1300, 1320), probe.output())
+                self.assertEqual(path["bytes_per_second"], 0, probe.output())
+
+    def test_the_doctor_finds_nothing_wrong_with_it(self):
+        with Hosts(2) as hosts:
+            for host in range(2):
+                close_all_ports_but(hosts, host, PORT)
+            of_hosts = ("doctor", 4, "--port", str(PORT))
+            as_ranks = ("run", 4, "--port", str(PORT), "--no-prefix", "--", GRADWIRE, "doctor")
+            for command in (of_hosts, as_ranks):
+                doctor = start(hosts, *command)
+                self.assertEqual(doctor.wait(60), 0, doctor.output())
+                self.assertIn("Nothing is wrong", doctor.output())
+                self.assertNotIn("(UDP)", doctor.output())
+                self.assertNotIn("was not measured", doctor.output())
 
     def test_without_it_such_firewalls_keep_the_ranks_apart(self):
         with Hosts(2) as hosts:

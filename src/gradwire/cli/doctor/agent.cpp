@@ -47,8 +47,9 @@ Result<std::vector<std::optional<HostFacts>>> facts_of_all(const Job& job, Store
 /// Whether nothing that is known would keep a job from connecting and sending. The same on all.
 Result<bool> all_well(const Job& job, Store& store,
                       const std::vector<std::optional<HostFacts>>& facts) {
-  const bool all_there = std::ranges::all_of(
-      facts, [](const auto& one) { return one && one->problems.empty() && !one->rails.empty(); });
+  const bool all_there = std::ranges::all_of(facts, [](const auto& one) {
+    return one && one->problems.empty() && one->port_problems.empty() && !one->rails.empty();
+  });
   bool well = all_there && job.world_size > 1;
   for (int host = 0; host < job.world_size; ++host) {
     if (!facts[static_cast<std::size_t>(host)]) continue;  // It will not say this either.
@@ -84,7 +85,7 @@ Status examine_from_here(const Job& job, const std::vector<std::string>& names, 
   HostFacts mine = look_at_host(names);
   const std::vector<RailPlace> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
-  auto endpoint = std::make_unique<Endpoint>(job, rails, job.port, mine);
+  auto endpoint = std::make_unique<Endpoint>(job, rails, mine);
   if (Status set = store.set(key("facts", job.rank), to_json(mine)); !set) return set;
   const auto others = facts_of_all(job, store);
   if (!others) return tl::unexpected<Error>(others.error());

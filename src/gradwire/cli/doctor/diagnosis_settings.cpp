@@ -14,6 +14,9 @@ namespace {
 constexpr int kFewFiles = 1024;
 constexpr int kSmallBuffer = 1 << 20;
 
+/// The receive buffer that ranks ask for, in net/receive_window.cpp.
+constexpr int kAskedFor = 384 * 1024;
+
 using Names = std::vector<std::string>;
 
 std::string joined(const Names& names) {
@@ -82,6 +85,27 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
                       name, setting, enough)};
 }
 
+/// Most systems as they come have little, and then it matters little.
+void add_small_requests(const Examination& examination, std::vector<Finding>& findings) {
+  Names small;
+  int least = kAskedFor;
+  for (const Patient& patient : examination.patients) {
+    const int most = patient.facts ? patient.facts->most_asked_for : 0;
+    if (most == 0 || most >= kAskedFor) continue;
+    small.push_back(patient.name);
+    least = std::min(least, most);
+  }
+  if (small.empty()) return;
+  findings.push_back(
+      {false,
+       fmt::format("{}: ranks ask for receive buffers of {} and get {} (net.core.rmem_max), until "
+                   "the kernel has made them larger by itself",
+                   joined(small), format_bytes(kAskedFor),
+                   format_bytes(static_cast<std::size_t>(least))),
+       fmt::format("on {}: sysctl -w net.core.rmem_max={} (and in /etc/sysctl.d for the next boot)",
+                   joined(small), 4 * kSmallBuffer)});
+}
+
 /// Of a job's ranks several may be on one.
 std::size_t count_hosts(const Examination& examination) {
   std::set<std::string> hosts;
@@ -98,6 +122,14 @@ void add_rail_findings(const Patient& patient, std::size_t hosts, std::vector<Fi
                   patient.name, facts.interfaces);
   for (const std::string& problem : facts.problems) {
     findings.push_back({true, fmt::format("{}: {}", patient.name, problem), choose});
+  }
+  for (const std::string& problem : facts.port_problems) {
+    findings.push_back(
+        {true, fmt::format("{}: {}", patient.name, problem),
+         fmt::format(
+             "on {}: ss -lntup shows what holds the port: stop that, or give the job another "
+             "one with --port (or GRADWIRE_PORT)",
+             patient.name)});
   }
   if (facts.rails.empty() && facts.problems.empty()) {
     findings.push_back(
@@ -249,6 +281,7 @@ std::vector<Finding> diagnose_limits(const Examination& examination) {
       findings.push_back(small_buffer(patient.name, "net.ipv4.tcp_wmem", facts.most_sent, buffer));
     }
   }
+  add_small_requests(examination, findings);
   return findings;
 }
 

@@ -9,13 +9,35 @@
 #include "gradwire/base/random_hex.h"
 #include "gradwire/cli/doctor/look.h"
 #include "gradwire/net/datagram.h"
+#include "gradwire/net/shared_port.h"
 
 namespace gradwire {
+namespace {
 
-Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, std::uint16_t port,
-                   HostFacts& facts)
+/// The other doctors of this host hand the port over at once.
+constexpr Duration kForPort = std::chrono::seconds(10);
+
+RailFacts look_at_rail(const RailPlace& rail) {
+  return {.interface = rail.interface,
+          .address = rail.address.host(),
+          .endpoint = {},
+          .echo = {},
+          .mtu = interface_mtu(rail.interface).value_or(0),
+          .megabits = negotiated_megabits(rail.interface),
+          .loopback = rail.address.is_loopback()};
+}
+
+}  // namespace
+
+Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts)
     : stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  for (const RailPlace& rail : rails) open(rail, port, facts);
+  for (const RailPlace& rail : rails) facts.rails.push_back(look_at_rail(rail));
+  if (job.port == 0) {
+    listen_at_free_ports(rails, facts);
+  } else if (!rails.empty()) {
+    share_port(job, rails, facts);
+  }
+  if (job.port == 0 || job.local_rank == 0) take_datagrams(job, rails, facts);
   facts.token = random_hex(8);
   echo_ = std::make_unique<Echo>(std::move(datagram_sockets_), echo_token(facts.token));
   const auto admit = [me = job.rank](const Claims& claims) {
@@ -35,27 +57,44 @@ Endpoint::~Endpoint() {
   thread_.join();
 }
 
-void Endpoint::open(const RailPlace& rail, std::uint16_t port, HostFacts& facts) {
-  RailFacts found{.interface = rail.interface,
-                  .address = rail.address.host(),
-                  .mtu = interface_mtu(rail.interface).value_or(0),
-                  .megabits = negotiated_megabits(rail.interface),
-                  .loopback = rail.address.is_loopback()};
-  auto listener = listen_on(rail.address.with_port(port));
-  if (listener) {
-    found.endpoint = local_address(*listener).to_string();
+void Endpoint::listen_at_free_ports(const std::vector<RailPlace>& rails, HostFacts& facts) {
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    auto listener = listen_on(rails[i].address.with_port(0));
+    if (!listener) {
+      facts.problems.push_back(listener.error().message);
+      continue;
+    }
+    facts.rails[i].endpoint = local_address(*listener).to_string();
     doors_.push_back(std::make_unique<ListeningDoor>(std::move(*listener)));
-  } else {
-    facts.problems.push_back(listener.error().message);
   }
-  auto datagrams = bind_datagrams(rail.address.with_port(port));
-  if (datagrams) {
-    found.echo = local_address(*datagrams).to_string();
-    datagram_sockets_.push_back(std::move(*datagrams));
-  } else {
-    facts.problems.push_back(datagrams.error().message);
+}
+
+void Endpoint::share_port(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts) {
+  PortMember member{.destination = {service_number(kDoctorPurpose), job.rank}, .addresses = {}};
+  for (const RailPlace& rail : rails) member.addresses.push_back(rail.address.with_port(job.port));
+  auto door = SharedPortDoor::open(shared_port_name(job.secret, job.port), member,
+                                   Deadline::after(kForPort));
+  if (!door) {
+    facts.port_problems.push_back(door.error().message);
+    return;
   }
-  facts.rails.push_back(std::move(found));
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    facts.rails[i].endpoint = member.addresses[i].to_string();
+  }
+  doors_.push_back(std::move(*door));
+}
+
+void Endpoint::take_datagrams(const Job& job, const std::vector<RailPlace>& rails,
+                              HostFacts& facts) {
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    auto socket = bind_datagrams(rails[i].address.with_port(job.port));
+    if (!socket) {
+      (job.port == 0 ? facts.problems : facts.port_problems).push_back(socket.error().message);
+      continue;
+    }
+    facts.rails[i].echo = local_address(*socket).to_string();
+    datagram_sockets_.push_back(std::move(*socket));
+  }
 }
 
 void Endpoint::run() {

@@ -17,19 +17,20 @@ namespace gradwire {
 inline constexpr const char* kDoctorPurpose = "doctor";
 
 /// Where other hosts' doctors can reach this one, over each rail: by TCP, where it shakes hands and
-/// hangs up, and by datagrams. Threads of its own.
+/// hangs up, and by datagrams. At the job's port if it has one, which the doctors of a host share;
+/// datagrams nobody can hand on, so the first of them takes those for all. Threads of its own.
 class Endpoint {
  public:
-  /// Adds to `facts` where that is, for each of `rails`, and what stood in the way. `port`: for
-  /// TCP; 0: any free one.
-  Endpoint(const Job& job, const std::vector<RailPlace>& rails, std::uint16_t port,
-           HostFacts& facts);
+  /// Adds to `facts` where that is, for each of `rails`, and what stood in the way.
+  Endpoint(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
  private:
-  void open(const RailPlace& rail, std::uint16_t port, HostFacts& facts);
+  void listen_at_free_ports(const std::vector<RailPlace>& rails, HostFacts& facts);
+  void share_port(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts);
+  void take_datagrams(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts);
   void run();
 
   Doors doors_;

@@ -68,10 +68,12 @@ HostFacts host_from(JsonFields fields) {
   facts.most_files = fields.integer("most_files", 0, INT_MAX);
   facts.most_received = fields.integer("most_received", 0, INT_MAX);
   facts.most_sent = fields.integer("most_sent", 0, INT_MAX);
+  facts.most_asked_for = fields.integer("most_asked_for", 0, INT_MAX);
   facts.interfaces = fields.text("interfaces");
   for (JsonFields& name : fields.objects("names", 0)) facts.names.push_back(name_from(name));
   for (JsonFields& rail : fields.objects("rails", 0)) facts.rails.push_back(rail_from(rail));
   facts.problems = fields.texts("problems");
+  facts.port_problems = fields.texts("port_problems");
   facts.faster = fields.texts("faster");
   facts.token = fields.text("token");
   fields.refuse_others();
@@ -101,10 +103,12 @@ std::string to_json(const HostFacts& facts) {
                   {"most_files", facts.most_files},
                   {"most_received", facts.most_received},
                   {"most_sent", facts.most_sent},
+                  {"most_asked_for", facts.most_asked_for},
                   {"interfaces", facts.interfaces},
                   {"names", list_of(facts.names)},
                   {"rails", list_of(facts.rails)},
                   {"problems", facts.problems},
+                  {"port_problems", facts.port_problems},
                   {"faster", facts.faster},
                   {"token", facts.token}});
 }

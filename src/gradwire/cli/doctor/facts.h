@@ -39,10 +39,13 @@ struct HostFacts {
   int most_received =
       0;              ///< Bytes that TCP may buffer in a connection: the last of net.ipv4.tcp_rmem.
   int most_sent = 0;  ///< The same of tcp_wmem.
+  /// Bytes of receive buffer that a program gets if it asks: net.core.rmem_max; 0: not known.
+  int most_asked_for = 0;
   std::string interfaces;  ///< All there are, for people.
   std::vector<NameFacts> names;
   std::vector<RailFacts> rails;
-  std::vector<std::string> problems;  ///< Errors in finding these out, as sentences.
+  std::vector<std::string> problems;       ///< Errors in finding these out, as sentences.
+  std::vector<std::string> port_problems;  ///< What keeps it from the job's port.
   /// Interfaces that are faster than those to be used: "eth1 (10.1.0.1), 10 Gb/s".
   std::vector<std::string> faster;
   std::string token;  ///< For the echoes.

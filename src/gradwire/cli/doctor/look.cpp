@@ -62,6 +62,13 @@ int most_buffered(const char* name) {
   return least_usual_most.back();
 }
 
+/// Nothing, so 0, where a container does not show it.
+int most_asked_for() {
+  int most = 0;
+  std::ifstream("/proc/sys/net/core/rmem_max") >> most;
+  return most;
+}
+
 NameFacts resolve_here(const std::string& name) {
   NameFacts facts{.name = name, .addresses = {}, .error = {}};
   const auto addresses = resolve(name, 0);
@@ -94,7 +101,8 @@ HostFacts look_at_host(const std::vector<std::string>& names) {
                   .system = system_of_this(),
                   .most_files = most_files(),
                   .most_received = most_buffered("tcp_rmem"),
-                  .most_sent = most_buffered("tcp_wmem")};
+                  .most_sent = most_buffered("tcp_wmem"),
+                  .most_asked_for = most_asked_for()};
   const auto all = list_interfaces();
   facts.interfaces = all ? describe_interfaces(*all) : all.error().message;
   for (const std::string& name : names) facts.names.push_back(resolve_here(name));

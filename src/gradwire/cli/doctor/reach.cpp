@@ -109,6 +109,20 @@ void give_up(std::vector<Call>& calls) {
   }
 }
 
+/// Who answers the datagrams to a host's rail: of a host's doctors that share the job's port, the
+/// first.
+const HostFacts& who_answers(const std::vector<std::optional<HostFacts>>& others, std::size_t to,
+                             std::size_t rail) {
+  const RailFacts& there = others[to]->rails[rail];
+  if (!there.echo.empty()) return *others[to];
+  for (const auto& other : others) {
+    if (!other || other->host != others[to]->host || rail >= other->rails.size()) continue;
+    const RailFacts& one = other->rails[rail];
+    if (one.address == there.address && !one.echo.empty()) return *other;
+  }
+  return *others[to];
+}
+
 Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& result) {
   const auto to = SocketAddress::parse(other.rails[static_cast<std::size_t>(result.rail)].echo);
   if (!to) return {};
@@ -139,8 +153,9 @@ std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& 
   for (Call& call : calls) {
     if (call.result.outcome == Outcome::reached) {
       // Datagrams that cannot even be sent count as lost: TCP has just shown that there is a way.
-      (void)try_datagrams(rails[static_cast<std::size_t>(call.result.rail)],
-                          *others[static_cast<std::size_t>(call.result.to)], call.result);
+      const auto rail = static_cast<std::size_t>(call.result.rail);
+      const auto to = static_cast<std::size_t>(call.result.to);
+      (void)try_datagrams(rails[rail], who_answers(others, to, rail), call.result);
     }
     results.push_back(std::move(call.result));
   }

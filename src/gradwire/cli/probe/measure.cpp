@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "gradwire/base/check.h"
 #include "gradwire/base/random_hex.h"
 #include "gradwire/cli/probe/binding.h"
@@ -263,6 +265,14 @@ Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& rost
   return all;
 }
 
+/// Where that port is taken, which containers of one address do to each other, at a free one.
+Result<Socket> bind_echo(const SocketAddress& address, std::uint16_t port) {
+  auto socket = bind_datagrams(address.with_port(port));
+  if (socket || port == 0) return socket;
+  spdlog::warn("{}; uses a free port, which a firewall may keep closed", socket.error().message);
+  return bind_datagrams(address.with_port(0));
+}
+
 }  // namespace
 
 Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
@@ -275,7 +285,7 @@ Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
                    .cores = me.cores,
                    .token = random_hex(8)};
   for (const RailPlace& rail : me.rails) {
-    auto socket = bind_datagrams(rail.address.with_port(0));
+    auto socket = bind_echo(rail.address, me.port);
     if (!socket) return tl::unexpected<Error>(socket.error());
     sockets.push_back(std::move(*socket));
     mine.rails.push_back({.interface = rail.interface,

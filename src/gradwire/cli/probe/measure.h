@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Prober {
   std::string kernel;   ///< The same for hosts that share processors; empty: the host's own.
   int cores = 0;
   std::vector<RailPlace> rails;
+  std::uint16_t port = 0;  ///< Where datagrams for it come in; 0: any free one.
 };
 
 struct ProbeOptions {

@@ -1,5 +1,6 @@
 #include "gradwire/cli/probe/prober.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "gradwire/base/cores.h"
@@ -15,6 +16,14 @@ std::string boot_id() {
   return id;
 }
 
+/// Whether it is the lowest on its machine, which measures for all there.
+bool leads(const RankPlace& place, const std::vector<RankPlace>& places) {
+  const auto name = [](const RankPlace& one) {
+    return one.machine.empty() ? one.host : one.machine;
+  };
+  return &*std::ranges::find(places, name(place), name) == &place;
+}
+
 }  // namespace
 
 Prober prober_of(const Job& job, const Mesh& mesh) {
@@ -25,7 +34,8 @@ Prober prober_of(const Job& job, const Mesh& mesh) {
           .machine = place.machine,
           .kernel = boot_id(),
           .cores = usable_cores(),
-          .rails = place.rails};
+          .rails = place.rails,
+          .port = leads(place, mesh.places) ? job.port : std::uint16_t{0}};
 }
 
 }  // namespace gradwire

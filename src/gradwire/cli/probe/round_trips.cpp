@@ -4,8 +4,6 @@
 #include <array>
 #include <cstdint>
 
-#include "gradwire/base/clock.h"
-
 namespace gradwire {
 namespace {
 
@@ -16,14 +14,14 @@ using Note = std::array<std::byte, 8>;
 
 }  // namespace
 
-Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count) {
+Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count, TimeOfDay own_time) {
   const SteadyClock clock;
   std::vector<Duration> times;
   RoundTrips found{.shortest = Duration::max()};
   for (int i = -kWarmUp; i < count; ++i) {
     Note note = {};
-    const Duration day = time_of_day();
     const Time begin = clock.now();
+    const Duration day = own_time();  // Not before, or a pause in between would count as offset.
     if (Status sent = wire.send(stream, note); !sent) return tl::unexpected<Error>(sent.error());
     if (Status got = wire.receive_soon(stream, note); !got) {
       return tl::unexpected<Error>(got.error());
@@ -42,11 +40,11 @@ Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count) {
   return found;
 }
 
-Status answer_round_trips(Wire& wire, StreamId stream, int count) {
+Status answer_round_trips(Wire& wire, StreamId stream, int count, TimeOfDay own_time) {
   for (int i = -kWarmUp; i < count; ++i) {
     Note note;
     if (Status got = wire.receive_soon(stream, note); !got) return got;
-    store_little_endian(note.data(), static_cast<std::uint64_t>(time_of_day().count()));
+    store_little_endian(note.data(), static_cast<std::uint64_t>(own_time().count()));
     if (Status sent = wire.send(stream, note); !sent) return sent;
   }
   return {};

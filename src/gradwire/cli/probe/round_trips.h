@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gradwire/base/clock.h"
 #include "gradwire/cli/probe/wire.h"
 
 namespace gradwire {
@@ -13,8 +14,12 @@ struct RoundTrips {
   Duration clock_offset = {};
 };
 
+/// What a host takes for its time of day: time_of_day(), unless a test owns it.
+using TimeOfDay = Duration (*)();
+
 /// Measures round trips to a peer that calls answer_round_trips() at the same time.
-Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count);
-Status answer_round_trips(Wire& wire, StreamId stream, int count);
+Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count,
+                                       TimeOfDay own_time = time_of_day);
+Status answer_round_trips(Wire& wire, StreamId stream, int count, TimeOfDay own_time = time_of_day);
 
 }  // namespace gradwire
