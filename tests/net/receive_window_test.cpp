@@ -85,6 +85,16 @@ TEST_F(ReceiveWindowTest, NeedsABufferThatHoldsItAndNeverMakesItSmaller) {
   EXPECT_EQ(option<int>(ends_.second, SOL_SOCKET, SO_BUF_LOCK), 0) << "the kernel does not tune it";
 }
 
+TEST_F(ReceiveWindowTest, LeavesABufferThatTheKernelHasMadeLarger) {
+  constexpr int kTuned = 300 * 1024;  // The kernel doubles it. Only root may ask for so much.
+  if (::setsockopt(ends_.second.descriptor(), SOL_SOCKET, SO_RCVBUFFORCE, &kTuned, sizeof kTuned) !=
+      0) {
+    GTEST_SKIP() << "needs root";
+  }
+  set(0.25, Time{});
+  EXPECT_GE(buffer(ends_.second), 2 * kTuned) << "what net.core.rmem_max allows is less";
+}
+
 TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {
   set(1, Time{});
   const int free = clamp(ends_.second);

@@ -6,6 +6,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "gradwire/net/socket.h"
+
 namespace gradwire {
 namespace {
 
@@ -29,6 +31,23 @@ constexpr double kShareOfLast = 1.0 / 2;
 /// their size: it is set again, as often as costs next to nothing.
 constexpr Duration kSetAgain = std::chrono::milliseconds(5);
 
+int buffer_of(int socket) {
+  int bytes = 0;
+  socklen_t size = sizeof bytes;
+  ::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, &size);
+  return bytes;
+}
+
+/// The buffer that asking for kRoom gives: net.core.rmem_max may allow less.
+int most_room() {
+  static const int most = [] {
+    const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
+    return buffer_of(socket.descriptor());
+  }();
+  return most;
+}
+
 /// Enough for the largest window from the beginning. Later the kernel goes on making it larger as
 /// it sees fit, as ever: one that it was kept from tuning would stay as it is for good, for the
 /// kernel then waits for more bytes in a round trip than the window allows. It must not become
@@ -36,10 +55,7 @@ constexpr Duration kSetAgain = std::chrono::milliseconds(5);
 /// (6.18) takes the acknowledgements of each for what lies outside the window, and neither ever
 /// sends on.
 void make_room(int socket) {
-  int room = 0;
-  socklen_t size = sizeof room;
-  ::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &room, &size);
-  if (room >= 2 * kRoom) return;
+  if (buffer_of(socket) >= most_room()) return;
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
   constexpr int kTuned = 0;
   ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &kTuned, sizeof kTuned);
