@@ -105,8 +105,6 @@ TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {
   EXPECT_EQ(clamp(ends_.second), 384 * 1024) << "others may soon send again";
   set(1, Time{seconds(13)});
   EXPECT_GE(clamp(ends_.second), free);
-  exchange(ends_.first, ends_.second, 16 << 20);
-  EXPECT_GT(window_of_sender(), 384u * 1024);
 }
 
 }  // namespace
