@@ -29,7 +29,7 @@ help:
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
 	@echo 'make zero     measure ZeRO beside PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
-	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (minutes)'
+	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (half a minute)'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'

@@ -5,7 +5,7 @@ import sys
 from gradwire import program
 
 
-def run():
+def run() -> None:
     """What the wheel installs as the command gradwire."""
     program.main(sys.argv[1:])
 

@@ -3,12 +3,12 @@
 from gradwire import _build
 
 
-def release(version):
+def release(version: str) -> str:
     """2.13.0 of "2.13.0+cpu"."""
     return version.partition("+")[0]
 
 
-def check_torch():
+def check_torch() -> None:
     """Raises ImportError, with the remedy, if there is no such PyTorch: c10d's C++ interface, which
     the backend implements, changes from one release to the next."""
     try:

@@ -1,9 +1,13 @@
+"""What of the C++ library Python sees. `gradwire` is its public face."""
+
 from datetime import timedelta
 from typing import Any
 
 from torch import Tensor
 
 class Options:
+    """What a group is made with: see gradwire.Options. None: what the environment says."""
+
     interface: str | None
     secret: str | None
     port: int | None
@@ -15,32 +19,72 @@ class Options:
     dead_peer_timeout: timedelta
     def __init__(self) -> None: ...
 
-class ProcessGroupGradwire: ...
+class ProcessGroupGradwire:
+    """A torch.distributed Backend."""
 
 class GradwireBackend(ProcessGroupGradwire):
+    """What gradwire.backend_of() finds behind a group."""
+
     @property
-    def options(self) -> Options: ...
+    def options(self) -> Options:
+        """What the group was made with."""
+
     @property
-    def bytes_sent(self) -> int: ...
-    def algorithm_for(self, collective: str, bytes: int) -> str: ...
-    def add_codec_hook(
-        self, reducer: Any, codec: str, warmup_steps: int, seed: int
-    ) -> CodecHook: ...
-    def perform_nocolor_split(self, device: Any) -> None: ...
-    def shutdown(self) -> None: ...
-    def abort(self) -> None: ...
+    def bytes_sent(self) -> int:
+        """Bytes that this rank has handed to the network so far, payload and headers."""
+
+    def algorithm_for(self, collective: str, bytes: int) -> str:
+        """The algorithm that such an operation ("all_reduce", ...) of so many bytes takes: the one
+        that the options name, else the tuner's choice. The same on all ranks. Raises ValueError: no
+        such collective."""
+
+    def add_codec_hook(self, reducer: Any, codec: str, warmup_steps: int, seed: int) -> CodecHook:
+        """What gradwire.hooks.register does, which describes the arguments. `reducer` is that of a
+        DistributedDataParallel. Raises ValueError: no such codec; RuntimeError: it has a hook."""
+
+    def perform_nocolor_split(self, device: Any) -> None:
+        """Nothing: torch.distributed calls it where a rank is in no part of a split."""
+
+    def shutdown(self) -> None:
+        """Says goodbye to the peers; what is under way fails. Returns when callbacks have run."""
+
+    def abort(self) -> None:
+        """Fails whatever is under way, here and on the peers."""
 
 class CodecHook:
-    def describe(self) -> str: ...
-    def state(self) -> list[tuple[str, Tensor]]: ...
-    def load_state(self, saved: list[tuple[str, Tensor]]) -> None: ...
+    """What is behind gradwire.hooks.Hook."""
+
+    def describe(self) -> str:
+        """One line: what travels how, and why."""
+
+    def state(self) -> list[tuple[str, Tensor]]:
+        """This rank's error feedback by name, copied; of one dimension each. Between steps."""
+
+    def load_state(self, saved: list[tuple[str, Tensor]]) -> None:
+        """Takes over what state() was; kept until the codec begins. Between steps. Raises
+        ValueError that names what has another size, if it has begun."""
 
 class StepTrace:
-    def now(self) -> int: ...
-    def begin_step(self, number: int) -> None: ...
-    def record(self, name: str, begin: int, bytes: int) -> None: ...
-    def follow(self, hook: CodecHook) -> None: ...
-    def finish(self) -> str | None: ...
+    """What is behind gradwire.tracing.Trace."""
 
-def create(group: Any, options: Options | None) -> GradwireBackend: ...
-def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace: ...
+    def now(self) -> int:
+        """Nanoseconds of the clock that spans are recorded on."""
+
+    def begin_step(self, number: int) -> None:
+        """What is recorded from now on belongs to this step."""
+
+    def record(self, name: str, begin: int, bytes: int) -> None:
+        """A span from `begin` (of now()) until now. bytes: what it moved, or 0."""
+
+    def follow(self, hook: CodecHook) -> None:
+        """From now on the hook's buckets are spans. Before its first backward."""
+
+    def finish(self) -> str | None:
+        """Writes the file; on rank 0 the summary. Collective, and the end. Raises RuntimeError."""
+
+def create(group: Any, options: Options | None) -> GradwireBackend:
+    """The backend of a group, as torch.distributed makes it (its DistributedBackendOptions). Blocks
+    until its ranks have met. Raises ValueError, RuntimeError."""
+
+def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
+    """Begins a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""

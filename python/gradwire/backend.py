@@ -2,6 +2,7 @@
 
 import atexit
 import weakref
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,10 +12,11 @@ from gradwire import _core
 _NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", "port", "secret",
           "shared_memory", "topology")
 
-_live = weakref.WeakSet()  # Groups to close before Python ends.
+# Groups to close before Python ends.
+_live: weakref.WeakSet[_core.GradwireBackend] = weakref.WeakSet()
 
 
-def Options(**given):  # noqa: N802: it makes an object of the class of this name.
+def Options(**given: Any) -> _core.Options:  # noqa: N802: as the class that it makes.
     """What init_process_group and new_group take as pg_options.
 
     algorithm: "ring", or "all_reduce=ring,broadcast=tree"; else the tuner chooses.
@@ -38,7 +40,7 @@ def Options(**given):  # noqa: N802: it makes an object of the class of this nam
     return options
 
 
-def register():
+def register() -> None:
     """Tells torch.distributed of the backend. Importing gradwire does so."""
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()
@@ -48,9 +50,21 @@ def register():
     atexit.register(_close_all)
 
 
-def backend_of(group=None, device="cpu"):
-    """The object behind a process group (None: the default one), with `algorithm_for(collective,
-    bytes)` and `bytes_sent`. Raises ValueError if the group's backend is another."""
+def backend_of(
+    group: dist.ProcessGroup | None = None, device: str | torch.device = "cpu"
+) -> _core.GradwireBackend:
+    """The object behind a process group (None: the default one).
+
+    It has, beside c10d's own methods,
+
+    bytes_sent: what this rank has handed to the network so far, payload and headers.
+    algorithm_for(collective, bytes): the algorithm that such an operation ("all_reduce",
+        "broadcast", ...) of so many bytes takes, the same on all ranks. ValueError: no such
+        collective.
+    options: what the group was made with.
+
+    Raises ValueError if the group's backend is another, or if there is no group.
+    """
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group: call init_process_group first")
@@ -62,7 +76,7 @@ def backend_of(group=None, device="cpu"):
     raise ValueError(f"the group's backend for {device} is {backend.name()}, not gradwire")
 
 
-def _create(group, options):
+def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
         raise ValueError(f"pg_options of backend gradwire are gradwire.Options(...), "
                          f"not {type(options).__name__}")
@@ -71,7 +85,7 @@ def _create(group, options):
     return backend
 
 
-def _inherited():
+def _inherited() -> _core.Options | None:
     """A group that says nothing has the options of the default group."""
     if not dist.is_initialized():
         return None
@@ -81,7 +95,7 @@ def _inherited():
         return None
 
 
-def _close_all():
+def _close_all() -> None:
     """Peers learn that this rank has left, and no thread of ours runs into Python's end."""
     for backend in list(_live):
         backend.shutdown()

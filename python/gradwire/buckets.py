@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,7 +15,7 @@ BUCKET_MB = 5
 VARIABLE = "GRADWIRE_DDP_BUCKET_MB"
 
 
-def choose_buckets():
+def choose_buckets() -> None:
     """DistributedDataParallel over gradwire takes buckets of 5 MiB, or of GRADWIRE_DDP_BUCKET_MB,
     where it is not told their size. Over another backend nothing changes. Importing gradwire does
     so."""
@@ -24,22 +25,22 @@ def choose_buckets():
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def init(*args, **kwargs):
+    def init(*args: Any, **kwargs: Any) -> None:
         given = signature.bind(*args, **kwargs)
         if _is_to_choose(given.arguments):
             given.arguments["bucket_cap_mb"] = _bucket_mb()
         original(*given.args, **given.kwargs)
 
-    init.gradwire_buckets = True
-    DistributedDataParallel.__init__ = init
+    init.gradwire_buckets = True  # type: ignore[attr-defined]
+    DistributedDataParallel.__init__ = init  # type: ignore[method-assign]
 
 
-def _is_to_choose(given):
+def _is_to_choose(given: dict[str, Any]) -> bool:
     told = given.get("bucket_cap_mb") is not None or given.get("bucket_cap_mb_list")
     return not told and _is_ours(given)
 
 
-def _is_ours(given):
+def _is_ours(given: dict[str, Any]) -> bool:
     """DistributedDataParallel itself says what is wrong with its arguments."""
     group, mesh = given.get("process_group"), given.get("device_mesh")
     parameter = next(given["module"].parameters(), None)
@@ -52,7 +53,7 @@ def _is_ours(given):
     return True
 
 
-def _bucket_mb():
+def _bucket_mb() -> float:
     text = os.environ.get(VARIABLE, str(BUCKET_MB))
     try:
         size = float(text)

@@ -10,8 +10,11 @@ newest. docs/checkpoints.md describes the files.
 """
 
 import json
+import os
 import pathlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -19,11 +22,13 @@ from safetensors import safe_open
 __all__ = ["find", "load_manifest", "load_state_dict", "load_optimizer_states",
            "load_optimizer_state_dict"]
 
+Path = str | os.PathLike[str]
+
 _MANIFEST = "manifest.json"
 _OPTIMIZER = "optimizer."
 
 
-def find(path):
+def find(path: Path) -> pathlib.Path:
     """The folder of the checkpoint that `path` means. FileNotFoundError if there is none."""
     path = pathlib.Path(path)
     if (path / _MANIFEST).is_file():
@@ -37,7 +42,7 @@ def find(path):
                             f"a {_MANIFEST}")
 
 
-def load_manifest(path):
+def load_manifest(path: Path) -> dict[str, Any]:
     """What a checkpoint consists of: step, ranks, model, files, tensors, ..."""
     manifest = json.loads((find(path) / _MANIFEST).read_text(encoding="utf-8"))
     if manifest.get("format") != "gradwire checkpoint" or manifest.get("version") != 1:
@@ -45,14 +50,14 @@ def load_manifest(path):
     return manifest
 
 
-def load_state_dict(path):
+def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
     """The model: {name: tensor}, in the order of the module, for Module.load_state_dict()."""
     return {name: tensor for name, tensor in _tensors(path, optimizer=False)}
 
 
-def load_optimizer_states(path):
+def load_optimizer_states(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     """The optimiser's states: {parameter: {"exp_avg": tensor, "step": tensor, ...}}."""
-    states = {}
+    states: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in _tensors(path, optimizer=True):
         state, parameter = name[len(_OPTIMIZER):].split(".", 1)
         # PyTorch counts steps in float32.
@@ -60,7 +65,9 @@ def load_optimizer_states(path):
     return states
 
 
-def load_optimizer_state_dict(path, model, optimizer):
+def load_optimizer_state_dict(
+    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
     """The same for Optimizer.load_state_dict(): `optimizer` has the model's parameters, in any
     groups, and settings that stay as they are."""
     states = load_optimizer_states(path)
@@ -73,11 +80,11 @@ def load_optimizer_state_dict(path, model, optimizer):
     return result
 
 
-def _tensors(path, optimizer):
+def _tensors(path: Path, optimizer: bool) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields (name, tensor) of the model or of its optimiser."""
     folder = find(path)
     manifest = load_manifest(folder)
-    files = {}
+    files: dict[int, Any] = {}
     for tensor in manifest["tensors"]:
         if tensor["name"].startswith(_OPTIMIZER) != optimizer:
             continue

@@ -32,8 +32,9 @@ class Hook:
         return dict(self._core.state())
 
     def load_state_dict(self, state):
-        """Takes over what state_dict() was in an earlier run of the same model on as many ranks.
-        Raises ValueError that names what has another size."""
+        """Takes over what state_dict() was in an earlier run of the same model on as many ranks;
+        every rank its own, between steps. What has another size is a ValueError that names it;
+        where the codec has not begun yet, a RuntimeError of the first backward in which it does."""
         self._core.load_state(list(state.items()))
 
 

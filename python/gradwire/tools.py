@@ -3,11 +3,12 @@
 import json
 import os
 import tempfile
+from typing import Any
 
 from gradwire import program
 
 
-def plan(**options):
+def plan(**options: Any) -> dict[str, Any]:
     """Predicts how a training job would run: `gradwire plan` (docs/plan.md).
 
     options: the command's, such as nodes=4 for --nodes 4, zero_stage=2 for --zero-stage 2; True
@@ -19,7 +20,7 @@ def plan(**options):
     return program.json_of(["plan", *_as_arguments(options), "--json", "-"])
 
 
-def probe(output=None, **options):
+def probe(output: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
     """Measures what joins the hosts: `gradwire probe` (docs/topology.md).
 
     output: where to keep topology.json, which Options(topology=...) reads; None: nowhere. options:
@@ -33,7 +34,7 @@ def probe(output=None, **options):
             return json.load(stream)
 
 
-def _as_arguments(options):
+def _as_arguments(options: dict[str, Any]) -> list[str]:
     """{"ranks": 4, "json": True} as --ranks 4 --json."""
     arguments = []
     for name, value in options.items():

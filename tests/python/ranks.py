@@ -12,10 +12,11 @@ import unittest
 LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds; then all are killed.
 
 
-def main(count, backend="gradwire"):
-    """The end of a test program: starts itself `count` times, or is one of these."""
+def main(count, backend="gradwire", least=1):
+    """The end of a test program: starts itself `count` times, or is one of these. It fails if fewer
+    than `least` tests have run and passed; what is skipped does not count."""
     if "RANK" in os.environ:
-        _be_a_rank(backend)
+        _be_a_rank(backend, least)
     sys.exit(_start(count))
 
 
@@ -46,7 +47,23 @@ def _start_rank(rank, count, folder):
                                 stderr=subprocess.STDOUT)
 
 
-def _be_a_rank(backend):
+class _Result(unittest.TextTestResult):
+    passed = 0
+
+    def addSuccess(self, test):  # noqa: N802: unittest's name.
+        super().addSuccess(test)
+        self.passed += 1
+
+    def summary(self):
+        """How many passed, and of each reason to skip which tests it holds for."""
+        lines = [f"{self.passed} tests passed, {len(self.skipped)} were skipped:"]
+        for reason in sorted({reason for _, reason in self.skipped}):
+            names = [test.id().rpartition(".")[2] for test, why in self.skipped if why == reason]
+            lines += [f"  {reason} ({len(names)})"] + [f"    {name}" for name in names]
+        return "\n".join(lines)
+
+
+def _be_a_rank(backend, least):
     faulthandler.dump_traceback_later(LIMIT - 20, exit=True)
     import torch.distributed as dist
 
@@ -57,10 +74,15 @@ def _be_a_rank(backend):
                                 rank=int(os.environ["RANK"]),
                                 world_size=int(os.environ["WORLD_SIZE"]),
                                 timeout=datetime.timedelta(seconds=60))
-    result = unittest.main(module="__main__", exit=False, verbosity=2).result
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=_Result)
+    result = unittest.main(module="__main__", exit=False, testRunner=runner).result
     if backend:
         dist.destroy_process_group()
-    sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)
+    if result.skipped:
+        print(result.summary())
+    if result.passed < least:
+        print(f"FAILED: {result.passed} tests have run and passed, and {least} must")
+    sys.exit(0 if result.wasSuccessful() and result.passed >= least else 1)
 
 
 def folder(name):

@@ -12,31 +12,44 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-COUNT = 4096
+SHAPE = (64, 64)
+COUNT = 64 * 64
 AS_THEY_ARE = 2  # Steps before codecs begin.
 
 
 class Slope(nn.Module):
-    """Its gradient is what it is given."""
+    """Its gradient is what it is given: a matrix, which power_sgd needs."""
 
-    def __init__(self, count=COUNT):
+    def __init__(self):
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(count))
+        self.weight = nn.Parameter(torch.zeros(SHAPE))
 
     def forward(self, slope):
         return (self.weight * slope).sum()
 
 
 def slope_of(rank):
-    return torch.randn(COUNT, generator=torch.Generator().manual_seed(rank))
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank))
 
 
-def learn_digits(codec, steps=60):
+def gradients(steps, hook_up, group=None):
+    """What each step's gradient becomes, and the hook that `hook_up(model)` makes. A step's own is
+    always the same."""
+    model = DistributedDataParallel(Slope(), process_group=group)
+    hook, results = hook_up(model), []
+    for _ in range(steps):
+        model.zero_grad()
+        model(slope_of(dist.get_rank())).backward()
+        results.append(model.module.weight.grad.clone())
+    return results, hook
+
+
+def learn_digits(hook_up, steps=60):
     """Losses of a small network, its hook and itself."""
     torch.manual_seed(0)
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 5)))
-    hook = gradwire.hooks.register(model, codec)
+    hook = hook_up(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     generator = torch.Generator().manual_seed(dist.get_rank())
     x, y = torch.randn(6, 12, generator=generator), torch.randint(0, 5, (6,), generator=generator)
@@ -56,15 +69,10 @@ class Means(unittest.TestCase):
     def setUp(self):
         self.truth = sum(slope_of(r) for r in range(dist.get_world_size())) / dist.get_world_size()
 
-    def averaged(self, codec, steps):
+    def averaged(self, codec, steps, **options):
         """The gradients after each of the coded steps."""
-        model = DistributedDataParallel(Slope())
-        gradwire.hooks.register(model, codec)
-        results = []
-        for _ in range(AS_THEY_ARE + steps):
-            model.zero_grad()
-            model(slope_of(dist.get_rank())).backward()
-            results.append(model.module.weight.grad.clone())
+        results, _ = gradients(AS_THEY_ARE + steps, lambda model: gradwire.hooks.register(
+            model, codec, **options))
         for plain in results[:AS_THEY_ARE]:
             torch.testing.assert_close(plain, self.truth)
         return results[AS_THEY_ARE:]
@@ -93,26 +101,96 @@ class Means(unittest.TestCase):
                 self.assertLess(error, missing)
                 self.assertGreater((results[0] - self.truth).abs().max().item() * steps, 2 * error)
 
+    def test_warm_up(self):
+        """Codecs begin after it, but a fraction is larger at first."""
+        *before, after = self.averaged("int8", 4, warmup_steps=3)
+        for result in before:
+            torch.testing.assert_close(result, self.truth)
+        self.assertFalse(torch.allclose(after, self.truth))
+        counts = [g.count_nonzero() for g in self.averaged("top_k:0.01", 3, warmup_steps=2)]
+        self.assertTrue(counts[0] > counts[1] > counts[2] > 0, counts)
+
+    def test_seed(self):
+        first, second, other = (self.averaged("qsgd:4", 1, seed=seed)[0] for seed in (1, 1, 2))
+        self.assertTrue(torch.equal(first, second))
+        self.assertFalse(torch.equal(first, other))
+
 
 class Hooks(unittest.TestCase):
-    def test_codecs_learn_as_without(self):
-        plain, _, _ = learn_digits("none")
-        for codec in ("bf16", "int8", "int4", "top_k:0.2", "power_sgd:2"):
+    def test_every_one_learns(self):
+        hooks = gradwire.hooks
+        tried = {  # The codec, and what of the plain loss's fall may be missing.
+            hooks.bf16: ("bf16", 0.25), hooks.fp16: ("fp16", 0.25), hooks.int8: ("int8", 0.25),
+            hooks.int4: ("int4", 0.25), hooks.one_bit: ("one_bit", 0.25),
+            hooks.auto: ("auto:int8", 0.25),
+            hooks.top_k: ("top_k:0.01", 0.5), hooks.power_sgd: ("power_sgd:1", 0.25),
+            lambda model: hooks.top_k(model, 0.2): ("top_k:0.2", 0.25),
+            lambda model: hooks.power_sgd(model, rank=2): ("power_sgd:2", 0.25),
+            lambda model: hooks.auto(model, "int4"): ("auto:int4", 0.25),
+        }
+        plain, _, _ = learn_digits(lambda model: hooks.register(model, "none"))
+        for hook_up, (codec, missing) in tried.items():
             with self.subTest(codec):
-                losses, hook, model = learn_digits(codec)
-                self.assertLess(losses[-1], (plain[0] + 3 * plain[-1]) / 4)
+                losses, hook, model = learn_digits(hook_up)
+                self.assertEqual(hook.codec, codec)
+                self.assertIn(codec.partition(":")[0], hook.describe())
+                self.assertNotIn("as they are", hook.describe())
+                self.assertLess(losses[-1], plain[-1] + missing * (plain[0] - plain[-1]))
                 everywhere = [None] * dist.get_world_size()
                 dist.all_gather_object(everywhere, [p.tolist() for p in model.parameters()])
                 self.assertTrue(all(one == everywhere[0] for one in everywhere))
-                self.assertNotIn("as they are", hook.describe().partition(":")[0])
 
-    def test_state(self):
-        _, hook, _ = learn_digits("int4", 5)
-        state = hook.state_dict()
-        self.assertTrue(any(name.endswith(".sent") for name in state), list(state))
-        hook.load_state_dict(state)
-        for name, value in hook.state_dict().items():
-            self.assertTrue(torch.equal(value, state[name]), name)
+    def test_the_codec_of_the_options(self):
+        """Where the hook is not told."""
+        group = dist.new_group(pg_options=gradwire.Options(codec="top_k:0.01"))
+        results, hook = gradients(AS_THEY_ARE + 1, gradwire.hooks.register, group)
+        self.assertEqual(hook.codec, "top_k:0.01")
+        self.assertLess(results[-1].count_nonzero(), COUNT / 10)
+        _, hook = gradients(1, gradwire.hooks.register)
+        self.assertEqual(hook.codec, "none")
+
+    def test_state_continues_with_the_same_bits(self):
+        """In a fresh model and hook, whose plain steps pass the error feedback by."""
+        for codec in ("int4", "one_bit", "top_k:0.1", "power_sgd:2", "qsgd:4"):
+            with self.subTest(codec):
+                def fresh(model, codec=codec):
+                    return gradwire.hooks.register(model, codec)
+
+                whole, _ = gradients(AS_THEY_ARE + 6, fresh)
+                begun, hook = gradients(AS_THEY_ARE + 4, fresh)
+                saved = hook.state_dict()
+
+                def resumed(model, saved=saved):
+                    hook = fresh(model)
+                    hook.load_state_dict(saved)
+                    return hook
+
+                continued, _ = gradients(AS_THEY_ARE + 2, resumed)
+                for got, truth in zip(begun + continued[AS_THEY_ARE:], whole, strict=True):
+                    self.assertTrue(torch.equal(got, truth))
+                for got, anew in zip(continued[AS_THEY_ARE:], whole[AS_THEY_ARE:]):
+                    self.assertFalse(torch.equal(got, anew))
+
+    def test_state_of_another_size(self):
+        """Is an error at once, or in the first coded step of a hook that has not begun."""
+        def register(model):
+            return gradwire.hooks.register(model, "int4")
+
+        _, hook = gradients(AS_THEY_ARE + 1, register)
+        wrong = {name: torch.zeros(3) for name in hook.state_dict() if name.endswith(".sent")}
+        self.assertTrue(wrong)
+        words = rf"bucket0\.0\.sent.*checkpoint has 3 float32, this run {COUNT} float32"
+        with self.assertRaisesRegex(ValueError, words):
+            hook.load_state_dict(wrong)
+
+        def resumed(model):
+            fresh = register(model)
+            fresh.load_state_dict(wrong)
+            return fresh
+
+        gradients(AS_THEY_ARE, resumed)
+        with self.assertRaisesRegex(RuntimeError, words):
+            gradients(AS_THEY_ARE + 1, resumed)
 
     def test_mistakes(self):
         model = DistributedDataParallel(nn.Linear(2, 2))
@@ -120,6 +198,9 @@ class Hooks(unittest.TestCase):
             gradwire.hooks.register(model, "int9")
         with self.assertRaisesRegex(ValueError, "DistributedDataParallel, not Linear"):
             gradwire.hooks.int8(nn.Linear(2, 2))
+        gradwire.hooks.int8(model)
+        with self.assertRaisesRegex(RuntimeError, "can only be called once"):
+            gradwire.hooks.int8(model)
         other = DistributedDataParallel(nn.Linear(2, 2),
                                         process_group=dist.new_group(backend="gloo"))
         with self.assertRaisesRegex(ValueError, "gloo, not gradwire"):

@@ -13,10 +13,11 @@ from torch.distributed import ReduceOp
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 COMPLEX = [torch.complex64, torch.complex128]
-TYPES = [*FLOATS, *INTEGERS, torch.bool, *COMPLEX]
+TYPES = [*FLOATS, *INTEGERS, *UNSIGNED, torch.bool, *COMPLEX]
 # What can only be moved.
-BYTES = [torch.uint16, torch.uint32, torch.float8_e4m3fn]
+BYTES = [torch.float8_e4m3fn]
 ARITHMETIC = [ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT]
 BITWISE = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
 REDUCTIONS = [*ARITHMETIC, *BITWISE, ReduceOp.PREMUL_SUM]
@@ -30,13 +31,17 @@ def values(dtype, count, rank):
     i = torch.arange(count) * 7 + rank * 5
     if dtype == torch.bool:
         return i % 3 == 0
-    small = i % 4 if dtype in (torch.uint8, *BYTES) else i % 5 - 2
+    small = i % 4 if dtype in (torch.uint8, *UNSIGNED, *BYTES) else i % 5 - 2
     if dtype in COMPLEX:
         return torch.complex(6.0 * small, 6.0 * (i % 3)).to(dtype)
     return (6 * small).to(dtype)
 
 
 def supported(dtype, reduction):
+    if dtype in BYTES:
+        return False
+    if dtype in UNSIGNED:  # What does not depend on the sign.
+        return reduction in (ReduceOp.SUM, ReduceOp.PRODUCT, *BITWISE)
     if dtype in COMPLEX:
         return reduction in (ReduceOp.SUM, ReduceOp.AVG)
     if reduction == ReduceOp.PREMUL_SUM:
@@ -81,9 +86,9 @@ class Case(unittest.TestCase):
     def same(self, got, expected, what=""):
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         raw = bits.get(got.element_size())
-        if got.dtype in BYTES:
-            got, expected = got.view(raw), expected.view(raw)
         self.assertEqual(got.dtype, expected.dtype)
+        if got.dtype in (*UNSIGNED, *BYTES):
+            got, expected = got.view(raw), expected.view(raw)
         self.assertTrue(torch.equal(got, expected), f"{what}: {got} instead of {expected}")
 
 
@@ -181,8 +186,31 @@ class Reductions(Case):
         dist.all_reduce(tensor, op=ReduceOp.AVG)
         self.same(tensor, torch.tensor([-2, 2]))
 
+    def test_sums_and_products_of_unsigned_integers_wrap_around(self):
+        for dtype, bits in zip(UNSIGNED, (16, 32, 64)):
+            most = 2 ** bits - 2
+            for op, truth in ((ReduceOp.SUM, most * self.size), (ReduceOp.PRODUCT, most ** 3)):
+                tensor = torch.tensor([most], dtype=dtype)
+                dist.all_reduce(tensor, op=op)
+                self.assertEqual(tensor.item(), truth % 2 ** bits, (dtype, op))
+
+    def test_a_factor_that_is_a_tensor(self):
+        inputs = self.inputs(torch.float32, self.size)
+        truth = reduced(inputs, ReduceOp.PREMUL_SUM)
+        for factor in (torch.tensor(FACTOR), torch.tensor([FACTOR], dtype=torch.float64)):
+            op = ReduceOp.PREMUL_SUM(factor)
+            mine = inputs[self.rank].clone()
+            dist.all_reduce(mine, op=op)
+            self.same(mine, truth)
+            mine = inputs[self.rank].clone()
+            dist.reduce(mine, ROOT, op=op)
+            self.same(mine, truth if self.rank == ROOT else inputs[self.rank])
+            output = torch.zeros(1)
+            dist.reduce_scatter(output, list(inputs[self.rank].chunk(self.size)), op=op)
+            self.same(output, truth[self.rank:self.rank + 1])
+
     def test_what_cannot_be_reduced_is_an_error_that_says_so(self):
-        for dtype in TYPES:
+        for dtype in [*TYPES, *BYTES]:
             for reduction in REDUCTIONS:
                 if supported(dtype, reduction):
                     continue

@@ -1,6 +1,7 @@
 """The package itself: its stubs, its program, its source package and the wheel made of it."""
 
 import ast
+import importlib
 import inspect
 import json
 import os
@@ -59,6 +60,25 @@ class Stubs(unittest.TestCase):
                 self.assertTrue(hasattr(getattr(_core, name), member), f"{name}.{member}")
         for name in functions:
             self.assertTrue(hasattr(_core, name), name)
+
+    def test_what_has_no_stub_has_annotations(self):
+        for name in ("backend", "buckets", "checkpoint", "program", "tools", "tracing"):
+            module = importlib.import_module(f"gradwire.{name}")
+            classes = inspect.getmembers(module, inspect.isclass)
+            for scope in [module, *(c for _, c in classes if c.__module__ == module.__name__)]:
+                for function, code in inspect.getmembers(scope, inspect.isfunction):
+                    if code.__module__ != module.__name__:
+                        continue
+                    signature = inspect.signature(code)
+                    self.assertIsNot(signature.return_annotation, signature.empty, function)
+                    for parameter in signature.parameters.values():
+                        if parameter.name != "self":
+                            self.assertIsNot(parameter.annotation, parameter.empty, function)
+
+    def test_what_is_not_python_is_described_in_its_stub(self):
+        for node in ast.walk(ast.parse((ROOT / "python/gradwire/_core.pyi").read_text())):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name != "__init__":
+                self.assertTrue(ast.get_docstring(node), node.name)
 
     def test_everything_public_is_described(self):
         for thing in (gradwire, hooks, *(getattr(gradwire, name) for name in gradwire.__all__),
