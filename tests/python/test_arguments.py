@@ -120,7 +120,7 @@ class Tensors(Case):
                  lambda w: self.group.alltoall(self.list_with(w), some))]
 
     def exchanged(self):
-        """What all_to_all sends: of its type the error does not say which argument it is."""
+        """What all_to_all sends, and into which one tensor."""
         group, some, whole = self.group, self.list_with(right), self.size * ROWS
         return [
             ("all_to_all, argument 'inputs'", lambda w: group.alltoall(some, self.list_with(w))),
@@ -166,11 +166,22 @@ class Tensors(Case):
         self.refuses(lambda: self.group.broadcast([torch.eye(3).to_sparse()], options),
                      "{rank}: broadcast, argument 'tensors.0.': the layout is Sparse.*to_dense")
 
+    def test_one_of_a_list_elsewhere(self):
+        some, mixed = self.list_with(right), self.list_with(elsewhere)
+        for operation, call in [
+                ("gather, argument 'outputs'", lambda: self.group.gather(
+                    [mixed], [right()], rooted(dist.GatherOptions(), self.rank))),
+                ("scatter, argument 'inputs'", lambda: self.group.scatter(
+                    [right()], [mixed], rooted(dist.ScatterOptions(), self.rank))),
+                ("all_to_all, argument 'inputs'", lambda: self.group.alltoall(some, mixed))]:
+            self.refuses(call, "{rank}: " + operation + ".*on meta; .*move it")
+
     def test_of_another_type(self):
         self.check([*self.together(), *self.copied(), *self.flat_coalesced()], of_another_type,
                    "Double")
         for _, call in self.exchanged():
-            self.refuses(lambda call=call: call(of_another_type), "all_to_all.*(float64|Double)")
+            self.refuses(lambda call=call: call(of_another_type),
+                         "{rank}: all_to_all, argument '(in|out)puts?'.*Double")
 
     def test_lists_of_roots_need_not_be_contiguous(self):
         whole = torch.arange(2.0 * ROWS).view(2, ROWS).t()

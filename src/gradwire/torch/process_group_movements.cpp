@@ -177,9 +177,11 @@ WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inpu
   const auto from = name("all_to_all", "inputs");
   check_pairs(outputs.size(), static_cast<std::size_t>(size_), into);
   check_pairs(inputs.size(), static_cast<std::size_t>(size_), from);
-  check_list(outputs, inputs[static_cast<std::size_t>(rank_)], size_, into);
   for (const at::Tensor& tensor : inputs) lend_bytes(tensor, from);
   for (const at::Tensor& tensor : outputs) lend_bytes(tensor, into);
+  const auto own = static_cast<std::size_t>(rank_);
+  check_list(outputs, inputs[own], size_, into);
+  check_list(inputs, outputs[own], size_, from);
   const auto target = flat_for(outputs);
   const TensorList list = outputs;
   const auto sent = lend_bytes(flattened(inputs), from);
@@ -199,6 +201,11 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
   const auto from = name("all_to_all", "input");
   const auto source = lend_bytes(input, from);
   const auto target = lend_bytes(output, into);
+  if (output.scalar_type() != input.scalar_type()) {
+    refuse(into, fmt::format("has elements of {}, and the input of {}",
+                             torch::toString(output.scalar_type()),
+                             torch::toString(input.scalar_type())));
+  }
   const auto expected = element_counts(output, output_splits, size_, into);
   const auto sent = element_counts(input, input_splits, size_, from);
   const auto options = options_with(opts.timeout);

@@ -38,6 +38,10 @@ void check_list(const TensorList& list, const at::Tensor& like, int size,
            fmt::format("must be one tensor for each of {} ranks, and is {}", size, list.size()));
   }
   for (std::size_t r = 0; r < list.size(); ++r) {
+    if (list[r].device() != like.device()) {
+      refuse(name, fmt::format("has a tensor for rank {} on {}; it must be on {}: move it", r,
+                               list[r].device().str(), like.device().str()));
+    }
     const bool own = r == static_cast<std::size_t>(name.rank);
     if (list[r].scalar_type() == like.scalar_type() && (!own || list[r].numel() == like.numel())) {
       continue;

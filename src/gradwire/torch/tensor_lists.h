@@ -17,8 +17,8 @@ using TensorList = std::vector<at::Tensor>;
 const at::Tensor& only(const TensorList& tensors, const ArgumentName& name);
 const TensorList& only(const std::vector<TensorList>& lists, const ArgumentName& name);
 
-/// One tensor for each of `size` ranks, of the type of `like`; the one of this rank with as many
-/// elements as it.
+/// One tensor for each of `size` ranks, of the type of `like` and on its device; the one of this
+/// rank with as many elements as it.
 void check_list(const TensorList& list, const at::Tensor& like, int size, const ArgumentName& name);
 
 /// Whether all have the same number of elements.
