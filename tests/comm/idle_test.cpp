@@ -31,7 +31,7 @@ TEST_P(Idle, RanksAndOneThatWaitsForAMessageTakeNoProcessor) {
     const LentSpan lent{data.data(), data.size(), DataType::float32, nullptr};
     c.recv(lent, 1, 0, {.timeout = std::chrono::seconds(1)}).wait();
   });
-  EXPECT_LT(cpu_seconds_used() - before, 0.05);
+  EXPECT_LT(cpu_seconds_used() - before, 0.2) << "one that spins takes a second";
   EXPECT_THAT(errors[0], testing::HasSubstr("timeout of 1 s"));  // It did wait.
 }
 

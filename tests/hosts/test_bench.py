@@ -113,7 +113,7 @@ class Page(unittest.TestCase):
                 for what, algorithm, us in (("tuner", "ring", 12), ("all", "ring", 11),
                                             ("all", "tree", 10), ("tuner", "ring", 12))]
         lines = list(results_page.tuner_lines({"links": {"tuner": {"rows": rows}}}))
-        self.assertEqual(lines[0][1:3], ["ring 1.20 (tree is best)", "-"])
+        self.assertEqual(lines[0][1:3], ["ring 1.10, 1.20 (tree is best)", "-"])
 
 
 if __name__ == "__main__":

@@ -36,6 +36,16 @@ TEST(Memory, IsByCategory) {
   EXPECT_DOUBLE_EQ(use.total(), use.states() + use.activations);
 }
 
+TEST(Memory, SumsOf16BitsOverSeveralPassesHave32InStageOne) {
+  const ModelShape model = model_named("gpt2");
+  Strategy strategy{.nodes = 4, .compute = ComputeType::mixed, .zero_stage = 1};
+  const double once = memory_use(model, strategy).gradients;
+  strategy.accumulate = 2;
+  EXPECT_DOUBLE_EQ(memory_use(model, strategy).gradients, 3 * once);
+  strategy.compute = ComputeType::fp32;
+  EXPECT_DOUBLE_EQ(memory_use(model, strategy).gradients, 2 * once);
+}
+
 TEST(Memory, OfActivationsFallsWithRecomputationStagesAndTensors) {
   const ModelShape model = model_named("gpt2_xl");
   Strategy strategy{.nodes = 8, .batch = 8, .recompute = true};

@@ -6,7 +6,7 @@ import unittest
 import ranks
 import torch.distributed as dist
 
-LONG, SHORT = datetime.timedelta(seconds=30), datetime.timedelta(seconds=1)
+LONG, SHORT = datetime.timedelta(seconds=60), datetime.timedelta(seconds=4)
 MISSING = (2, 4)
 
 

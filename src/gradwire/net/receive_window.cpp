@@ -45,7 +45,7 @@ int most_room() {
     ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
     return buffer_of(socket.descriptor());
   }();
-  return most;
+  return most > 0 ? most : 2 * kRoom;
 }
 
 /// Enough for the largest window from the beginning. Later the kernel goes on making it larger as

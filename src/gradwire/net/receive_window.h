@@ -29,7 +29,7 @@ class ReceiveWindow {
   int size_for(double share, Time now);
 
   int size_ = kUnlimited;
-  std::optional<Time> several_at_;  ///< When it was one of several.
+  std::optional<Time> several_at_;  ///< When it last had less than all.
   Time set_again_{};
 };
 

@@ -64,11 +64,23 @@ double zero_states(double parameters, const BytesPerParameter& bytes, int stage,
                        bytes.optimiser * divided(stage >= 1, ranks));
 }
 
+namespace {
+
+/// Of several passes, which train/zero adds up in fp32 whatever type gradients have. Stage 1 does
+/// so for all of them, the others for a rank's part, or in the gradients themselves.
+double sums_of_passes(double parameters, const BytesPerParameter& bytes, const Strategy& s) {
+  const bool apart = s.zero_stage == 1 && s.accumulate > 1 && bytes.gradient < 4;
+  return apart ? 4 * parameters : 0;
+}
+
+}  // namespace
+
 MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
   const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
   const double parameters = static_cast<double>(model.parameters()) / (s.tensor * s.pipeline);
   return {.parameters = zero_states(parameters, {bytes.parameter, 0, 0}, s.zero_stage, s.data()),
-          .gradients = zero_states(parameters, {0, bytes.gradient, 0}, s.zero_stage, s.data()),
+          .gradients = zero_states(parameters, {0, bytes.gradient, 0}, s.zero_stage, s.data()) +
+                       sums_of_passes(parameters, bytes, s),
           .optimiser = zero_states(parameters, {0, 0, bytes.optimiser}, s.zero_stage, s.data()),
           .activations = activations(model, s),
           .buffers = buffers(model, s, parameters),

@@ -142,8 +142,7 @@ void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
     refuse("codec and parallel.codec are the same; leave one out");
   }
   parallel.codec = (is_short ? root : json).text("codec", parallel.codec);
-  const std::string_view spec = parallel.codec;
-  const auto known = parse_codec(spec.starts_with("auto:") ? spec.substr(5) : spec);
+  const auto known = check_codec(parallel.codec);
   if (!known) refuse((is_short ? "codec: " : "parallel.codec: ") + known.error().message);
   parallel.codec_min_elements =
       json.integer("codec_min_elements", parallel.codec_min_elements, 0, kMany);

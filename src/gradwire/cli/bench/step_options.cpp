@@ -138,6 +138,15 @@ bool is_of_single_values(const std::string& codec) {
   return spec && (spec->kind() == CodecKind::none || spec->kind() == CodecKind::codec);
 }
 
+/// It compares steps that send, by turns, different parts of the model.
+void check_auto(const StepCase& what) {
+  if (what.local_steps == 1 || !what.codec.starts_with("auto")) return;
+  refuse(
+      fmt::format("--codec {} does not go together with --local-steps {}, in which each step "
+                  "sends another part; name a codec without auto",
+                  what.codec, what.local_steps));
+}
+
 /// Sharding has little of the rest.
 void check_zero(const StepCase& what) {
   if (what.zero_stage == 0) return;
@@ -184,7 +193,10 @@ std::vector<StepCase> step_cases(const StepOptions& options) {
       }
     }
   }
-  for (const StepCase& what : cases) check_zero(what);
+  for (const StepCase& what : cases) {
+    check_zero(what);
+    check_auto(what);
+  }
   return cases;
 }
 

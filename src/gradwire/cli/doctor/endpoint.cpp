@@ -88,8 +88,10 @@ void Endpoint::take_datagrams(const Job& job, const std::vector<RailPlace>& rail
                               HostFacts& facts) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
     auto socket = bind_datagrams(rails[i].address.with_port(job.port));
+    // Jobs need no datagrams: who has the port for these is in nobody's way.
+    if (!socket && job.port != 0) socket = bind_datagrams(rails[i].address.with_port(0));
     if (!socket) {
-      (job.port == 0 ? facts.problems : facts.port_problems).push_back(socket.error().message);
+      facts.problems.push_back(socket.error().message);
       continue;
     }
     facts.rails[i].echo = local_address(*socket).to_string();

@@ -31,9 +31,9 @@ namespace gradwire {
 /// not there: reading one is an error that names it. consolidate() brings them all.
 ///
 /// Gradients are not to be seen on the parameters: they are taken away as they come (stage 1: but
-/// for those accumulated under no_sync(), if they have 32 bits). A parameter that backward does not
-/// come to has a gradient of zero. Parameters that need no gradient, and buffers, stay whole on
-/// every rank.
+/// for those accumulated under no_sync(); of 16 bits those too, and zero_grad() does not take them
+/// back). A parameter that backward does not come to has a gradient of zero. Parameters that need
+/// no gradient, and buffers, stay whole on every rank.
 ///
 /// Every rank runs the same sequence of blocks, forward, backward and step, evaluation with stage 3
 /// included (unless consolidated). Errors: Exception, on all ranks; the communicator is then dead.
