@@ -21,7 +21,7 @@ Installs, where it is missing,
          in .node the chart library of gradwire report (npm)
   demo   the Fashion-MNIST images and labels (Debian or Ubuntu package)
   test   what the tests use: GoogleTest, RapidCheck, iproute2, Open MPI, a browser without windows
-         (Chromium); in .venv clang-format
+         (Chromium); in .venv clang-format and DeepSpeed
   bench  Google Benchmark
   tidy   clang-tidy
 
@@ -233,10 +233,12 @@ install_torch() {
 # less of what it asks for.
 install_deepspeed() {
   [[ $(version_of .venv/bin/python deepspeed) != "$deepspeed_version" ]] || return 0
+  [[ $(cat .venv/no-deepspeed 2>/dev/null) != "$deepspeed_version" ]] || return 0
   say "installing DeepSpeed $deepspeed_version into .venv"
   if ! pip_install setuptools wheel hjson psutil py-cpuinfo msgpack einops pydantic tqdm ninja ||
     ! pip_install --no-deps --no-build-isolation "deepspeed==$deepspeed_version"; then
-    say "that failed: its tests will be listed as not run"
+    say "that failed: its tests will be listed as not run (remove .venv/no-deepspeed to try again)"
+    echo "$deepspeed_version" >.venv/no-deepspeed
   fi
 }
 

@@ -35,7 +35,8 @@ void expect_no_errors(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-/// The algorithm that an all-reduce of four ranks took, which can be told by what rank 0 sent.
+/// The algorithm that an all-reduce of four ranks took, as far as what rank 0 sent tells these
+/// three from each other.
 std::string used(LocalJob& job, const std::string& asked) {
   const std::size_t before = job.on(0).payload_bytes_sent();
   expect_no_errors(job.run([&](Rank, Communicator& c) {

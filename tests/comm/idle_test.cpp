@@ -2,23 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
+#include "gradwire/base/cpu_time.h"
 #include "tests/comm/local_job.h"
 
 /// Ranks that have nothing to do leave the processors to those that compute.
 namespace gradwire::test {
 namespace {
-
-/// This process's user and system time, of all its threads.
-double cpu_seconds_used() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 class Idle : public testing::TestWithParam<bool> {};
 

@@ -28,8 +28,10 @@ std::unique_ptr<torch::optim::Optimizer> whole_step(std::vector<torch::Tensor> p
 
 /// One step with gradients of 256, then of 1 so many times, then of 0, where the second number has
 /// none. 256 is the first number to which bfloat16 cannot add 1.
-template <class Pass>
-void accumulate_large_and_small(Zero<TwoNumbers>& model, const Pass& pass) {
+void accumulate_large_and_small(Zero<TwoNumbers>& model) {
+  const auto pass = [&](double input, bool both) {
+    model(torch::full({1}, input, torch::kBFloat16), both).sum().backward();
+  };
   {
     const auto alone = model.no_sync();
     pass(256, true);
@@ -39,19 +41,21 @@ void accumulate_large_and_small(Zero<TwoNumbers>& model, const Pass& pass) {
   model.step();
 }
 
+ZeroOptions in_16_bits(const ProcessGroup& group, int stage) {
+  return {.process_group = group,
+          .stage = stage,
+          .optimizer = whole_step,
+          .parameters = torch::kBFloat16};
+}
+
 struct ZeroAccumulation : ::testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(ZeroAccumulation, Of16BitsIsIn32) {
   const auto [stage, ranks] = GetParam();
   run_on_threads(ranks, [stage = stage](const ProcessGroup& group) {
-    Zero model(TwoNumbers(), {.process_group = group,
-                              .stage = stage,
-                              .optimizer = whole_step,
-                              .parameters = torch::kBFloat16});
+    Zero model(TwoNumbers(), in_16_bits(group, stage));
     for (int step = 1; step <= 2; ++step) {
-      accumulate_large_and_small(model, [&](double input, bool both) {
-        model(torch::full({1}, input, torch::kBFloat16), both).sum().backward();
-      });
+      accumulate_large_and_small(model);
       model.consolidate();
       EXPECT_EQ(model->always.item<float>(), -step * (256 + kSmallParts));
       EXPECT_EQ(model->sometimes.item<float>(), -step * (256 + kSmallParts));
@@ -62,15 +66,10 @@ TEST_P(ZeroAccumulation, Of16BitsIsIn32) {
 TEST_P(ZeroAccumulation, KeepsTheSumsOf16BitsOnlyWhileItAccumulates) {
   const auto [stage, ranks] = GetParam();
   run_on_threads(ranks, [stage = stage](const ProcessGroup& group) {
-    Zero model(TwoNumbers(), {.process_group = group,
-                              .stage = stage,
-                              .optimizer = whole_step,
-                              .parameters = torch::kBFloat16});
+    Zero model(TwoNumbers(), in_16_bits(group, stage));
     std::vector<std::size_t> bytes;
     for (int step = 0; step < 3; ++step) {
-      accumulate_large_and_small(model, [&](double input, bool both) {
-        model(torch::full({1}, input, torch::kBFloat16), both).sum().backward();
-      });
+      accumulate_large_and_small(model);
       model.finish();
       bytes.push_back(model.core().bytes().gradients);
     }

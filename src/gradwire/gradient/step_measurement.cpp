@@ -4,8 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include <sys/resource.h>
-
+#include "gradwire/base/cpu_time.h"
 #include "gradwire/gradient/auto_averager.h"
 #include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/gradient/emulated_zero.h"
@@ -20,17 +19,6 @@ double seconds(Duration duration) {
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-}
-
-/// User and system time of this process.
-double cpu_time() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 /// Everything that a case needs on one rank.
@@ -142,14 +130,14 @@ class StepRun {
     const Time start = run.device().free_at();
     for (int i = 0; i < warmup; ++i) run.step();
     figures.steps = steps_that_count(seconds(run.device().free_at() - start) / warmup);
-    const double cpu = cpu_time();
+    const double cpu = cpu_seconds_used();
     const Duration stalled = run.device().stalled();
     const Time begin = run.device().free_at();
     for (int i = 0; i < figures.steps; ++i) run.step();
     figures.step = duration_of(highest(seconds(run.device().free_at() - begin) / figures.steps));
     figures.exposed =
         duration_of(highest(seconds(run.device().stalled() - stalled) / figures.steps));
-    figures.cpu_seconds = (cpu_time() - cpu) / figures.steps;
+    figures.cpu_seconds = (cpu_seconds_used() - cpu) / figures.steps;
     run.finish();
     figures.memory = run.memory();
     figures.bytes_per_step =

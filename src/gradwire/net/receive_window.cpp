@@ -16,8 +16,8 @@ namespace {
 constexpr int kLastSwitchHolds = 384 * 1024;
 constexpr int kLeastWindow = 32 * 1024;
 
-/// Room for the largest window, whatever the kernel counts for each packet in it. It doubles this.
-constexpr int kRoom = kLastSwitchHolds;
+constexpr int kRoom = ReceiveWindow::kRoom;
+static_assert(kRoom >= kLastSwitchHolds);
 
 /// For how long a stream counts as one of several after it was.
 constexpr Duration kSeveral = std::chrono::seconds(2);

@@ -12,6 +12,10 @@ namespace gradwire {
 /// For one socket; not thread-safe.
 class ReceiveWindow {
  public:
+  /// What is asked for as SO_RCVBUF: room for the largest window, whatever the kernel counts for
+  /// each packet in it. It doubles this, if net.core.rmem_max allows it.
+  static constexpr int kRoom = 384 * 1024;
+
   /// Sets the window to `share` (0..1) of what the last switch holds. 1: the peer is alone, and
   /// soon has all of it, and what the kernel finds right once it has been alone for a while. What
   /// was in flight without a limit would come as a burst, so that the limit outlasts pauses, and

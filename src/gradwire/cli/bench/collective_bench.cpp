@@ -5,9 +5,8 @@
 #include <chrono>
 #include <cmath>
 
-#include <sys/resource.h>
-
 #include "gradwire/base/clock.h"
+#include "gradwire/base/cpu_time.h"
 #include "gradwire/cli/bench/bench_operation.h"
 
 namespace gradwire {
@@ -15,16 +14,6 @@ namespace {
 
 constexpr int kLeastIterations = 5;
 constexpr int kMostIterations = 2000;
-
-/// This process's user and system time, of all its threads.
-double cpu_seconds_used() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 double seconds_of(BenchOperation& operation, const Clock& clock) {
   operation.prepare();

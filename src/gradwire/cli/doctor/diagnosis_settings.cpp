@@ -7,15 +7,13 @@
 
 #include "gradwire/base/units.h"
 #include "gradwire/cli/doctor/diagnosis.h"
+#include "gradwire/net/receive_window.h"
 
 namespace gradwire {
 namespace {
 
 constexpr int kFewFiles = 1024;
 constexpr int kSmallBuffer = 1 << 20;
-
-/// The receive buffer that ranks ask for, in net/receive_window.cpp.
-constexpr int kAskedFor = 384 * 1024;
 
 using Names = std::vector<std::string>;
 
@@ -88,10 +86,10 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
 /// Most systems as they come have little, and then it matters little.
 void add_small_requests(const Examination& examination, std::vector<Finding>& findings) {
   Names small;
-  int least = kAskedFor;
+  int least = ReceiveWindow::kRoom;
   for (const Patient& patient : examination.patients) {
     const int most = patient.facts ? patient.facts->most_asked_for : 0;
-    if (most == 0 || most >= kAskedFor) continue;
+    if (most == 0 || most >= ReceiveWindow::kRoom) continue;
     small.push_back(patient.name);
     least = std::min(least, most);
   }
@@ -100,7 +98,7 @@ void add_small_requests(const Examination& examination, std::vector<Finding>& fi
       {false,
        fmt::format("{}: ranks ask for receive buffers of {} and get {} (net.core.rmem_max), until "
                    "the kernel has made them larger by itself",
-                   joined(small), format_bytes(kAskedFor),
+                   joined(small), format_bytes(ReceiveWindow::kRoom),
                    format_bytes(static_cast<std::size_t>(least))),
        fmt::format("on {}: sysctl -w net.core.rmem_max={} (and in /etc/sysctl.d for the next boot)",
                    joined(small), 4 * kSmallBuffer)});

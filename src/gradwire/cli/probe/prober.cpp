@@ -16,7 +16,8 @@ std::string boot_id() {
   return id;
 }
 
-/// Whether it is the lowest on its machine, which measures for all there.
+/// Whether it is the lowest on its machine, which measures for all there: Roster::leader(), of
+/// which the roster itself knows only once it has been told where these sockets are.
 bool leads(const RankPlace& place, const std::vector<RankPlace>& places) {
   const auto name = [](const RankPlace& one) {
     return one.machine.empty() ? one.host : one.machine;
