@@ -7,9 +7,9 @@
 
 #include <string>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/random.h"
-#include "gradwire/codec/vectorised.h"
+#include "gradwire/base/vectorised.h"
 
 namespace gradwire {
 namespace {

@@ -5,22 +5,23 @@
 #include <bit>
 #include <cstring>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/noise.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kLanes = 16;
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+/// As many lanes as AVX2 has: compilers make of wider ones what is slower than one lane at a time.
+constexpr std::size_t kLanes = 8;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 typedef std::int32_t LaneBits __attribute__((vector_size(kLanes * sizeof(float))));
 
 /// A butterfly of lanes that are kDistance apart: a + b in the lower, a - b in the upper ones.
 template <int kDistance>
 GRADWIRE_INLINE void butterfly(Lanes& v) {
   LaneBits partner, sign;
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int lane = 0; lane < static_cast<int>(kLanes); ++lane) {
     partner[lane] = lane ^ kDistance;
     sign[lane] = (lane & kDistance) != 0 ? INT32_MIN : 0;
@@ -29,15 +30,20 @@ GRADWIRE_INLINE void butterfly(Lanes& v) {
   v = __builtin_shuffle(v, partner) + other;
 }
 
-GRADWIRE_INLINE void within_lanes(float* x, std::size_t n) {
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    Lanes v;
-    std::memcpy(&v, x + i, sizeof v);
-    butterfly<1>(v);
-    butterfly<2>(v);
-    butterfly<4>(v);
-    butterfly<8>(v);
-    std::memcpy(x + i, &v, sizeof v);
+/// Butterflies at distances 1, 2, 4 and 8.
+GRADWIRE_INLINE void first_stages(float* x, std::size_t n) {
+  auto* const lanes = reinterpret_cast<Lanes*>(x);
+  for (std::size_t i = 0; i < n / kLanes; i += 2) {
+    Lanes a = lanes[i];
+    Lanes b = lanes[i + 1];
+    butterfly<1>(a);
+    butterfly<1>(b);
+    butterfly<2>(a);
+    butterfly<2>(b);
+    butterfly<4>(a);
+    butterfly<4>(b);
+    lanes[i] = a + b;
+    lanes[i + 1] = a - b;
   }
 }
 
@@ -76,8 +82,8 @@ GRADWIRE_INLINE void one_stage(float* x, std::size_t n, std::size_t d) {
 
 GRADWIRE_VECTORISED
 void hadamard_transform(float* x, std::size_t n) {
-  within_lanes(x, n);
-  std::size_t d = kLanes;
+  first_stages(x, n);
+  std::size_t d = 2 * kLanes;
   for (; 4 * d <= n; d *= 4) two_stages(x, n, d);
   if (2 * d <= n) one_stage(x, n, d);
 }

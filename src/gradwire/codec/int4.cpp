@@ -6,11 +6,11 @@
 
 #include <string>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
 #include "gradwire/codec/packing.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <string>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gradwire/codec/vectorised.h"
+#include "gradwire/base/vectorised.h"
 
 /// Randomness for codecs: functions of a seed and an index, which loops can compute side by side.
 namespace gradwire {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gradwire/codec/vectorised.h"
+#include "gradwire/base/vectorised.h"
 
 /// Codes of a few bits in bytes. A block is laid out as a table of `rows` columns, so that
 /// neighbours in memory stay neighbours in registers: byte j has the codes of values j, j + rows,

@@ -11,11 +11,11 @@
 #include <cmath>
 #include <string>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
 #include "gradwire/codec/noise.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {

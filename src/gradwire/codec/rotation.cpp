@@ -15,12 +15,12 @@
 #include <cmath>
 #include <string>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
 #include "gradwire/codec/hadamard.h"
 #include "gradwire/codec/packing.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {
@@ -37,11 +37,14 @@ GRADWIRE_INLINE float power_below(std::uint32_t magnitude) {
   return std::bit_cast<float>((exponent < 1 ? 1 : exponent > 252 ? 252 : exponent) << 23);
 }
 
-/// Which level y / distance is nearest to, from 0; the levels are the odd halves.
+/// Which level y / distance is nearest to, from 0; the levels are the odd halves. Of n values none
+/// is more than sqrt(n) deviations, so that it can be rounded before it is limited.
 template <unsigned kBits>
 GRADWIRE_INLINE std::uint32_t level_of(float y, float inverse) {
-  constexpr float kHalf = 1u << (kBits - 1);
-  return rounded(clamped(y * inverse - 0.5F, -kHalf, kHalf - 1) + kHalf) & ((1u << kBits) - 1);
+  constexpr std::int32_t kHalf = 1 << (kBits - 1);
+  const auto nearest = static_cast<std::int32_t>(rounded(y * inverse - 0.5F) - rounded(0));
+  const std::int32_t above = nearest < -kHalf ? -kHalf : nearest;
+  return static_cast<std::uint32_t>((above > kHalf - 1 ? kHalf - 1 : above) + kHalf);
 }
 
 template <unsigned kBits>
@@ -86,15 +89,14 @@ GRADWIRE_INLINE void quantise(const float* __restrict y, std::size_t n, float un
   const float square = lane_sum(n, [&](std::size_t i) { return y[i] * y[i]; });
   const float deviation = std::sqrt(square / static_cast<float>(n));
   const float inverse = deviation > 0 ? 1.0F / (deviation * kDistance[kBits]) : 0;
-  alignas(64) std::array<std::uint8_t, kMaxTransform> codes;
-  for (std::size_t i = 0; i < n; ++i) {
-    codes[i] = static_cast<std::uint8_t>(level_of<kBits>(y[i], inverse));
-  }
+  // As wide as the values: made narrow here, compilers would choose among narrow ones.
+  alignas(64) std::array<std::uint32_t, kMaxTransform> codes;
+  for (std::size_t i = 0; i < n; ++i) codes[i] = level_of<kBits>(y[i], inverse);
   const float product = lane_sum(n, [&](std::size_t i) { return y[i] * level<kBits>(codes[i]); });
   const float distance = square > 0 ? square / product / static_cast<float>(n) : 0;
   store_float(encoded, distance * unit);
   pack_levels<kBits>(
-      n, [&](std::size_t i) { return std::uint32_t{codes[i]}; }, encoded + kHeader);
+      n, [&](std::size_t i) { return codes[i]; }, encoded + kHeader);
 }
 
 GRADWIRE_VECTORISED

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "gradwire/base/vectorised.h"
 #include "gradwire/codec/block_math.h"
-#include "gradwire/codec/vectorised.h"
 
 namespace gradwire {
 namespace {

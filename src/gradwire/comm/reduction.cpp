@@ -5,16 +5,10 @@
 #include <type_traits>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/vectorised.h"
 
-// The loops below are plain, and the compiler vectorises them; each exists once for the baseline
-// processor and once for AVX2 with F16C, chosen when the program is loaded. Written by hand they
-// measured no faster: float32 runs at the speed of the memory either way.
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && \
-    !defined(__SANITIZE_THREAD__)  // It is not there yet when the program is loaded.
-#define GRADWIRE_VECTORISED __attribute__((target_clones("default", "arch=haswell")))
-#else
-#define GRADWIRE_VECTORISED
-#endif
+// The loops below are plain, and the compiler vectorises them. Written by hand they measured no
+// faster: float32 runs at the speed of the memory either way.
 
 namespace gradwire {
 namespace {
@@ -139,8 +133,8 @@ struct BitXor {
 };
 
 template <class T, class Op>
-inline __attribute__((always_inline)) void combine_loop(std::byte* out, const std::byte* left,
-                                                        const std::byte* right, std::size_t count) {
+GRADWIRE_INLINE void combine_loop(std::byte* out, const std::byte* left, const std::byte* right,
+                                  std::size_t count) {
   using U = typename Anywhere<T>::type;
   auto* o = reinterpret_cast<U*>(out);
   const auto* l = reinterpret_cast<const U*>(left);
@@ -152,18 +146,16 @@ inline __attribute__((always_inline)) void combine_loop(std::byte* out, const st
 }
 
 template <class T>
-inline __attribute__((always_inline)) void combine_bits(std::byte* out, const std::byte* left,
-                                                        const std::byte* right, std::size_t count,
-                                                        ReduceOp op) {
+GRADWIRE_INLINE void combine_bits(std::byte* out, const std::byte* left, const std::byte* right,
+                                  std::size_t count, ReduceOp op) {
   if (op == ReduceOp::bit_and) return combine_loop<T, BitAnd>(out, left, right, count);
   if (op == ReduceOp::bit_or) return combine_loop<T, BitOr>(out, left, right, count);
   combine_loop<T, BitXor>(out, left, right, count);
 }
 
 template <class T>
-inline __attribute__((always_inline)) void combine_as(std::byte* out, const std::byte* left,
-                                                      const std::byte* right, std::size_t count,
-                                                      ReduceOp op) {
+GRADWIRE_INLINE void combine_as(std::byte* out, const std::byte* left, const std::byte* right,
+                                std::size_t count, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::mean:
@@ -182,7 +174,7 @@ inline __attribute__((always_inline)) void combine_as(std::byte* out, const std:
 }
 
 template <class T>
-inline __attribute__((always_inline)) void divide(std::byte* data, std::size_t count, int by) {
+GRADWIRE_INLINE void divide(std::byte* data, std::size_t count, int by) {
   auto* d = reinterpret_cast<typename Anywhere<T>::type*>(data);
   using A = Arithmetic<T>;
   // The number of ranks need not fit into a small integer type.

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "gradwire/base/random.h"
-#include "gradwire/codec/vectorised.h"
+#include "gradwire/base/vectorised.h"
 
 namespace gradwire {
 namespace {
