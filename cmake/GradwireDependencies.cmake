@@ -8,6 +8,7 @@ find_package(tl-expected REQUIRED)    # [libexpected-dev]
 find_package(OpenSSL REQUIRED)        # [libssl-dev]
 find_package(ZLIB REQUIRED)           # [zlib1g-dev]
 find_library(GRADWIRE_ISAL isal REQUIRED)  # [libisal-dev]
+find_library(GRADWIRE_XXHASH xxhash REQUIRED)  # [libxxhash-dev]
 include(GradwirePython)
 if(GRADWIRE_TORCH)
   include(GradwireTorch)              # the PyTorch wheel

@@ -44,7 +44,8 @@ fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 
 declare -A packages=(
   [build]="g++ cmake ninja-build ccache libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
-           libexpected-dev libssl-dev libisal-dev zlib1g-dev python3 python3-venv"
+           libexpected-dev libssl-dev libisal-dev libxxhash-dev zlib1g-dev python3
+           python3-venv"
   [demo]="dataset-fashion-mnist"
   [test]="libgtest-dev libgmock-dev librapidcheck-dev iproute2 openmpi-bin libopenmpi-dev"
   [bench]="libbenchmark-dev iproute2 openmpi-bin libopenmpi-dev"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plants bugs in copies of the executor's sources, one at a time, and demands that the fault
-simulations find every one.
+simulations find every one, or the tests that a bug names, where nothing ends wrong but late.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
 Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it
-exactly once, with what to put in its place. The changed file is compiled with the project's own
-flags and linked, before the libraries, with the objects of the simulation test.
+exactly once, with what to put in its place, and perhaps "test", a filter of tests. The changed file
+is compiled with the project's own flags and linked, before the libraries, with the objects of the
+simulation test.
 """
 
 import argparse
@@ -51,24 +52,31 @@ def link(build, mutant, folder):
     layers = ("comm", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
-               "-lgmock", "-lisal", "-lfmt", "-lspdlog", "-lssl", "-lcrypto", "-lpthread"]
+               "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lspdlog", "-lssl", "-lcrypto",
+               "-lpthread"]
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
     return program
 
 
-def survives(program):
-    """Whether no shard of the simulations fails."""
-    for shard in range(SHARDS):
+def survives(program, filters):
+    """Whether no test fails. A filter that finds none is an error: it would find no bug either."""
+    for tests in filters:
         environment = {**os.environ, "GRADWIRE_SIMULATIONS": SIMULATIONS}
         try:
-            run = subprocess.run([program, f"--gtest_filter=*FaultSimulation*/{shard}"],
-                                 env=environment, capture_output=True, text=True,
-                                 timeout=TIME_LIMIT_S)
+            run = subprocess.run([program, f"--gtest_filter={tests}"], env=environment,
+                                 capture_output=True, text=True, timeout=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
             return False
-        if "[  PASSED  ] 1 test" not in run.stdout or run.returncode != 0:
+        if "[==========] Running 0 tests" in run.stdout:
+            raise SystemExit(f"there is no test {tests}")
+        if "[  PASSED  ]" not in run.stdout or run.returncode != 0:
             return False
     return True
+
+
+def filters_of(mutant):
+    shards = [f"*FaultSimulation*/{shard}" for shard in range(SHARDS)]
+    return [mutant["test"]] if "test" in mutant else shards
 
 
 def judge(build, source, mutant):
@@ -83,7 +91,7 @@ def judge(build, source, mutant):
             program = link(build, compile_mutant(build, original, changed, folder), folder)
         except subprocess.CalledProcessError as error:
             return f"does not build: {error.stderr[-2000:]}"
-        return "SURVIVES" if survives(program) else None
+        return "SURVIVES" if survives(program, filters_of(mutant)) else None
 
 
 def main():

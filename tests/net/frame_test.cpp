@@ -20,7 +20,7 @@ FrameHeader example() {
           .message = 12,
           .sequence = 0x123456789ABC,
           .offset = 1ull << 40,
-          .payload_crc = 0xDEADBEEF};
+          .payload_checksum = 0xDEADBEEF};
 }
 
 /// Repairs the header's checksum after a deliberate change.
@@ -39,7 +39,7 @@ TEST(Frame, ComesBackAsItWas) {
   EXPECT_EQ(back->message, 12u);
   EXPECT_EQ(back->sequence, 0x123456789ABCu);
   EXPECT_EQ(back->offset, 1ull << 40);
-  EXPECT_EQ(back->payload_crc, 0xDEADBEEFu);
+  EXPECT_EQ(back->payload_checksum, 0xDEADBEEFu);
 }
 
 TEST(Frame, EveryFlippedBitIsNoticed) {

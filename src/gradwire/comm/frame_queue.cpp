@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gradwire/base/crc32c.h"
+#include "gradwire/net/payload_checksum.h"
 
 namespace gradwire {
 namespace {
@@ -40,7 +40,7 @@ void OutgoingFrame::outlive(const Flight& ended) {
 bool OutgoingFrame::is_intact() const {
   if (payload.empty() || !owned.empty()) return true;
   const Result<FrameHeader> header = decode(std::span(head).first<kFrameHeaderBytes>());
-  return header && header->payload_crc == crc32c(payload);
+  return header && header->payload_checksum == payload_checksum(payload);
 }
 
 void FrameQueue::push(OutgoingFrame frame) {

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "gradwire/base/crc32c.h"
-
 namespace gradwire {
 
 namespace {
@@ -91,7 +89,7 @@ Status Inbox::begin(ConstBytes bytes, Handler& handler) {
     landing_ = {.to = stage_.data()};
   }
   landed_ = 0;
-  crc_ = 0;
+  if (checksums_) checksum_.begin(header_.length);
   in_frame_ = true;
   return end_if_full(handler);
 }
@@ -105,14 +103,14 @@ std::size_t Inbox::take_payload(ConstBytes bytes) {
 }
 
 void Inbox::account(ConstBytes payload) {
-  if (checksums_) crc_ = crc32c(payload, crc_);
+  if (checksums_) checksum_.add(payload);
   landed_ += payload.size();
 }
 
 Status Inbox::end_if_full(Handler& handler) {
   if (!in_frame_ || remaining() > 0) return {};
   in_frame_ = false;
-  if (checksums_ && crc_ != header_.payload_crc) {
+  if (checksums_ && checksum_.value() != header_.payload_checksum) {
     return failure(ErrorKind::corrupted, "a payload whose checksum is wrong");
   }
   if (after_.whole) land(after_, 0, ConstBytes(stage_).first(header_.length));

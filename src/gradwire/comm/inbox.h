@@ -8,6 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/comm/landing.h"
 #include "gradwire/net/frame.h"
+#include "gradwire/net/payload_checksum.h"
 
 namespace gradwire {
 
@@ -69,7 +70,7 @@ class Inbox {
   Landing landing_;         ///< Where the bytes go as they come.
   Landing after_;           ///< Where they go from there once they are all here, if `whole`.
   std::size_t landed_ = 0;  ///< Payload bytes of the frame under way that have landed.
-  std::uint32_t crc_ = 0;
+  PayloadChecksum checksum_;
   bool in_frame_ = false;
   std::size_t carried_ = 0;
   std::array<std::byte, kFrameHeaderBytes> carry_{};  ///< Of a header or an element: its beginning.

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/crc32c.h"
+#include "gradwire/net/payload_checksum.h"
 
 namespace gradwire {
 namespace {
@@ -43,7 +43,7 @@ std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::siz
 
 OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent) const {
   header.length = static_cast<std::uint32_t>(payload.size());
-  header.payload_crc = checksums_ ? crc32c(payload) : 0;
+  header.payload_checksum = checksums_ ? payload_checksum(payload) : 0;
   OutgoingFrame frame;
   frame.fill(header, payload, lent);
   return frame;

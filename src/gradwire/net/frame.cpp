@@ -36,7 +36,7 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> i
   store_little_endian(at + 12, header.message);
   store_little_endian(at + 16, header.sequence);
   store_little_endian(at + 24, header.offset);
-  store_little_endian(at + 32, header.payload_crc);
+  store_little_endian(at + 32, header.payload_checksum);
   store_little_endian(at + kCrcAt, crc32c(into.first(kCrcAt)));
 }
 
@@ -62,7 +62,7 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
                      .message = load_little_endian<std::uint32_t>(at + 12),
                      .sequence = load_little_endian<std::uint64_t>(at + 16),
                      .offset = load_little_endian<std::uint64_t>(at + 24),
-                     .payload_crc = load_little_endian<std::uint32_t>(at + 32)};
+                     .payload_checksum = load_little_endian<std::uint32_t>(at + 32)};
   if (Status limits = check_limits(header); !limits) return tl::unexpected(limits.error());
   return header;
 }

@@ -31,7 +31,7 @@ enum class FrameType : std::uint8_t {
 ///          12  u32  index of the message within the operation
 ///          16  u64  sequence number of the operation in its channel
 ///          24  u64  offset of the payload within the message, in bytes
-///          32  u32  CRC-32C of the payload
+///          32  u32  checksum of the payload (net/payload_checksum.h)
 ///          36  u32  CRC-32C of the 36 bytes before
 ///
 /// little-endian. The header has a checksum of its own so that its length can be believed before
@@ -43,11 +43,11 @@ struct FrameHeader {
   std::uint32_t message = 0;
   std::uint64_t sequence = 0;
   std::uint64_t offset = 0;
-  std::uint32_t payload_crc = 0;
+  std::uint32_t payload_checksum = 0;
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 40;
-inline constexpr std::uint8_t kFrameVersion = 2;
+inline constexpr std::uint8_t kFrameVersion = 3;
 
 /// No frame carries more: a peer that says so is broken or not ours.
 inline constexpr std::uint32_t kMaxDataPayload = 4u << 20;

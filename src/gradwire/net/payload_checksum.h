@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "gradwire/base/bytes.h"
+
+struct XXH3_state_s;  // Of xxhash.h.
+
+namespace gradwire {
+
+/// What a frame says of its payload: the lower 32 bits of XXH3-64 (xxHash 0.8, no seed). Bytes that
+/// broke by accident agree with it once in 2^32. Every byte is summed up twice on its way, before
+/// it is written and after it was read, and a CRC-32C of all of them cost 8 % of the processor time
+/// at 5 Gb/s; this is read as fast as memory gives it. Thread-safe.
+std::uint32_t payload_checksum(ConstBytes payload);
+
+/// The same of a payload that comes in pieces. Not thread-safe; keeps its memory.
+class PayloadChecksum {
+ public:
+  /// A payload of `size` bytes begins.
+  void begin(std::size_t size);
+  /// Its next bytes.
+  void add(ConstBytes piece);
+  /// That of all its bytes, once they have been added.
+  std::uint32_t value() const { return value_; }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_s* state) const;
+  };
+
+  std::size_t size_ = 0;
+  std::size_t added_ = 0;
+  std::uint32_t value_ = 0;
+  std::unique_ptr<XXH3_state_s, Free> state_;  ///< Of a payload that does not come as one piece.
+};
+
+}  // namespace gradwire
