@@ -3,7 +3,6 @@
 
 #include "gradwire/cli/doctor/affected_paths.h"
 #include "gradwire/cli/doctor/diagnosis.h"
-#include "gradwire/cli/doctor/pipe_store.h"
 
 namespace gradwire {
 namespace {
@@ -14,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 std::string ip_of(int host) {
   return "10.0.0." + std::to_string(host + 1);
@@ -30,6 +30,9 @@ Examination healthy(int hosts) {
     patient.facts = HostFacts{.host = name,
                               .version = "1.0.0",
                               .build = "12345678",
+                              .protocol = 3,
+                              .torch = "2.13.0",
+                              .python = "gradwire 1.0.0 (extension 1) and PyTorch 2.13.0",
                               .system = "Linux",
                               .most_files = 4096,
                               .most_received = 6 << 20,
@@ -95,14 +98,69 @@ TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
 TEST(DiagnosisTest, OtherBuildsAndSystems) {
   Examination all = healthy(3);
   facts_of(all, 2).version = "0.9.0";
-  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1.0.0 (build 12345678) on a, b"),
-                                       HasSubstr("0.9.0 (build 12345678) on c")));
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1.0.0 (build 12345678, protocol 3) on a, b"),
+                                       HasSubstr("0.9.0 (build 12345678, protocol 3) on c")));
   all = healthy(3);
   facts_of(all, 0).build = "87654321";
   EXPECT_THAT(only_finding(all), HasSubstr("install the same build"));
   all = healthy(3);
   facts_of(all, 0).system = "Linux 2";
   EXPECT_THAT(only_finding(all, false), HasSubstr("different systems"));
+  all = healthy(3);
+  facts_of(all, 1).protocol = 4;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("protocol 3) on a, c"), HasSubstr("4) on b")));
+}
+
+TEST(DiagnosisTest, OtherPyTorchesAndPythonPackages) {
+  Examination all = healthy(3);
+  facts_of(all, 0).torch = "2.12.1";
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("different PyTorches: 2.13.0 on b, c; 2.12.1 on a"),
+                    HasSubstr("pip install torch==2.13.0")));
+  all = healthy(3);
+  facts_of(all, 1).torch.clear();  // gradwire alone, which is another build.
+  EXPECT_THAT(diagnose(all), IsEmpty());
+  facts_of(all, 1).torch_problem = "libtorch_cpu.so: cannot open shared object file";
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("b: gradwire train does not start: libtorch_cpu.so: cannot open"),
+                    HasSubstr("on b: ")));
+  all = healthy(3);
+  facts_of(all, 2).python = "gradwire 1.0.0 (extension 2) and PyTorch 2.13.0";
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("(extension 1) and PyTorch 2.13.0 on a, b"),
+                                       HasSubstr("(extension 2) and PyTorch 2.13.0 on c"),
+                                       HasSubstr("install the same wheel")));
+  all = healthy(3);
+  facts_of(all, 2).python.clear();
+  EXPECT_THAT(only_finding(all, false), HasSubstr("c: python3 has no gradwire; gradwire 1.0.0"));
+  for (const int host : {0, 1}) facts_of(all, host).python.clear();
+  EXPECT_THAT(diagnose(all), IsEmpty());
+}
+
+TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
+  Examination all = healthy(3);
+  facts_of(all, 0).master_problem = "cannot listen at 10.0.0.1:29400: another program does";
+  EXPECT_THAT(
+      only_finding(all),
+      AllOf(HasSubstr("a: rank 0 could not wait for the others: cannot listen at 10.0.0.1:"),
+            HasSubstr("on a: ss -lntp"), HasSubstr("--master-port")));
+  all = healthy(3);
+  facts_of(all, 0).master = "10.0.0.1:29400";
+  for (const int from : {1, 2}) {
+    all.patients[static_cast<std::size_t>(from)].reach->push_back(
+        {.to = 0, .rail = kMasterDoor, .outcome = Outcome::silence, .error = "no answer"});
+  }
+  EXPECT_THAT(
+      only_finding(all),
+      AllOf(HasSubstr("b, c cannot reach a at 10.0.0.1:29400, where rank 0 waits for all: no"),
+            HasSubstr("in on a: nft insert rule inet filter input tcp dport 29400 accept"),
+            HasSubstr("--master-port")));
+  // It is a host that cannot be reached, not a port.
+  reach_of(all, 2, 0).outcome = Outcome::silence;
+  reach_of(all, 2, 0).error = "no answer";
+  const std::string text = describe(all, diagnose(all));
+  EXPECT_THAT(text, AllOf(HasSubstr("b cannot reach a at 10.0.0.1:29400, where"),
+                          HasSubstr("c cannot reach a at 10.0.0.1:4000 (eth0)"),
+                          HasSubstr("2 things are wrong")));
 }
 
 TEST(DiagnosisTest, Names) {
@@ -218,10 +276,15 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
               AllOf(HasSubstr("more than 1400 bytes get lost from a to b, from b to a, over eth0"),
                     HasSubstr("ip link set dev eth0 mtu 1400")));
   all = healthy(3);
-  reach_of(all, 2, 0).loss = 0.02;
-  reach_of(all, 2, 1).loss = 0.03;
-  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("3.00 % of packets get lost from c to every"),
-                                       HasSubstr("ethtool -S eth0")));
+  for (const int to : {0, 1}) reach_of(all, 2, to).datagrams = 2000;
+  reach_of(all, 2, 0).lost = 40;
+  EXPECT_THAT(diagnose(all), SizeIs(1));
+  reach_of(all, 2, 1).lost = 60;
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("3.00 % of packets (60 of 2000) get lost from c to every"),
+                    HasSubstr("ethtool -S eth0")));
+  reach_of(all, 2, 0).lost = reach_of(all, 2, 1).lost = 1;  // May be an accident.
+  EXPECT_THAT(diagnose(all), IsEmpty());
   all = healthy(3);
   reach_of(all, 1, 0).detour = reach_of(all, 1, 2).detour = true;
   EXPECT_THAT(only_finding(all),
@@ -230,6 +293,8 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   all = healthy(2);
   reach_of(all, 0, 1).largest_packet = 0;
   EXPECT_THAT(only_finding(all, false), HasSubstr("datagrams (UDP) do not get through"));
+  reach_of(all, 0, 1).has_echo = false;  // Nobody asked there, so nothing is known.
+  EXPECT_THAT(diagnose(all), IsEmpty());
 }
 
 TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
@@ -274,13 +339,16 @@ TEST(DiagnosisTest, FactsSurviveTheJourney) {
   HostFacts& facts = facts_of(all, 0);
   facts.problems = {"one", "two"};
   facts.port_problems = {"three"};
+  facts.master = "10.0.0.1:29400";
+  facts.master_problem = "four";
+  facts.torch_problem = "five";
   facts.token = "token";
   const auto read = parse_host_facts(to_json(facts));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(to_json(*read), to_json(facts));
   EXPECT_FALSE(parse_host_facts("{}"));
 
-  reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", 1400, 0.5, true};
+  reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", false, 1400, 500, 7, true};
   const auto reach = parse_reach_facts(to_json(*all.patients[0].reach));
   ASSERT_TRUE(reach) << reach.error().message;
   EXPECT_EQ(to_json(*reach), to_json(*all.patients[0].reach));
@@ -295,25 +363,6 @@ TEST(NamePathsTest, FindsTheHostThatAllHaveInCommon) {
   EXPECT_EQ(name_paths({{0, 2}, {1, 2}}, all, names), "from every other host to c");
   EXPECT_EQ(name_paths({{0, 1}, {1, 2}}, all, names), "from a to b, from b to c");
   EXPECT_EQ(name_paths({{0, 1}, {1, 0}}, {{0, 1}, {1, 0}}, {"a", "b"}), "from a to b, from b to a");
-}
-
-TEST(PipeStoreTest, LinesAreWhatTheyWere) {
-  const auto set = parse_request(line_of(NoteRequest{.key = "k/1", .value = "two\nlines \"\xff"}));
-  ASSERT_TRUE(set && set->value);
-  EXPECT_EQ(set->key, "k/1");
-  EXPECT_EQ(*set->value, "two\nlines \"\xef\xbf\xbd");  // What is no UTF-8 is replaced.
-  const auto get = parse_request(
-      line_of(NoteRequest{.key = "k", .value = {}, .patience = std::chrono::seconds(2)}));
-  ASSERT_TRUE(get && !get->value);
-  EXPECT_EQ(get->patience, std::chrono::seconds(2));
-  EXPECT_FALSE(parse_request("Welcome to this host!"));
-  EXPECT_FALSE(parse_request("{\"get\": 1}"));
-  EXPECT_EQ(*parse_answer(line_of(Result<std::string>("value"))), "value");
-  const auto failed =
-      parse_answer(line_of(Result<std::string>(failure(ErrorKind::timeout, "late"))));
-  ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().kind, ErrorKind::timeout);
-  EXPECT_EQ(failed.error().message, "late");
 }
 
 }  // namespace

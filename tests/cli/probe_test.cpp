@@ -3,8 +3,12 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "gradwire/cli/probe/echo.h"
+#include "gradwire/cli/probe/roster.h"
 #include "gradwire/cli/probe/round_trips.h"
 #include "gradwire/cli/probe/rounds.h"
 #include "tests/net/transport_pair.h"
@@ -42,6 +46,16 @@ TEST(RoundsTest, EveryPairOnceAndNobodyTwiceAtATime) {
   }
 }
 
+TEST(MachinesTest, TheLowestRankOfEachLeads) {
+  const Machines machines({"b", "a", "b", "c", "a"});
+  EXPECT_EQ(machines.count(), 3);
+  std::vector<Rank> leaders;
+  for (Rank rank = 0; rank < 5; ++rank)
+    leaders.push_back(machines.leader(machines.number_of(rank)));
+  EXPECT_EQ(leaders, (std::vector<Rank>{0, 1, 0, 3, 1}));
+  EXPECT_EQ(machines.ranks_on(1).back(), 4);
+}
+
 TEST(RoundsTest, HostsOnOneMachineTakeTurns) {
   expect_all_pairs({0, 0, 0, 0});
   EXPECT_EQ(rounds_of_pairs({0, 0, 0, 0}).size(), 6u);
@@ -64,7 +78,10 @@ TEST(EchoTest, AnswersThoseWhoKnowTheToken) {
       EchoClient::create(loopback(), "", echo.addresses().front(), echo_token("0123456789abcdef"));
   ASSERT_TRUE(friendly) << friendly.error().message;
   EXPECT_EQ(friendly->largest_packet(9000), 9000u);
-  EXPECT_EQ(friendly->loss(1500, std::chrono::milliseconds(5)), 0.0);
+  const auto lost = friendly->loss(1500, 100);
+  ASSERT_TRUE(lost) << lost.error().message;
+  EXPECT_EQ(lost->asked, 100);
+  EXPECT_EQ(lost->lost, 0);
   auto stranger =
       EchoClient::create(loopback(), "", echo.addresses().front(), echo_token("fedcba9876543210"));
   ASSERT_TRUE(stranger);
@@ -77,7 +94,38 @@ TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
   auto client = EchoClient::create(loopback(), "", gone, echo_token("0123456789abcdef"));
   ASSERT_TRUE(client);
   EXPECT_EQ(client->largest_packet(1500), 0u);
-  EXPECT_EQ(client->loss(100, std::chrono::milliseconds(60)), 1.0);
+  const auto lost = client->loss(100, 9);
+  ASSERT_TRUE(lost) << lost.error().message;
+  EXPECT_EQ(lost->asked, 9);
+  EXPECT_EQ(lost->part(), 1.0);
+}
+
+/// As an Echo behind a link that loses every hundredth packet.
+void answer_most(const Socket& socket, const Socket& stop) {
+  std::vector<std::byte> question(2000);
+  std::array<pollfd, 2> items{pollfd{stop.descriptor(), POLLIN, 0},
+                              pollfd{socket.descriptor(), POLLIN, 0}};
+  while (::poll(items.data(), items.size(), -1) > 0 && items[0].revents == 0) {
+    while (const auto datagram = receive_datagram(socket, question)) {
+      const auto number = load_little_endian<std::uint32_t>(question.data() + 16);
+      if (number % 100 == 50) continue;
+      (void)send_datagram(socket, datagram->from, ConstBytes(question).first(Echo::kBytes));
+    }
+  }
+}
+
+TEST(EchoTest, ALossOfOneInAHundredIsSeen) {
+  const Socket lossy = *bind_datagrams(loopback());
+  const Socket stop(::eventfd(0, EFD_CLOEXEC));
+  std::thread echo([&] { answer_most(lossy, stop); });
+  auto client = EchoClient::create(loopback(), "", local_address(lossy), EchoToken{});
+  const auto lost = client->loss(1500);
+  const std::uint64_t one = 1;
+  EXPECT_EQ(::write(stop.descriptor(), &one, sizeof one), 8);
+  echo.join();
+  ASSERT_TRUE(lost) << lost.error().message;
+  EXPECT_LE(lost->asked, kLossQuestions);
+  EXPECT_NEAR(lost->part(), 0.01, 0.002);
 }
 
 Duration five_seconds_ahead() {

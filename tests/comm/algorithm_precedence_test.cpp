@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/net/frame.h"
 #include "tests/comm/local_job.h"
 
 /// Who says which algorithm an operation takes: its own options, else the communicator's, else
@@ -53,8 +54,32 @@ std::string used(LocalJob& job, const std::string& asked) {
   return found == known.end() ? fmt::format("{} quarters", quarters) : found->second;
 }
 
+/// How many frames more rank 0 sends for the second number of segments than for the first.
+double frames_more(LocalJob& job, int few, int many) {
+  constexpr std::size_t kElements = 1 << 18;
+  std::vector<std::size_t> sent;
+  for (const int segments : {few, many}) {
+    const std::size_t before = job.on(0).bytes_sent();
+    expect_no_errors(job.run([&](Rank rank, Communicator& c) {
+      std::vector<float> data(kElements, rank == 0 ? 3.0F : 0.0F);
+      c.broadcast({data.data(), kElements, DataType::float32, nullptr}, 0,
+                  {.algorithm = "ring", .segments = segments})
+          .wait();
+      EXPECT_EQ(data, std::vector<float>(kElements, 3.0F));
+    }));
+    sent.push_back(job.on(0).bytes_sent() - before);
+  }
+  return (static_cast<double>(sent[1]) - static_cast<double>(sent[0])) / kFrameHeaderBytes;
+}
+
 std::string announced(LocalJob& job) {
   return job.on(0).algorithm_for(Collective::all_reduce, kCount * sizeof(float));
+}
+
+TEST(SegmentOptions, AMessageIsCutIntoAsManyAsTheOperationSays) {
+  LocalJob job(2);
+  // Of 128 and 16 KiB: 8 and 64. A ping or two may come between.
+  EXPECT_NEAR(frames_more(job, 8, 64), 56, 4);
 }
 
 TEST(AlgorithmPrecedence, TheOperationThenTheCommunicatorThenTheVariable) {

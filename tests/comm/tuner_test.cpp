@@ -7,6 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/comm/outbox.h"
+#include "gradwire/comm/planner.h"
+
 namespace gradwire {
 namespace {
 
@@ -75,6 +78,39 @@ TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
   EXPECT_EQ(ranked.front().time, std::chrono::microseconds(70));
   EXPECT_EQ(ranked.size(), model.explain(spec, 1024).size());
   EXPECT_FALSE(ranked[1].measured);
+}
+
+TEST(Tuner, MeasuredSegmentsGoWithTheirAlgorithmAndSize) {
+  const Tuner tuner(Tuner::assumed(4), 128 * 1024,
+                    {{"all_reduce", 4, 1 << 20, "ring", std::chrono::milliseconds(9), 32},
+                     {"all_reduce", 4, 4 << 20, "ring", std::chrono::milliseconds(30)}});
+  EXPECT_EQ(tuner.segments(Collective::all_reduce, 1 << 20, "ring"), 32);
+  EXPECT_EQ(tuner.segments(Collective::all_reduce, 700'000, "ring"), 32);
+  EXPECT_EQ(tuner.segments(Collective::all_reduce, 1 << 20, "tree"), 0);
+  EXPECT_EQ(tuner.segments(Collective::broadcast, 1 << 20, "ring"), 0);
+  EXPECT_EQ(tuner.segments(Collective::all_reduce, 4 << 20, "ring"), 0);
+  EXPECT_EQ(tuner.segments(Collective::all_reduce, 64 << 20, "ring"), 0);
+}
+
+TEST(Planner, MeasuredSegmentsArePartOfThePlan) {
+  Planner planner(
+      0,
+      {.topology = Tuner::assumed(4),
+       .choices = {{"all_reduce", 4, 1 << 20, "ring", std::chrono::milliseconds(9), 8}}},
+      {}, 128 * 1024);
+  const CollectiveSpec spec{.collective = Collective::all_reduce};
+  EXPECT_EQ(planner.plan(spec, 1 << 20, "").algorithm, "ring");
+  EXPECT_EQ(planner.plan(spec, 1 << 20, "").segments, 8);
+  EXPECT_EQ(planner.plan(spec, 1 << 20, "tree").segments, 0);
+  EXPECT_EQ(planner.plan(spec, 64 << 20, "ring").segments, 0);
+}
+
+TEST(Segments, AreAsManyAsAskedWithinLimits) {
+  constexpr std::size_t kMost = 128 * 1024;
+  EXPECT_EQ(segment_of(1 << 20, kMost), 64u * 1024);
+  EXPECT_EQ(segment_of(1 << 20, kMost, 32), 32u * 1024);
+  EXPECT_EQ(segment_of(1 << 20, kMost, 4), kMost);
+  EXPECT_EQ(segment_of(1 << 20, kMost, 1000), kSmallestSegment);
 }
 
 /// As `gradwire probe` would find hosts on one switch whose ports have these rates.

@@ -10,6 +10,7 @@ import unittest
 from harness import RSH, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+TRAINER = GRADWIRE.with_name("gradwire-torch")
 
 
 def inside(namespace, *command):
@@ -87,8 +88,8 @@ class Doctor(unittest.TestCase):
             lose_packets(hosts, 1)
             status, output = self.examine(hosts)
             self.assertEqual(status, 1)
-            self.assertRegex(output, rf"% of packets get lost between {hosts.names[1]} and every "
-                             "other host, over gw0")
+            self.assertRegex(output, r"% of packets \(\d+ of \d+\) get lost between "
+                             rf"{hosts.names[1]} and every other host, over gw0")
             self.assertRegex(output, "to mend it: .*ethtool -S gw0")
 
     def test_a_slow_link(self):
@@ -119,6 +120,33 @@ class Doctor(unittest.TestCase):
                 rf"WRONG: {hosts.names[1]}: cannot listen at 10.77.0.2:29777: another program",
                 rf"to mend it: on {hosts.names[1]}: ss -lntup shows .* another one with --port")
             self.assertNotIn("--interface", examined[1])
+
+    def test_a_master_port_that_is_taken(self):
+        program = ("import socket, time; s = socket.create_server(('10.77.0.1', 29778)); "
+                   "print('listening', flush=True); time.sleep(1000)")
+        with Hosts(2, "200mbit") as hosts:
+            hosts.start(0, [sys.executable, "-c", program]).wait_for("listening")
+            self.assert_found(
+                self.examine(hosts, "--master-port", "29778"),
+                rf"WRONG: {hosts.names[0]}: rank 0 could not wait for the others: cannot listen at "
+                r"10.77.0.1:29778: another program",
+                rf"to mend it: on {hosts.names[0]}: ss -lntp .* another one with --master-port")
+
+    def test_a_master_port_that_is_closed(self):
+        with Hosts(3, "200mbit") as hosts:
+            drop_port(hosts, 0, 29778)
+            self.assert_found(
+                self.examine(hosts, "--master-port", "29778"),
+                rf"{hosts.names[1]}, {hosts.names[2]} cannot reach {hosts.names[0]} at "
+                r"10.77.0.1:29778, where rank 0 waits for all: no answer",
+                "to mend it: .*dport 29778 accept.*--master-port")
+
+    def test_a_master_address_of_another_host(self):
+        with Hosts(2, "200mbit") as hosts:
+            self.assert_found(
+                self.examine(hosts, "--master-addr", "10.77.0.2"),
+                rf"{hosts.names[0]}: rank 0 could not wait for the others: 10.77.0.2 is no address",
+                "to mend it: .*--master-addr")
 
     def test_a_host_that_is_cut_off_from_the_others(self):
         with Hosts(3) as hosts:
@@ -174,17 +202,17 @@ class Doctor(unittest.TestCase):
                               r"cannot reach .* at 10.77.1.2:\d+ \(gw1\)",
                               r"cannot reach .* at 10.77.1.1:\d+ \(gw1\)", wrong=2)
 
-    def examine_with(self, hosts, folder, file):
-        """On host 1, `file` is in the place of our program."""
+    def examine_with(self, hosts, folder, file, program=GRADWIRE, *options):
+        """On host 1, `file` is in the place of one of our programs."""
         rsh = pathlib.Path(folder) / "rsh"
         rsh.write_text(f"""#!/bin/sh
 case $1 in
-  *-h1) exec unshare --mount sh -c 'mount --bind {file} {GRADWIRE} && exec {RSH} "$@"' sh "$@";;
+  *-h1) exec unshare --mount sh -c 'mount --bind {file} {program} && exec {RSH} "$@"' sh "$@";;
 esac
 exec {RSH} "$@"
 """)
         rsh.chmod(0o755)
-        return self.examine(hosts, rsh=rsh)
+        return self.examine(hosts, *options, rsh=rsh)
 
     def test_another_build_on_one_host(self):
         with Hosts(2, "200mbit") as hosts, tempfile.TemporaryDirectory() as folder:
@@ -192,7 +220,41 @@ exec {RSH} "$@"
             other.write_bytes(GRADWIRE.read_bytes() + b"one byte more makes another checksum")
             other.chmod(0o755)
             self.assert_found(self.examine_with(hosts, folder, other), "different gradwires",
-                              rf"\(build [\w+]+\) on {hosts.names[1]}", "install the same build")
+                              rf"\(build [\w+]+, protocol \d+\) on {hosts.names[1]}",
+                              "install the same build")
+
+    @unittest.skipUnless(TRAINER.exists(), "built without libtorch")
+    def test_another_pytorch_on_one_host(self):
+        ours = subprocess.run([TRAINER, "--version"], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        with Hosts(2, "200mbit") as hosts, tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder) / "gradwire-torch"
+            other.write_text("#!/bin/sh\necho gradwire 0.1.0, runs with PyTorch 1.13.1\n")
+            other.chmod(0o755)
+            self.assert_found(
+                self.examine_with(hosts, folder, other, TRAINER), "different gradwires",
+                rf"different PyTorches: .*1.13.1 on {hosts.names[1]}",
+                rf"to mend it: .*torch==({ours.split()[-1]}|1.13.1)", wrong=2)
+            other.write_text("#!/bin/sh\necho libtorch_cpu.so: no such file >&2\nexit 127\n")
+            self.assert_found(
+                self.examine_with(hosts, folder, other, TRAINER),
+                rf"{hosts.names[1]}: gradwire train does not start: libtorch_cpu.so", wrong=2)
+
+    def test_another_package_of_one_hosts_python(self):
+        with Hosts(2, "200mbit") as hosts, tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder) / "gradwire"
+            package.mkdir()
+            (package / "__init__.py").write_text("raise ImportError('nobody needs it')")
+            (package / "_build.py").write_text('VERSION = "0.1.0"\nTORCH = "2.13.0"\n')
+            (package / "_core.so").write_text("an extension")
+            other = pathlib.Path(folder) / "other"
+            other.write_text("another")
+            self.assert_found(
+                self.examine_with(hosts, folder, other, package / "_core.so",
+                                  "--env", f"PYTHONPATH={folder}"),
+                "python3 has different packages: gradwire 0.1.0 "
+                rf"\(extension \w+\) and PyTorch \S+ on gw\w+-h\d; gradwire 0.1.0",
+                "to mend it: install the same wheel")
 
     def test_a_host_without_the_program(self):
         with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:

@@ -36,14 +36,27 @@ def rate(hosts, host, interface, seconds):
     return sent / (time.monotonic() - began)
 
 
-def rate_at_once(hosts, host, interface, seconds):
-    """The same from now on, for times too short to start a program in: `gradwire` runs there."""
-    counters = pathlib.Path(f"/proc/{hosts.processes(host, GRADWIRE)[0]}/net/dev")
+def counters_of(hosts, host):
+    """Where a host's counters can be read without starting a program: `gradwire` runs there."""
+    return pathlib.Path(f"/proc/{hosts.processes(host, GRADWIRE)[0]}/net/dev")
+
+
+def rate_at_once(counters, interface, seconds):
+    """As rate(), for times too short to start a program in."""
     line = re.compile(interface + r":(?:\s+\d+){8}\s+(\d+)")
     began, sent = time.monotonic(), int(line.search(counters.read_text()).group(1))
     time.sleep(seconds)
     sent = int(line.search(counters.read_text()).group(1)) - sent
     return sent / (time.monotonic() - began)
+
+
+def slow_down(hosts, host, rail, rate):
+    """As `hosts.sh rate`, within milliseconds: both ends of one link. The time when it was done."""
+    for namespace, interface, limit in ((hosts.names[host], f"gw{rail}", "4mb"),
+                                        (f"{hosts.prefix}-sw{rail}", f"p{host}", "524288")):
+        subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf",
+                        "rate", rate, "burst", "131072", "limit", limit], check=True)
+    return time.monotonic()
 
 
 def wait_until(condition, job):
@@ -127,16 +140,17 @@ class Rails(unittest.TestCase):
         with Hosts(2, "1gbit", 2) as hosts:
             job = hosts.launch(GRADWIRE, ["--interface", "gw"], LARGE)
             wait_until(lambda: sent_bytes(hosts, 1, "gw1") > 200_000_000, job)
+            counters = counters_of(hosts, 1)
             shares = []
             for _ in range(3):  # The median counts: something else may run for so short a time.
                 hosts.script("rate", "1gbit", 1, 1)
                 before = rate(hosts, 1, "gw0", 1)
-                hosts.script("rate", "200mbit", 1, 1)
-                time.sleep(0.1)
-                shares.append(rate_at_once(hosts, 1, "gw0", 0.1) / before)
+                slowed = slow_down(hosts, 1, 1, "200mbit")
+                time.sleep(max(0, slowed + 0.1 - time.monotonic()))
+                shares.append(rate_at_once(counters, "gw0", 0.1) / before)
             # Were each to carry its half, the faster would wait for four fifths of the time.
             self.assertGreater(sorted(shares)[1], 0.7, shares)
-            self.assertLess(rate_at_once(hosts, 1, "gw1", 0.2), 0.3 * before)
+            self.assertLess(rate_at_once(counters, "gw1", 0.2), 0.3 * before)
 
     def test_env_names_the_rails_of_a_host(self):
         with Hosts(1, "none", 2) as hosts:

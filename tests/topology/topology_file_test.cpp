@@ -35,6 +35,7 @@ Cluster example() {
     cluster.paths.push_back({1, 0, rail, microseconds(26), microseconds(20), 1.1e8, 0, 0});
   }
   cluster.choices.push_back({"all_reduce", 4, 4096, "tree", microseconds(90)});
+  cluster.choices.push_back({"all_reduce", 4, 1 << 20, "ring", microseconds(9000), 32});
   return cluster;
 }
 
@@ -62,6 +63,8 @@ TEST(TopologyFileTest, ChoicesMayBeMissing) {
   EXPECT_EQ(to_json(cluster).find("choices"), std::string::npos);
   EXPECT_EQ(*parse_cluster(to_json(cluster)), cluster);
   EXPECT_THAT(refusal("\"ranks\": 4", "\"ranks\": 0"), HasSubstr("choices[0].ranks is 0"));
+  EXPECT_THAT(refusal("\"segments\": 32", "\"segments\": 0"),
+              HasSubstr("choices[1].segments is 0"));
 }
 
 TEST(TopologyFileTest, RefusesOtherVersionsAndUnknownKeys) {

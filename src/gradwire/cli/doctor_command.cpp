@@ -45,7 +45,8 @@ int be_an_agent(const DoctorArguments& given) {
   UniqueFd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   PipeStore store(std::move(in), std::move(out));
-  value_or_throw(examine_from_here(Job::from_environment(), given.names, store));
+  value_or_throw(
+      examine_from_here(Job::from_environment(), given.names, MasterPort::examined, store));
   return 0;
 }
 

@@ -17,29 +17,35 @@ namespace {
 
 constexpr const char* kTorchProgram = "gradwire-torch";
 
-std::string find_torch_program() {
-  const std::filesystem::path here = std::filesystem::path(own_executable()).parent_path();
-  for (const auto& folder : {here, here.parent_path() / "libexec"}) {
-    const std::filesystem::path candidate = folder / kTorchProgram;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  throw Exception(ErrorKind::unsupported,
-                  fmt::format("{} is not in {} nor in ../libexec from there; it is built with "
-                              "-DGRADWIRE_TORCH=ON, for which PyTorch must be installed: `make "
-                              "build` does both",
-                              kTorchProgram, here.string()));
+std::filesystem::path own_folder() {
+  return std::filesystem::path(own_executable()).parent_path();
 }
 
 }  // namespace
 
+std::optional<std::string> find_torch_program() {
+  for (const auto& folder : {own_folder(), own_folder().parent_path() / "libexec"}) {
+    const std::filesystem::path candidate = folder / kTorchProgram;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return std::nullopt;
+}
+
 void exec_torch_program(int argc, char** argv) {
-  const std::string program = find_torch_program();
+  const auto program = find_torch_program();
+  if (!program) {
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("{} is not in {} nor in ../libexec from there; it is built with "
+                                "-DGRADWIRE_TORCH=ON, for which PyTorch must be installed: `make "
+                                "build` does both",
+                                kTorchProgram, own_folder().string()));
+  }
   std::vector<char*> arguments{const_cast<char*>(kTorchProgram)};
   arguments.insert(arguments.end(), argv, argv + argc);
   arguments.push_back(nullptr);
-  ::execv(program.c_str(), arguments.data());
+  ::execv(program->c_str(), arguments.data());
   throw Exception(ErrorKind::system,
-                  fmt::format("cannot start {}: {}", program, std::strerror(errno)));
+                  fmt::format("cannot start {}: {}", *program, std::strerror(errno)));
 }
 
 }  // namespace gradwire

@@ -1,6 +1,12 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 namespace gradwire {
+
+/// Where `gradwire-torch` is: beside this program or in ../libexec. Nothing: it is not installed.
+std::optional<std::string> find_torch_program();
 
 /// Becomes `gradwire-torch` with the same command line (argv[0] is the command's name): the program
 /// for what needs libtorch, a separate one so that the rest starts at once and runs without it. It

@@ -1,4 +1,11 @@
 #include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/version.h>
 
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/dispatch.h"
@@ -11,10 +18,21 @@ constexpr std::array<Command, 2> kCommands{{
     {"bench", "Measures collective operations", torch_bench_command},
 }};
 
+/// Of the library that has been loaded: the parts of 2.13.0 are its highest bytes.
+std::string version_of_libtorch() {
+  const std::uint64_t version = aoti_torch_abi_version();
+  return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
+}
+
 }  // namespace
 }  // namespace gradwire
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    fmt::print("gradwire {}, built with PyTorch {}, runs with PyTorch {}\n", GRADWIRE_VERSION,
+               TORCH_VERSION, gradwire::version_of_libtorch());
+    return 0;
+  }
   // Users write `gradwire train`, and messages should say the same.
   return gradwire::dispatch("gradwire", "The commands of gradwire that need libtorch",
                             gradwire::kCommands, argc, argv);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/run_self.h"
 #include "gradwire/comm/communicator.h"
+#include "gradwire/comm/outbox.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire {
@@ -22,6 +24,14 @@ constexpr int kRounds = 3;
 
 /// The model is not so wrong that the best is slower by more than this.
 constexpr int kHopeless = 8;
+
+/// Numbers of segments that are tried, the usual one first, and from which size on: below it,
+/// segments are as small as they get anyway.
+constexpr std::array<int, 3> kSegments{static_cast<int>(kSegmentsPerMessage), 8, 32};
+constexpr std::size_t kSegmented = 512 * 1024;
+
+/// What another number of segments must save to be preferred: less may be an accident.
+constexpr double kClearly = 0.97;
 
 struct TuneArguments {
   LaunchArguments launch;
@@ -71,27 +81,60 @@ std::vector<AlgorithmEstimate> candidates(Communicator& communicator, const Benc
   return hopeful;
 }
 
-MeasuredChoice fastest(Communicator& communicator, BenchCase what) {
-  const std::vector<AlgorithmEstimate> tried = candidates(communicator, what);
-  std::vector<std::vector<double>> times(tried.size());
+/// The median time of each case, in microseconds; the same on all ranks.
+std::vector<double> times_of(Communicator& communicator, const std::vector<BenchCase>& cases) {
+  std::vector<std::vector<double>> times(cases.size());
   for (int round = 0; round < kRounds; ++round) {
-    for (std::size_t i = 0; i < tried.size(); ++i) {
-      what.algorithm = tried[i].algorithm;
-      times[i].push_back(measure(communicator, what).median_us);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      times[i].push_back(measure(communicator, cases[i]).median_us);
     }
   }
-  MeasuredChoice choice{.collective = std::string(name_of(what.collective)),
-                        .ranks = communicator.size(),
-                        .bytes = what.bytes,
-                        .algorithm = {},
-                        .time = Duration::max()};
-  for (std::size_t i = 0; i < tried.size(); ++i) {
-    std::ranges::sort(times[i]);
-    const Duration median(static_cast<std::int64_t>(1e3 * times[i][kRounds / 2]));
-    if (median >= choice.time) continue;
-    choice.time = median;
-    choice.algorithm = tried[i].algorithm;
+  std::vector<double> medians;
+  for (std::vector<double>& rounds : times) {
+    std::ranges::sort(rounds);
+    medians.push_back(rounds[kRounds / 2]);
   }
+  return medians;
+}
+
+Duration from_microseconds(double us) {
+  return Duration(static_cast<std::int64_t>(1e3 * us));
+}
+
+MeasuredChoice fastest_algorithm(Communicator& communicator, const BenchCase& what) {
+  std::vector<BenchCase> cases;
+  for (const AlgorithmEstimate& tried : candidates(communicator, what)) {
+    cases.push_back(what);
+    cases.back().algorithm = tried.algorithm;
+    cases.back().segments = kSegments.front();
+  }
+  const std::vector<double> times = times_of(communicator, cases);
+  const auto best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
+  return {.collective = std::string(name_of(what.collective)),
+          .ranks = communicator.size(),
+          .bytes = what.bytes,
+          .algorithm = cases[best].algorithm,
+          .time = from_microseconds(times[best])};
+}
+
+/// Into how many segments its messages are best cut.
+void try_segments(Communicator& communicator, BenchCase what, MeasuredChoice& choice) {
+  what.algorithm = choice.algorithm;
+  std::vector<BenchCase> cases;
+  for (const int segments : kSegments) {
+    cases.push_back(what);
+    cases.back().segments = segments;
+  }
+  const std::vector<double> times = times_of(communicator, cases);
+  const auto best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
+  if (times[best] > kClearly * times.front()) return;
+  choice.segments = kSegments[best];
+  choice.time = from_microseconds(times[best]);
+}
+
+MeasuredChoice fastest(Communicator& communicator, const BenchCase& what) {
+  MeasuredChoice choice = fastest_algorithm(communicator, what);
+  if (what.bytes >= kSegmented) try_segments(communicator, what, choice);
   return choice;
 }
 
@@ -117,8 +160,9 @@ int be_a_rank(const Job& job, const TuneArguments& given) {
          make_cases(bench_options(given, collective), communicator->size())) {
       const MeasuredChoice choice = fastest(*communicator, what);
       if (job.rank != 0) continue;
-      fmt::print("{:<15} {:>8}  {:<19} {:>9}\n", choice.collective, format_bytes(choice.bytes),
-                 choice.algorithm, format_duration(choice.time));
+      fmt::print("{:<15} {:>8}  {:<19} {:>9}{}\n", choice.collective, format_bytes(choice.bytes),
+                 choice.algorithm, format_duration(choice.time),
+                 choice.segments > 0 ? fmt::format("  in {} segments", choice.segments) : "");
       std::fflush(stdout);
       remember(cluster, choice);
     }
@@ -135,9 +179,10 @@ int be_a_rank(const Job& job, const TuneArguments& given) {
 int tune_command(int argc, char** argv) {
   TuneArguments given;
   CLI::App app(
-      "Tries the algorithms of each collective at each size, on the hosts and links where the job "
-      "will run, and adds the fastest to topology.json, which then decides in place of the cost "
-      "model. Run gradwire probe first. Takes about a minute on four hosts.",
+      "Tries the algorithms of each collective at each size, and with the fastest how finely "
+      "messages are best cut into segments, on the hosts and links where the job will run; adds "
+      "what it finds to topology.json, which then decides in place of the cost model. Run gradwire "
+      "probe first. Takes about a minute on four hosts.",
       "gradwire tune");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

@@ -56,6 +56,10 @@ struct OperationOptions {
   /// Force an algorithm ("ring", "tree", ...: `gradwire schedule` lists them); empty: the job's
   /// (CommunicatorOptions::algorithm), else the tuner's choice. Must be the same on all ranks.
   std::string algorithm;
+  /// Into about how many segments this rank cuts each message, so that it is passed on while it
+  /// still arrives; within limits of their sizes. 0: what `gradwire tune` found for the algorithm,
+  /// else 16. Changes no result.
+  int segments = 0;
 };
 
 struct CommunicatorOptions {
@@ -168,7 +172,8 @@ class Communicator {
   /// messages share frames and system calls; the Work completes when all of them have.
   virtual Work coalesced(const std::function<void(Communicator&)>& post) = 0;
 
-  /// The tuner's estimates for `bytes` bytes, the one it would choose first. Same on all ranks.
+  /// The tuner's estimates for `bytes` bytes, the one it would choose first; of point_to_point, for
+  /// one message from rank 0 to rank 1. Same on all ranks.
   virtual std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) = 0;
   /// The algorithm that such an operation takes unless it asks for one itself (root 0): the job's
   /// (CommunicatorOptions::algorithm), else the tuner's choice. Same on all ranks.

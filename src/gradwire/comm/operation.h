@@ -54,6 +54,7 @@ struct OperationRequest {
   std::shared_ptr<Completion> completion;
   int tag = -1;                          ///< Of a point-to-point message; -1 for collectives.
   int lane = 0;                          ///< Of a collective.
+  int segments = 0;                      ///< Of each message, about; 0: kSegmentsPerMessage.
   std::shared_ptr<const Splits> splits;  ///< Of an all_to_all with unequal parts; else null.
   /// Of a receive from whichever rank, whose `program` is null until it is known from whom: makes
   /// it then.

@@ -17,9 +17,10 @@ namespace gradwire {
 inline constexpr std::uint32_t kSegmentsPerMessage = 16;
 inline constexpr std::size_t kSmallestSegment = 16 * 1024;
 
-/// Bytes of the segments of such a message, at most `most`; a multiple of 64, unless `most` is
-/// less.
-std::size_t segment_of(std::size_t message_bytes, std::size_t most);
+/// Bytes of the segments of such a message, of which there are to be about `segments`, at most
+/// `most`; a multiple of 64, unless `most` is less.
+std::size_t segment_of(std::size_t message_bytes, std::size_t most,
+                       std::uint32_t segments = kSegmentsPerMessage);
 
 /// What an outbox may do, the same for all peers of an executor.
 struct OutboxLimits {

@@ -26,6 +26,7 @@ const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
   Plan made;
   made.algorithm = choose(spec, bytes, algorithm);
   made.program = compile(spec, made.algorithm);
+  made.segments = tuner_.segments(spec.collective, bytes, made.algorithm);
   return plans_.emplace(std::move(key), std::move(made)).first->second;
 }
 

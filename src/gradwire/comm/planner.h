@@ -21,6 +21,7 @@ namespace gradwire {
 struct Plan {
   std::string algorithm;
   std::shared_ptr<const CompiledProgram> program;
+  int segments = 0;  ///< Of each message, if `gradwire tune` found a number; else 0.
 };
 
 /// Turns what a caller wants into a Plan: the algorithm that was asked for, else the one forced for

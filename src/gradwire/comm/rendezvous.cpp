@@ -10,9 +10,9 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/comm/local_rails.h"
+#include "gradwire/comm/master_server.h"
 #include "gradwire/comm/meeting.h"
 #include "gradwire/comm/mesh_builder.h"
-#include "gradwire/comm/rendezvous_server.h"
 #include "gradwire/comm/rendezvous_store.h"
 #include "gradwire/net/descriptors.h"
 #include "gradwire/net/shared_port.h"
@@ -201,64 +201,6 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
   return Mesh{std::move(*transport), std::move(*places)};
 }
 
-/// Rank 0's name must mean an address that other hosts can reach: some systems' /etc/hosts has the
-/// host's own name at 127.0.1.1.
-void warn_of_hidden_loopback(const Job& job, const SocketAddress& address) {
-  if (!address.is_loopback() || job.local_world_size == job.world_size) return;
-  if (job.master_address == "localhost" || SocketAddress::of(job.master_address, 0)) return;
-  spdlog::warn(
-      "{} is {} on its own host, where no other host can reach it: give rank 0's address "
-      "as MASTER_ADDR",
-      job.master_address, address.host());
-}
-
-/// Listens at the first of the master's addresses that is this host's.
-Result<Socket> listen_as_master(const Job& job) {
-  const auto addresses = resolve(job.master_address, job.master_port);
-  if (!addresses) return tl::unexpected<Error>(addresses.error());
-  Error last;
-  for (const SocketAddress& address : *addresses) {
-    auto listener = listen_on(address);
-    if (listener) {
-      warn_of_hidden_loopback(job, address);
-      return listener;
-    }
-    last = listener.error();
-  }
-  return failure(last.kind, "rank 0 " + last.message + " (it listens at MASTER_ADDR:MASTER_PORT)");
-}
-
-/// The door of the store behind the port that rank 0 shares with the other ranks of its host.
-Result<std::unique_ptr<Door>> share_port_as_master(const Job& job, Deadline deadline) {
-  const auto addresses = resolve(job.master_address, job.master_port);
-  if (!addresses) return tl::unexpected<Error>(addresses.error());
-  Error last;
-  for (const SocketAddress& address : *addresses) {
-    const PortMember member = {.destination = {service_number(kStorePurpose), 0},
-                               .addresses = {address}};
-    auto door = SharedPortDoor::open(shared_port_name(job.secret, job.port), member, deadline);
-    if (door) {
-      warn_of_hidden_loopback(job, address);
-      return std::move(*door);
-    }
-    last = door.error();
-  }
-  return failure(last.kind,
-                 "rank 0 " + last.message + " (it listens at MASTER_ADDR:GRADWIRE_PORT)");
-}
-
-Result<std::unique_ptr<RendezvousServer>> serve(const Job& job, Deadline deadline) {
-  if (job.port != 0 && job.port == job.master_port) {
-    auto door = share_port_as_master(job, deadline);
-    if (!door) return tl::unexpected<Error>(door.error());
-    return RendezvousServer::start(std::move(*door), job.secret, job.world_size);
-  }
-  auto listener = listen_as_master(job);
-  if (!listener) return tl::unexpected<Error>(listener.error());
-  return RendezvousServer::start(std::make_unique<ListeningDoor>(std::move(*listener)), job.secret,
-                                 job.world_size);
-}
-
 Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
   return {.rank = job.rank,
           .world_size = job.world_size,
@@ -284,7 +226,7 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
 
 Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
   if (job.rank != 0) return join_at_master(job, options, deadline);
-  auto server = serve(job, deadline);
+  auto server = serve_at_master(job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
   // Every rank has connected to this one, for which it must have read all it needs from the store.

@@ -208,7 +208,9 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
 
 std::vector<AlgorithmEstimate> ScheduledCommunicator::explain(Collective collective,
                                                               std::size_t bytes) {
-  return planner_->tuner().explain({.collective = collective}, bytes);
+  // With the first rank as root, and messages from it to the next.
+  const Rank target = size() > 1 ? 1 : 0;
+  return planner_->tuner().explain({.collective = collective, .target = target}, bytes);
 }
 
 std::string ScheduledCommunicator::algorithm_for(Collective collective, std::size_t bytes) {
@@ -232,6 +234,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
   request.fingerprint.set_algorithm(plan.algorithm);
   request.urgency = options.urgency;
   request.lane = options.lane;
+  request.segments = options.segments > 0 ? options.segments : plan.segments;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   // Where each rank has a part, input and output are memory of their own.
   request.input_survives = options.preserve_input || has_parts(spec.collective);

@@ -13,6 +13,11 @@
 namespace gradwire {
 namespace {
 
+/// Only messages between two ranks have a target, whatever a caller's specification says.
+Rank target_of(const CollectiveSpec& spec) {
+  return spec.collective == Collective::point_to_point ? spec.target : 0;
+}
+
 /// Segments of a message that an estimate tells apart: more change little, and take longer.
 constexpr std::uint32_t kModelledSegments = 64;
 
@@ -62,7 +67,7 @@ Link Tuner::assumed_link() {
 }
 
 const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spec) {
-  const Question question{spec.collective, spec.root};
+  const Question question{spec.collective, spec.root, target_of(spec)};
   const auto known = candidates_.find(question);
   if (known != candidates_.end()) return known->second;
   std::vector<Candidate> found;
@@ -97,7 +102,7 @@ std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {
 std::vector<AlgorithmEstimate> Tuner::explain(const CollectiveSpec& spec, std::size_t bytes) {
   const std::size_t rounded = std::bit_ceil(bytes);
   const std::lock_guard lock(mutex_);
-  auto& ranking_of = rankings_[{{spec.collective, spec.root}, rounded}];
+  auto& ranking_of = rankings_[{{spec.collective, spec.root, target_of(spec)}, rounded}];
   if (ranking_of.empty()) ranking_of = ranking(spec, rounded);
   return ranking_of;
 }
@@ -115,9 +120,7 @@ std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::s
   return ranked;
 }
 
-/// Puts the algorithm first that was the fastest for the nearest size, if that is near.
-void Tuner::prefer_measured(Collective collective, std::size_t bytes,
-                            std::vector<AlgorithmEstimate>& ranked) const {
+const MeasuredChoice* Tuner::measured(Collective collective, std::size_t bytes) const {
   const auto octaves = [&](std::size_t other) {
     return std::abs(std::log2(static_cast<double>(std::max<std::size_t>(bytes, 1))) -
                     std::log2(static_cast<double>(std::max<std::size_t>(other, 1))));
@@ -127,10 +130,23 @@ void Tuner::prefer_measured(Collective collective, std::size_t bytes,
     if (choice.collective != name_of(collective) || octaves(choice.bytes) > kNear) continue;
     if (nearest == nullptr || octaves(choice.bytes) < octaves(nearest->bytes)) nearest = &choice;
   }
-  if (nearest == nullptr) return;
-  const auto at = std::ranges::find(ranked, nearest->algorithm, &AlgorithmEstimate::algorithm);
+  return nearest;
+}
+
+int Tuner::segments(Collective collective, std::size_t bytes, const std::string& algorithm) const {
+  // As choose() rounds: the number goes with the algorithm.
+  const MeasuredChoice* choice = measured(collective, std::bit_ceil(bytes));
+  return choice != nullptr && choice->algorithm == algorithm ? choice->segments : 0;
+}
+
+/// Puts the algorithm first that was measured to be the fastest.
+void Tuner::prefer_measured(Collective collective, std::size_t bytes,
+                            std::vector<AlgorithmEstimate>& ranked) const {
+  const MeasuredChoice* choice = measured(collective, bytes);
+  if (choice == nullptr) return;
+  const auto at = std::ranges::find(ranked, choice->algorithm, &AlgorithmEstimate::algorithm);
   if (at == ranked.end()) return;  // Of another version of gradwire.
-  at->time = nearest->time;
+  at->time = choice->time;
   at->measured = true;
   std::rotate(ranked.begin(), at, at + 1);
 }

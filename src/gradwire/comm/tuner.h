@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,10 @@ class Tuner {
   /// The estimates that decide, best first; before them what was measured, if that decides.
   std::vector<AlgorithmEstimate> explain(const CollectiveSpec& spec, std::size_t bytes);
 
+  /// Into about how many segments the algorithm's messages are best cut at such a size, if that was
+  /// measured; else 0.
+  int segments(Collective collective, std::size_t bytes, const std::string& algorithm) const;
+
   /// The links that are assumed where nothing has been measured: 1 Gb/s Ethernet, 40 us.
   static Topology assumed(int ranks);
   static Link assumed_link();
@@ -55,12 +60,15 @@ class Tuner {
     double largest_message = 1;  ///< As a part of all chunks.
   };
 
-  using Question = std::pair<Collective, Rank>;  ///< The rank is the root.
+  /// The ranks are the root and the target, which are 0 where there are none.
+  using Question = std::tuple<Collective, Rank, Rank>;
 
   const std::vector<Candidate>& candidates(const CollectiveSpec& spec);
   std::vector<AlgorithmEstimate> ranking(const CollectiveSpec& spec, std::size_t bytes);
   Duration estimate(const Candidate& candidate, std::size_t bytes) const;
 
+  /// What was measured for the nearest size, if that is near; else null.
+  const MeasuredChoice* measured(Collective collective, std::size_t bytes) const;
   void prefer_measured(Collective collective, std::size_t bytes,
                        std::vector<AlgorithmEstimate>& ranked) const;
 

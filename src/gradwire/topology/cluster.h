@@ -52,16 +52,20 @@ struct MeasuredPath {
   bool operator==(const MeasuredPath&) const = default;
 };
 
-/// The algorithm that was the fastest when `gradwire tune` tried them.
+/// The algorithm that was the fastest when `gradwire tune` tried them, and the segments.
 struct MeasuredChoice {
   std::string collective;  ///< "all_reduce"
   int ranks = 1;           ///< All the job's.
   std::size_t bytes = 0;   ///< Of all parts together.
   std::string algorithm;   ///< "star"
   Duration time = {};      ///< The median.
+  int segments = 0;        ///< Of each message, about; 0: as many as usual.
 
   bool operator==(const MeasuredChoice&) const = default;
 };
+
+/// More than anybody would cut a message into.
+inline constexpr int kMostSegments = 1024;
 
 /// What `gradwire probe` finds out about hosts and what joins them.
 struct Cluster {

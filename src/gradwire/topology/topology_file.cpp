@@ -65,11 +65,13 @@ Json json_of(const MeasuredPath& path) {
 }
 
 Json json_of(const MeasuredChoice& choice) {
-  return {{"collective", choice.collective},
-          {"ranks", choice.ranks},
-          {"bytes", choice.bytes},
-          {"algorithm", choice.algorithm},
-          {"time_us", microseconds(choice.time)}};
+  Json json{{"collective", choice.collective},
+            {"ranks", choice.ranks},
+            {"bytes", choice.bytes},
+            {"algorithm", choice.algorithm},
+            {"time_us", microseconds(choice.time)}};
+  if (choice.segments > 0) json["segments"] = choice.segments;
+  return json;
 }
 
 double rate_of(JsonFields& fields, std::string_view key = "bytes_per_second") {
@@ -138,6 +140,7 @@ MeasuredChoice choice_from(JsonFields fields) {
   choice.bytes = static_cast<std::size_t>(fields.number("bytes", 0, kMostBytes));
   choice.algorithm = fields.text("algorithm");
   choice.time = time_of(fields, "time_us");
+  if (fields.has("segments")) choice.segments = fields.integer("segments", 1, kMostSegments);
   fields.refuse_others();
   return choice;
 }

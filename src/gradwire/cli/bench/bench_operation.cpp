@@ -17,7 +17,7 @@ void BenchOperation::prepare() {
 }
 
 void BenchOperation::run() {
-  const OperationOptions options{.algorithm = what_.algorithm};
+  const OperationOptions options{.algorithm = what_.algorithm, .segments = what_.segments};
   const LentSpan out{output_.data(), pattern_.output_count(), what_.type, nullptr};
   const LentConstSpan in(input_.data(), pattern_.input_count(), what_.type);
   switch (what_.collective) {

@@ -17,6 +17,7 @@ struct BenchCase {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   std::string algorithm;  ///< Empty: the tuner's choice.
+  int segments = 0;       ///< Of each message, as OperationOptions.
   int iterations = 0;     ///< 0: as many as take `seconds`, 5 to 2000.
   double seconds = 1;
   int warmup = 2;

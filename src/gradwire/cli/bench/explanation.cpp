@@ -1,5 +1,7 @@
 #include "gradwire/cli/bench/explanation.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +9,18 @@
 #include "gradwire/comm/forced_algorithms.h"
 
 namespace gradwire {
+namespace {
+
+/// What the lines that follow are.
+std::string_view heading(Collective collective, std::span<const AlgorithmEstimate> estimates) {
+  if (collective == Collective::point_to_point) {
+    return "there is one way only, of which the cost model expects, for one message";
+  }
+  return estimates.size() == 1 ? "there is one algorithm only, of which the cost model expects"
+                               : "the tuner expects";
+}
+
+}  // namespace
 
 std::string links_explained(const Environment& environment) {
   const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
@@ -29,12 +43,13 @@ std::string overriding_choice(const BenchOptions& options, Collective collective
 
 std::string estimates_explained(const BenchCase& what, std::span<const AlgorithmEstimate> estimates,
                                 const std::string& overriding) {
-  std::string text = fmt::format("# {} {}: the tuner expects\n", name_of(what.collective),
-                                 format_bytes(what.bytes));
+  std::string text = fmt::format("# {} {}: {}\n", name_of(what.collective),
+                                 format_bytes(what.bytes), heading(what.collective, estimates));
   for (const AlgorithmEstimate& e : estimates) {
-    text += fmt::format("#   {:<19} {:>8}: {} steps, a rank sends {}{}\n", e.algorithm,
-                        format_duration(e.time), e.steps, format_bytes(e.bytes_sent),
-                        e.measured ? " (measured by gradwire tune)" : "");
+    text +=
+        fmt::format("#   {:<19} {:>8}: {} step{}, a rank sends {}{}\n", e.algorithm,
+                    format_duration(e.time), e.steps, e.steps == 1 ? "" : "s",
+                    format_bytes(e.bytes_sent), e.measured ? " (measured by gradwire tune)" : "");
   }
   if (!overriding.empty()) text += fmt::format("# the tuner does not choose: {}\n", overriding);
   return text;

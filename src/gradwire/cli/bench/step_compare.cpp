@@ -87,7 +87,7 @@ std::vector<Peer> peers_of(const StepOptions& options) {
 }
 
 bool same(const StepCase& a, const StepCase& b) {
-  return a.codec == b.codec && a.accumulate == b.accumulate && a.local_steps == b.local_steps &&
+  return a.codec == b.codec && a.accumulate == b.accumulate && a.local() == b.local() &&
          a.overlap == b.overlap && a.zero_stage == b.zero_stage;
 }
 
@@ -149,6 +149,10 @@ Words step_command(const StepOptions& options, const StepCase& what, const std::
               fmt::to_string(what.accumulate),
               "--local-steps",
               fmt::to_string(what.local_steps),
+              "--fragments",
+              fmt::to_string(what.fragments),
+              "--overlap-steps",
+              fmt::to_string(what.overlap_steps),
               "--overlap",
               std::string(name_of(what.overlap)),
               "--zero-stage",
@@ -167,6 +171,8 @@ Words step_command(const StepOptions& options, const StepCase& what, const std::
               options.last_bucket,
               "--partition",
               options.partition,
+              "--codec-min-elements",
+              fmt::to_string(options.codec_min_elements),
               "--piece",
               options.piece};
   if (options.steps > 0) words.insert(words.end(), {"--steps", fmt::to_string(options.steps)});

@@ -1,5 +1,7 @@
 #include "gradwire/cli/bench/step_options.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "gradwire/base/suggest.h"
@@ -30,10 +32,16 @@ void declare_cases(CLI::App& app, StepOptions& options) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--local-steps", options.local_steps,
-                 "steps between two averages of a parameter; each step a like share of them "
-                 "travels; a comma list")
+                 "steps between two averages of a parameter, as local_steps.steps of gradwire "
+                 "train; 1: gradients are averaged in every step; a comma list")
       ->delimiter(',')
       ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--fragments", options.fragments,
+                 "with --local-steps: parts of the model that are averaged in turn")
+      ->capture_default_str();
+  app.add_option("--overlap-steps", options.overlap_steps,
+                 "with --local-steps: steps taken while an average travels")
       ->capture_default_str();
   app.add_option("--overlap", options.overlaps,
                  "what communication hides behind: none, backward or full (the next forward too); "
@@ -54,8 +62,8 @@ void declare_cases(CLI::App& app, StepOptions& options) {
       app.add_flag("--ladder", options.ladder,
                    "from fp32 with nothing overlapped to local steps, rung by rung: in place of "
                    "the lists above");
-  for (const char* list :
-       {"--codec", "--accumulate", "--local-steps", "--overlap", "--zero-stage"}) {
+  for (const char* list : {"--codec", "--accumulate", "--local-steps", "--fragments",
+                           "--overlap-steps", "--overlap", "--zero-stage"}) {
     ladder->excludes(app.get_option(list));
   }
 }
@@ -80,6 +88,9 @@ void declare_measurement(CLI::App& app, StepOptions& options) {
       ->capture_default_str();
   app.add_option("--partition", options.partition,
                  "larger tensors are cut into such pieces, which travel by themselves; 0: never")
+      ->capture_default_str();
+  app.add_option("--codec-min-elements", options.codec_min_elements,
+                 "smaller tensors travel as they are whatever the codec, and so do vectors")
       ->capture_default_str();
   app.add_option("--piece", options.piece, "bytes of float32 that a codec works on at once")
       ->capture_default_str();
@@ -129,7 +140,8 @@ std::vector<StepCase> ladder() {
       {.codec = "one_bit"},
       {.codec = "power_sgd:1"},
       {.codec = "top_k:0.01"},
-      {.codec = "int8", .local_steps = 16},
+      // As much overlap as there may be with two fragments.
+      {.codec = "int8", .local_steps = 16, .fragments = 2, .overlap_steps = 7},
   };
 }
 
@@ -138,13 +150,14 @@ bool is_of_single_values(const std::string& codec) {
   return spec && (spec->kind() == CodecKind::none || spec->kind() == CodecKind::codec);
 }
 
-/// It compares steps that send, by turns, different parts of the model.
-void check_auto(const StepCase& what) {
-  if (what.local_steps == 1 || !what.codec.starts_with("auto")) return;
+/// The trainer's own rules, and what would say nothing here.
+void check_local(const StepCase& what) {
+  check_local_steps(what.local());
+  if (what.local_steps == 1 || what.overlap == Overlap::full) return;
   refuse(
-      fmt::format("--codec {} does not go together with --local-steps {}, in which each step "
-                  "sends another part; name a codec without auto",
-                  what.codec, what.local_steps));
+      fmt::format("--overlap {} is about gradients, which stay where they are with --local-steps "
+                  "{}: there --overlap-steps says what averages hide behind",
+                  name_of(what.overlap), what.local_steps));
 }
 
 /// Sharding has little of the rest.
@@ -182,20 +195,26 @@ void declare(CLI::App& app, StepOptions& options, const Environment& environment
 std::vector<StepCase> step_cases(const StepOptions& options) {
   if (options.ladder) return ladder();
   for (const std::string& codec : options.codecs) value_or_throw(check_codec(codec));
+  // Beside cases with local steps, those without have nothing to do with what is of local steps.
+  const bool local = std::ranges::any_of(options.local_steps, [](int steps) { return steps > 1; });
   std::vector<StepCase> cases;
   for (const std::string& codec : options.codecs) {
     for (const int accumulate : options.accumulate) {
       for (const int local_steps : options.local_steps) {
         for (const std::string& overlap : options.overlaps) {
-          for (const int stage : options.zero_stages)
+          for (const int stage : options.zero_stages) {
             cases.push_back({codec, accumulate, local_steps, overlap_of(overlap), stage});
+            if (local_steps == 1 && local) continue;
+            cases.back().fragments = options.fragments;
+            cases.back().overlap_steps = options.overlap_steps;
+          }
         }
       }
     }
   }
   for (const StepCase& what : cases) {
     check_zero(what);
-    check_auto(what);
+    check_local(what);
   }
   return cases;
 }
@@ -221,6 +240,7 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
                      .bytes = bytes_of("--bucket", options.bucket),
                      .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
+  how.plan.exact_below = options.codec_min_elements;
   how.averager.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (how.averager.piece_elements == 0) refuse("--piece: at least 4 bytes");
   return how;

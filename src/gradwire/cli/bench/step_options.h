@@ -5,8 +5,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "gradwire/base/units.h"
 #include "gradwire/cli/launch_arguments.h"
 #include "gradwire/comm/job.h"
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/gradient/step_measurement.h"
 
 namespace gradwire {
@@ -18,6 +20,7 @@ struct StepOptions {
   std::vector<std::string> codecs{"none"};
   std::vector<int> accumulate{1};
   std::vector<int> local_steps{1};
+  int fragments = 1, overlap_steps = 0;  ///< Of all with local steps.
   std::vector<std::string> overlaps{"full"};
   std::vector<int> zero_stages{0};
   int prefetch = 2;
@@ -26,7 +29,9 @@ struct StepOptions {
   double seconds = 10;
   int warmup = 3;
 
-  std::string bucket = "4M", first_bucket = "1M", last_bucket = "32K", partition = "0";
+  std::string bucket = format_bytes(kBucketBytes), first_bucket = format_bytes(kFirstBucketBytes),
+              last_bucket = format_bytes(kLastBucketBytes), partition = "0";
+  std::size_t codec_min_elements = kCodecMinElements;
   std::string piece = "4M";
 
   LaunchArguments launch;

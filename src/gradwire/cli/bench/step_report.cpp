@@ -22,6 +22,14 @@ double bound_of(const StepRow& row, double limit) {
   return efficiency_bound(row.what, row.figures, limit);
 }
 
+/// "16", or "16/2+7": steps, fragments, steps of overlap.
+std::string local_column(const StepCase& what) {
+  std::string text = fmt::format("{}", what.local_steps);
+  if (what.fragments > 1) text += fmt::format("/{}", what.fragments);
+  if (what.overlap_steps > 0) text += fmt::format("+{}", what.overlap_steps);
+  return text;
+}
+
 std::string zero_head() {
   return fmt::format(" {:>4} {:>12} {:>10} {:>10}", "zero", "x DDP", "params", "grads");
 }
@@ -46,6 +54,8 @@ nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
                                   {"codec", row.what.codec},
                                   {"accumulate", row.what.accumulate},
                                   {"local_steps", row.what.local_steps},
+                                  {"fragments", row.what.fragments},
+                                  {"overlap_steps", row.what.overlap_steps},
                                   {"overlap", name_of(row.what.overlap)},
                                   {"zero_stage", row.what.zero_stage},
                                   {"ranks", f.ranks},
@@ -81,8 +91,10 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
       "rank for a step\n",
       profile, ranks);
   if (limit > 0) {
-    head +=
-        fmt::format("# bound: T_s / max(T_s, T_c), T_c: what is sent at {}\n", format_rate(limit));
+    head += fmt::format(
+        "# bound: T_s / max(T_s, T_c), T_c: what is sent at {}; of passes and local "
+        "steps in docs/ladder.md\n",
+        format_rate(limit));
   }
   if (zero) {
     head +=
@@ -90,7 +102,7 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
         "most memory of a rank\n";
   }
   return head +
-         fmt::format("{:>12} {:>14} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
+         fmt::format("{:>12} {:>14} {:>4} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
                      "system", "codec", "acc.", "local", "overlap", "single", "step", "exposed",
                      "eta", limit > 0 ? "   bound" : "", "sent", "cpu", zero ? zero_head() : "");
 }
@@ -99,8 +111,8 @@ std::string StepTable::line(const StepRow& row) const {
   const StepFigures& f = row.figures;
   const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
-      "{:>12} {:>14} {:>4} {:>6} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
-      row.system, row.what.codec, row.what.accumulate, row.what.local_steps,
+      "{:>12} {:>14} {:>4} {:>8} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
+      row.system, row.what.codec, row.what.accumulate, local_column(row.what),
       name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
       milliseconds(f.exposed), 100 * f.efficiency(), bound,
       format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds,
@@ -151,6 +163,8 @@ std::string label_of(const StepCase& what) {
   std::string label = what.codec == "none" ? "fp32" : what.codec;
   if (what.accumulate > 1) label += fmt::format(", {} passes", what.accumulate);
   if (what.local_steps > 1) label += fmt::format(", every {} steps", what.local_steps);
+  if (what.fragments > 1) label += fmt::format(", {} fragments", what.fragments);
+  if (what.overlap_steps > 0) label += fmt::format(", {} overlap", what.overlap_steps);
   if (what.zero_stage > 0) label += fmt::format(", ZeRO {}", what.zero_stage);
   if (what.overlap == Overlap::none) label += ", no overlap";
   if (what.overlap == Overlap::backward) label += ", backward alone";

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/cli/doctor/endpoint.h"
 #include "gradwire/cli/doctor/look.h"
 #include "gradwire/cli/doctor/reach.h"
 #include "gradwire/cli/probe/measure.h"
@@ -25,7 +24,7 @@ constexpr Duration kForMesh = std::chrono::seconds(15);
 
 /// Losses are known by then.
 constexpr ProbeOptions kBriefly{
-    .bandwidth_time = std::chrono::milliseconds(200), .loss_time = {}, .round_trips = 100};
+    .bandwidth_time = std::chrono::milliseconds(200), .loss_questions = 0, .round_trips = 100};
 
 std::string key(const char* topic, int host) {
   return fmt::format("{}/{}", topic, host);
@@ -63,6 +62,7 @@ Result<bool> all_well(const Job& job, Store& store,
                const auto& rails = facts[static_cast<std::size_t>(end)]->rails;
                return rails[static_cast<std::size_t>(one.rail)].mtu;
              };
+             if (one.rail == kMasterDoor) return true;  // The hosts have met already.
              const int least = std::min({mtu(host), mtu(one.to), kLargestPacket});
              const bool hole = one.largest_packet > 0 && one.largest_packet < least;
              return one.outcome == ReachFacts::Outcome::reached && !hole;
@@ -81,11 +81,12 @@ Result<std::string> connect_and_measure(const Job& job, Store& store) {
 
 }  // namespace
 
-Status examine_from_here(const Job& job, const std::vector<std::string>& names, Store& store) {
+Status examine_from_here(const Job& job, const std::vector<std::string>& names, MasterPort port,
+                         Store& store) {
   HostFacts mine = look_at_host(names);
   const std::vector<RailPlace> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
-  auto endpoint = std::make_unique<Endpoint>(job, rails, mine);
+  auto endpoint = std::make_unique<Endpoint>(job, rails, port, mine);
   if (Status set = store.set(key("facts", job.rank), to_json(mine)); !set) return set;
   const auto others = facts_of_all(job, store);
   if (!others) return tl::unexpected<Error>(others.error());

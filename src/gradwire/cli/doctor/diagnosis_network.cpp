@@ -164,14 +164,15 @@ void add_black_holes(const Examination& examination, const std::vector<Path>& pa
 
 void add_losses(const Examination& examination, const std::vector<Path>& paths,
                 std::vector<Finding>& findings) {
-  const auto loses = [](const Path& path) { return path.reach.loss >= kMuchLoss; };
-  const auto more = [](const Path& a, const Path& b) { return a.reach.loss > b.reach.loss; };
+  const auto loses = [](const Path& path) { return path.reach.loss() >= kMuchLoss; };
+  const auto more = [](const Path& a, const Path& b) { return a.reach.loss() > b.reach.loss(); };
   for (const auto& [rail, affected] : affected_by_rail(paths, loses, more)) {
     const Path& worst = *affected.worst;
     findings.push_back(
         {true,
-         fmt::format("up to {:.2f} % of packets get lost {}, over {}, with next to no traffic",
-                     100 * worst.reach.loss,
+         fmt::format("up to {:.2f} % of packets ({} of {}) get lost {}, over {}, with next to no "
+                     "traffic",
+                     100 * worst.reach.loss(), worst.reach.lost, worst.reach.datagrams,
                      name_paths(affected.wrong, affected.all, names_of(examination)),
                      worst.here.interface),
          fmt::format("look at cable, plug and switch port: ethtool {0}; ethtool -S {0} | grep -iE "
@@ -201,7 +202,9 @@ void add_detours(const std::vector<Path>& paths, const Examination& examination,
 
 void add_silent_datagrams(const Examination& examination, const std::vector<Path>& paths,
                           std::vector<Finding>& findings) {
-  const auto silent = [](const Path& path) { return path.reach.largest_packet == 0; };
+  const auto silent = [](const Path& path) {
+    return path.reach.has_echo && path.reach.largest_packet == 0;
+  };
   const auto never = [](const Path&, const Path&) { return false; };
   for (const auto& [rail, affected] : affected_by_rail(paths, silent, never)) {
     findings.push_back(

@@ -1,5 +1,6 @@
 #include "gradwire/cli/doctor/endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "gradwire/cli/doctor/look.h"
 #include "gradwire/net/datagram.h"
 #include "gradwire/net/shared_port.h"
+#include "gradwire/topology/interfaces.h"
 
 namespace gradwire {
 namespace {
@@ -27,9 +29,29 @@ RailFacts look_at_rail(const RailPlace& rail) {
           .loopback = rail.address.is_loopback()};
 }
 
+/// Whether the doctors reach rank 0's place at the master's port over a rail anyway.
+bool is_at_rails(const Job& job, const SocketAddress& master, const std::vector<RailPlace>& rails) {
+  return job.port == job.master_port && std::ranges::any_of(rails, [&](const RailPlace& rail) {
+           return rail.address.host() == master.host();
+         });
+}
+
+bool is_of_this_host(const SocketAddress& address) {
+  const auto interfaces = list_interfaces().value_or(std::vector<Interface>{});
+  return address.is_loopback() || std::ranges::any_of(interfaces, [&](const Interface& one) {
+           return std::ranges::find(one.addresses, address.host()) != one.addresses.end();
+         });
+}
+
+/// What the first host's name means on itself is a finding of its own (diagnose_names).
+bool is_own_name(const std::string& name, const HostFacts& facts) {
+  return !facts.names.empty() && facts.names.front().name == name;
+}
+
 }  // namespace
 
-Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, HostFacts& facts)
+Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, MasterPort port,
+                   HostFacts& facts)
     : stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   for (const RailPlace& rail : rails) facts.rails.push_back(look_at_rail(rail));
   if (job.port == 0) {
@@ -37,6 +59,7 @@ Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, HostFact
   } else if (!rails.empty()) {
     share_port(job, rails, facts);
   }
+  if (port == MasterPort::examined && job.rank == 0) stand_in_for_rank_0(job, rails, facts);
   if (job.port == 0 || job.local_rank == 0) take_datagrams(job, rails, facts);
   facts.token = random_hex(8);
   echo_ = std::make_unique<Echo>(std::move(datagram_sockets_), echo_token(facts.token));
@@ -82,6 +105,28 @@ void Endpoint::share_port(const Job& job, const std::vector<RailPlace>& rails, H
     facts.rails[i].endpoint = member.addresses[i].to_string();
   }
   doors_.push_back(std::move(*door));
+}
+
+/// At the first of the master's addresses that is this host's.
+void Endpoint::stand_in_for_rank_0(const Job& job, const std::vector<RailPlace>& rails,
+                                   HostFacts& facts) {
+  const auto addresses = resolve(job.master_address, job.master_port);
+  if (!addresses) return;  // find_rails() has met that.
+  const auto own = std::ranges::find_if(*addresses, is_of_this_host);
+  if (own == addresses->end()) {
+    if (is_own_name(job.master_address, facts)) return;
+    facts.master_problem = fmt::format("{} is no address of this host", job.master_address);
+    return;
+  }
+  if (is_at_rails(job, *own, rails)) return;
+  auto listener = listen_on(*own);
+  if (!listener) {
+    facts.master_problem = listener.error().message;
+    return;
+  }
+  // That others cannot reach that is found with the names and interfaces.
+  if (!own->is_loopback()) facts.master = own->to_string();
+  doors_.push_back(std::make_unique<ListeningDoor>(std::move(*listener)));
 }
 
 void Endpoint::take_datagrams(const Job& job, const std::vector<RailPlace>& rails,

@@ -64,6 +64,10 @@ HostFacts host_from(JsonFields fields) {
   facts.host = fields.text("host");
   facts.version = fields.text("version");
   facts.build = fields.text("build");
+  facts.protocol = fields.integer("protocol", 0, INT_MAX);
+  facts.torch = fields.text("torch");
+  facts.torch_problem = fields.text("torch_problem");
+  facts.python = fields.text("python");
   facts.system = fields.text("system");
   facts.most_files = fields.integer("most_files", 0, INT_MAX);
   facts.most_received = fields.integer("most_received", 0, INT_MAX);
@@ -74,6 +78,8 @@ HostFacts host_from(JsonFields fields) {
   for (JsonFields& rail : fields.objects("rails", 0)) facts.rails.push_back(rail_from(rail));
   facts.problems = fields.texts("problems");
   facts.port_problems = fields.texts("port_problems");
+  facts.master = fields.text("master");
+  facts.master_problem = fields.text("master_problem");
   facts.faster = fields.texts("faster");
   facts.token = fields.text("token");
   fields.refuse_others();
@@ -83,11 +89,13 @@ HostFacts host_from(JsonFields fields) {
 ReachFacts reach_from(JsonFields fields) {
   ReachFacts reach;
   reach.to = fields.integer("to", 0, kMaxRanks);
-  reach.rail = fields.integer("rail", 0, INT_MAX);
+  reach.rail = fields.integer("rail", kMasterDoor, INT_MAX);
   reach.outcome = static_cast<ReachFacts::Outcome>(fields.integer("outcome", 0, kLastOutcome));
   reach.error = fields.text("error");
+  reach.has_echo = fields.flag("has_echo");
   reach.largest_packet = fields.integer("largest_packet", 0, INT_MAX);
-  reach.loss = fields.number("loss", 0, 1);
+  reach.datagrams = fields.integer("datagrams", 0, INT_MAX);
+  reach.lost = fields.integer("lost", 0, INT_MAX);
   reach.detour = fields.flag("detour");
   fields.refuse_others();
   return reach;
@@ -99,6 +107,10 @@ std::string to_json(const HostFacts& facts) {
   return text_of({{"host", facts.host},
                   {"version", facts.version},
                   {"build", facts.build},
+                  {"protocol", facts.protocol},
+                  {"torch", facts.torch},
+                  {"torch_problem", facts.torch_problem},
+                  {"python", facts.python},
                   {"system", facts.system},
                   {"most_files", facts.most_files},
                   {"most_received", facts.most_received},
@@ -109,6 +121,8 @@ std::string to_json(const HostFacts& facts) {
                   {"rails", list_of(facts.rails)},
                   {"problems", facts.problems},
                   {"port_problems", facts.port_problems},
+                  {"master", facts.master},
+                  {"master_problem", facts.master_problem},
                   {"faster", facts.faster},
                   {"token", facts.token}});
 }
@@ -120,8 +134,10 @@ std::string to_json(const std::vector<ReachFacts>& facts) {
                     {"rail", one.rail},
                     {"outcome", static_cast<int>(one.outcome)},
                     {"error", one.error},
+                    {"has_echo", one.has_echo},
                     {"largest_packet", one.largest_packet},
-                    {"loss", one.loss},
+                    {"datagrams", one.datagrams},
+                    {"lost", one.lost},
                     {"detour", one.detour}});
   }
   return text_of({{"reach", std::move(list)}});

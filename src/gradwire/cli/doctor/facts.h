@@ -31,11 +31,16 @@ struct NameFacts {
 
 /// What one host says about itself.
 struct HostFacts {
-  std::string host;     ///< Its own name for itself.
-  std::string version;  ///< Of gradwire: "0.1.0".
-  std::string build;    ///< Differs if the executables do.
-  std::string system;   ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
-  int most_files = 0;   ///< Descriptors that a process may get: the hard limit.
+  std::string host;           ///< Its own name for itself.
+  std::string version;        ///< Of gradwire: "0.1.0".
+  std::string build;          ///< Differs if the executables do.
+  int protocol = 0;           ///< kProtocolVersion: what it says over connections.
+  std::string torch;          ///< The PyTorch that gradwire train runs with: "2.13.0"; empty: none.
+  std::string torch_problem;  ///< Why gradwire train does not start, though it is there.
+  /// Of python3's gradwire and PyTorch, with the versions of both: empty if it has no gradwire.
+  std::string python;
+  std::string system;  ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
+  int most_files = 0;  ///< Descriptors that a process may get: the hard limit.
   int most_received =
       0;              ///< Bytes that TCP may buffer in a connection: the last of net.ipv4.tcp_rmem.
   int most_sent = 0;  ///< The same of tcp_wmem.
@@ -46,10 +51,17 @@ struct HostFacts {
   std::vector<RailFacts> rails;
   std::vector<std::string> problems;       ///< Errors in finding these out, as sentences.
   std::vector<std::string> port_problems;  ///< What keeps it from the job's port.
+  /// Where it waits for the other hosts as rank 0 would: "10.77.0.1:29400"; empty: nowhere, or
+  /// where `rails` say.
+  std::string master;
+  std::string master_problem;  ///< What keeps it from that.
   /// Interfaces that are faster than those to be used: "eth1 (10.1.0.1), 10 Gb/s".
   std::vector<std::string> faster;
   std::string token;  ///< For the echoes.
 };
+
+/// In place of a rail's number: where rank 0 waits for the others (HostFacts::master).
+inline constexpr int kMasterDoor = -1;
 
 /// How far TCP and datagrams from one host get at another, over one rail.
 struct ReachFacts {
@@ -61,12 +73,16 @@ struct ReachFacts {
     stranger,  ///< Somebody else answers.
   };
   int to = 0;
-  int rail = 0;
+  int rail = 0;  ///< Or kMasterDoor, for TCP alone.
   Outcome outcome = Outcome::reached;
   std::string error;       ///< What the system said, unless reached.
+  bool has_echo = true;    ///< Somebody there was to answer datagrams; else they were not tried.
   int largest_packet = 0;  ///< As MeasuredPath.
-  double loss = 0;
+  int datagrams = 0;       ///< Of that size that were sent, to find out how many get lost.
+  int lost = 0;
   bool detour = false;  ///< Packets leave by another interface than that of the rail.
+
+  double loss() const { return datagrams == 0 ? 0 : static_cast<double>(lost) / datagrams; }
 };
 
 std::string to_json(const HostFacts& facts);

@@ -11,35 +11,23 @@
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
-#include "gradwire/base/crc32c.h"
 #include "gradwire/base/units.h"
+#include "gradwire/cli/doctor/installed.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/process.h"
+#include "gradwire/cli/sibling.h"
 #include "gradwire/comm/local_rails.h"
 #include "gradwire/net/address.h"
+#include "gradwire/net/handshake_messages.h"
 #include "gradwire/topology/interfaces.h"
 
 namespace gradwire {
 namespace {
 
-/// A checksum of a file; empty if there is none.
-std::string checksum_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return "";
-  std::vector<std::byte> piece(1 << 20);
-  std::uint32_t sum = 0;
-  for (;;) {
-    file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(piece.size()));
-    if (file.gcount() <= 0) return fmt::format("{:08x}", sum);
-    sum = crc32c(ConstBytes(piece).first(static_cast<std::size_t>(file.gcount())), sum);
-  }
-}
-
 /// Of the running program, and of the one beside it that needs libtorch, if that is installed.
 std::string build_of_this() {
-  const std::filesystem::path own = own_executable();
-  const std::string torch = checksum_of(own.parent_path() / "gradwire-torch");
-  return checksum_of(own) + (torch.empty() ? "" : "+" + torch);
+  const auto torch = find_torch_program();
+  return checksum_of(own_executable()) + (torch ? "+" + checksum_of(*torch) : "");
 }
 
 std::string system_of_this() {
@@ -98,6 +86,7 @@ HostFacts look_at_host(const std::vector<std::string>& names) {
   HostFacts facts{.host = this_host_name(),
                   .version = GRADWIRE_VERSION,
                   .build = build_of_this(),
+                  .protocol = static_cast<int>(kProtocolVersion),
                   .system = system_of_this(),
                   .most_files = most_files(),
                   .most_received = most_buffered("tcp_rmem"),
@@ -106,6 +95,7 @@ HostFacts look_at_host(const std::vector<std::string>& names) {
   const auto all = list_interfaces();
   facts.interfaces = all ? describe_interfaces(*all) : all.error().message;
   for (const std::string& name : names) facts.names.push_back(resolve_here(name));
+  look_at_installed(facts);
   return facts;
 }
 

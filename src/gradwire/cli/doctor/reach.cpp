@@ -15,8 +15,6 @@ namespace {
 
 using Outcome = ReachFacts::Outcome;
 
-constexpr Duration kLossTime = std::chrono::milliseconds(200);
-
 /// One attempt to reach an endpoint by TCP.
 struct Call {
   ReachFacts result;
@@ -41,12 +39,9 @@ void conclude(Call& call, const Error& error) {
   call.handshake.reset();
 }
 
-Call begin(const Job& job, const RailPlace& from, const SocketAddress& to, ReachFacts result) {
+/// `socket` has begun to connect to `to`.
+Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, ReachFacts result) {
   Call call{.result = std::move(result), .handshake = nullptr};
-  call.result.detour = is_detour(from, to);
-  const bool same_family = from.address.family() == to.family();
-  auto socket = start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
-                              binding_of(from, to));
   if (!socket) {
     conclude(call, socket.error());
     return call;
@@ -58,9 +53,24 @@ Call begin(const Job& job, const RailPlace& from, const SocketAddress& to, Reach
   return call;
 }
 
+Call begin_over(const Job& job, const RailPlace& from, const SocketAddress& to, ReachFacts result) {
+  result.detour = is_detour(from, to);
+  const bool same_family = from.address.family() == to.family();
+  return begin(job,
+               start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
+                             binding_of(from, to)),
+               to, std::move(result));
+}
+
 std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
                             const std::vector<std::optional<HostFacts>>& others) {
   std::vector<Call> calls;
+  const auto master = SocketAddress::parse(others.front() ? others.front()->master : "");
+  // From whichever interface the routes say, as a rank does.
+  if (job.rank != 0 && master) {
+    calls.push_back(begin(job, start_connect(*master, SocketAddress(), ""), *master,
+                          {.to = 0, .rail = kMasterDoor}));
+  }
   for (int i = 1; i < job.world_size; ++i) {
     const int to = (job.rank + i) % job.world_size;  // Lest all begin with the same one.
     const auto& other = others[static_cast<std::size_t>(to)];
@@ -69,7 +79,7 @@ std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
       const auto address = SocketAddress::parse(other->rails[rail].endpoint);
       if (!address) continue;
       calls.push_back(
-          begin(job, rails[rail], *address, {.to = to, .rail = static_cast<int>(rail)}));
+          begin_over(job, rails[rail], *address, {.to = to, .rail = static_cast<int>(rail)}));
     }
   }
   return calls;
@@ -110,17 +120,17 @@ void give_up(std::vector<Call>& calls) {
 }
 
 /// Who answers the datagrams to a host's rail: of a host's doctors that share the job's port, the
-/// first.
-const HostFacts& who_answers(const std::vector<std::optional<HostFacts>>& others, std::size_t to,
+/// first. Null: that one has not come.
+const HostFacts* who_answers(const std::vector<std::optional<HostFacts>>& others, std::size_t to,
                              std::size_t rail) {
   const RailFacts& there = others[to]->rails[rail];
-  if (!there.echo.empty()) return *others[to];
+  if (!there.echo.empty()) return &*others[to];
   for (const auto& other : others) {
     if (!other || other->host != others[to]->host || rail >= other->rails.size()) continue;
     const RailFacts& one = other->rails[rail];
-    if (one.address == there.address && !one.echo.empty()) return *other;
+    if (one.address == there.address && !one.echo.empty()) return &*other;
   }
-  return *others[to];
+  return nullptr;
 }
 
 Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& result) {
@@ -135,9 +145,10 @@ Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& 
   if (!largest) return tl::unexpected<Error>(largest.error());
   result.largest_packet = static_cast<int>(*largest);
   if (*largest == 0) return {};
-  const auto loss = client->loss(*largest, kLossTime);
+  const auto loss = client->loss(*largest);
   if (!loss) return tl::unexpected<Error>(loss.error());
-  result.loss = *loss;
+  result.datagrams = loss->asked;
+  result.lost = loss->lost;
   return {};
 }
 
@@ -151,11 +162,13 @@ std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& 
   give_up(calls);
   std::vector<ReachFacts> results;
   for (Call& call : calls) {
-    if (call.result.outcome == Outcome::reached) {
-      // Datagrams that cannot even be sent count as lost: TCP has just shown that there is a way.
+    if (call.result.outcome == Outcome::reached && call.result.rail != kMasterDoor) {
       const auto rail = static_cast<std::size_t>(call.result.rail);
       const auto to = static_cast<std::size_t>(call.result.to);
-      (void)try_datagrams(rails[rail], who_answers(others, to, rail), call.result);
+      const HostFacts* answers = who_answers(others, to, rail);
+      call.result.has_echo = answers != nullptr;
+      // Datagrams that cannot even be sent count as lost: TCP has just shown that there is a way.
+      if (answers != nullptr) (void)try_datagrams(rails[rail], *answers, call.result);
     }
     results.push_back(std::move(call.result));
   }

@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 
 #include "gradwire/cli/doctor/agent.h"
-#include "gradwire/comm/rendezvous_server.h"
+#include "gradwire/comm/master_server.h"
 #include "gradwire/comm/rendezvous_store.h"
-#include "gradwire/net/shared_port.h"
 
 namespace gradwire {
 namespace {
@@ -16,33 +15,6 @@ namespace {
 constexpr Duration kForAllToJoin = std::chrono::seconds(30);
 constexpr Duration kForAnotherNote = std::chrono::minutes(3);
 constexpr Duration kFarewell = std::chrono::seconds(5);
-
-/// Behind the port that the doctors of this host share, if that is the master's too.
-Result<std::unique_ptr<Door>> open_store_door(const Job& job, const SocketAddress& address) {
-  if (job.port == 0 || job.port != job.master_port) {
-    auto listener = listen_on(address);
-    if (!listener) return tl::unexpected<Error>(listener.error());
-    return std::make_unique<ListeningDoor>(std::move(*listener));
-  }
-  const PortMember member{.destination = {service_number(kStorePurpose), 0},
-                          .addresses = {address}};
-  auto door = SharedPortDoor::open(shared_port_name(job.secret, job.port), member,
-                                   Deadline::after(kForAllToJoin));
-  if (!door) return tl::unexpected<Error>(door.error());
-  return std::move(*door);
-}
-
-Result<std::unique_ptr<RendezvousServer>> serve(const Job& job) {
-  const auto addresses = resolve(job.master_address, job.master_port);
-  if (!addresses) return tl::unexpected<Error>(addresses.error());
-  Error last;
-  for (const SocketAddress& address : *addresses) {
-    auto door = open_store_door(job, address);
-    if (door) return RendezvousServer::start(std::move(*door), job.secret, job.world_size);
-    last = door.error();
-  }
-  return failure(last.kind, last.message + " (rank 0, at MASTER_ADDR:MASTER_PORT)");
-}
 
 std::vector<Patient> patients_of(const Job& job) {
   std::vector<Patient> patients;
@@ -68,7 +40,7 @@ Result<std::optional<Examination>> examine_in_job(const Job& job) {
   }
   std::unique_ptr<RendezvousServer> server;
   if (job.rank == 0 && job.world_size > 1) {
-    auto started = serve(job);
+    auto started = serve_at_master(job, Deadline::after(kForAllToJoin));
     if (!started) return tl::unexpected<Error>(started.error());
     server = std::move(*started);
   }
@@ -79,7 +51,7 @@ Result<std::optional<Examination>> examine_in_job(const Job& job) {
                                          .world_size = job.world_size},
                                         Deadline::after(kForAllToJoin));
   if (!store) return tl::unexpected<Error>(store.error());
-  if (Status done = examine_from_here(job, {}, **store); !done) {
+  if (Status done = examine_from_here(job, {}, MasterPort::in_use, **store); !done) {
     return tl::unexpected<Error>(done.error());
   }
   std::optional<Examination> found;

@@ -27,7 +27,11 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
   if (left_out("--codec") && !how.codec.empty()) options.codec = how.codec;
   if (left_out("--overlap") && !how.overlap.empty()) options.overlap = how.overlap;
   if (left_out("--accumulate") && how.accumulate > 0) options.accumulate = how.accumulate;
-  if (left_out("--local-steps") && how.local_steps > 0) options.local_steps = how.local_steps;
+  if (left_out("--local-steps") && how.local_steps > 0) {
+    options.local_steps = how.local_steps;
+    options.fragments = how.fragments;
+    options.overlap_steps = how.overlap_steps;
+  }
   if (left_out("--nodes") && how.ranks > 0) options.nodes = how.ranks;
   if (!left_out("--compute-ms")) return options;
   // What the run computed by itself stands for the pass: the prediction is of communication then.

@@ -60,6 +60,12 @@ void declare_strategy(CLI::App& app, PlanArguments& given) {
   app.add_option("--zero-stage", s.zero_stage, "0, 1, 2 or 3")->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "steps between two averages")
       ->capture_default_str();
+  app.add_option("--fragments", s.fragments,
+                 "with --local-steps: parts of the model that are averaged in turn")
+      ->capture_default_str();
+  app.add_option("--overlap-steps", s.overlap_steps,
+                 "with --local-steps: steps taken while an average travels")
+      ->capture_default_str();
   app.add_option("--algorithm", s.algorithm, "of the all-reduce; auto: the fastest")
       ->capture_default_str();
   app.add_option("--servers", s.servers, "parameter servers besides the nodes; 0: all-reduce")

@@ -80,6 +80,10 @@ void declare_work(CLI::App& app, SimulateOptions& options) {
   app.add_option("--accumulate", options.accumulate, "passes a step")->check(CLI::Range(1, 10000));
   app.add_option("--local-steps", options.local_steps, "steps between two averages of a parameter")
       ->check(CLI::Range(1, 10000));
+  app.add_option("--fragments", options.fragments,
+                 "with --local-steps: parts of the model that are averaged in turn");
+  app.add_option("--overlap-steps", options.overlap_steps,
+                 "with --local-steps: steps taken while an average travels");
   app.add_option("--overlap", options.overlap, "none, backward or full")->capture_default_str();
   app.add_option("--bucket", options.bucket, "as in gradwire bench step")->capture_default_str();
   app.add_option("--first-bucket", options.first_bucket)->capture_default_str();
@@ -157,15 +161,16 @@ SimulatedStep simulate(const SimulateOptions& options, const LayerProfile& profi
                        const SimulatedLinks& links) {
   const StepModel model = step_model_of(options, profile);
   const ExchangeModel exchange = exchange_of(options, links);
-  const StepPlan plan =
-      plan_step(profile, step_plan_options(profile, model, exchange, plan_options_of(options)));
+  StepPlanOptions how = plan_options_of(options);
+  how.compress = exchange.codec != "none";
+  const StepPlan plan = model.local_steps ? plan_local_steps(profile, options.fragments, how)
+                                          : plan_step(profile, how);
   return simulate_step(profile, plan, model, exchange);
 }
 
 StepModel step_model_of(const SimulateOptions& options, const LayerProfile& profile) {
   StepModel model{.compute = 1e-3 * options.compute_ms,
                   .accumulate = options.accumulate,
-                  .local_steps = options.local_steps,
                   .slowest_host = 1 / options.slow_host,
                   .update = 1e-3 * options.update_ms};
   if (options.compute_ms <= 0)
@@ -179,6 +184,12 @@ StepModel step_model_of(const SimulateOptions& options, const LayerProfile& prof
   const auto overlap = overlap_named(options.overlap);
   if (!overlap) refuse(unknown_name("overlap", options.overlap, kOverlapNames));
   model.overlap = *overlap;
+  const LocalStepsConfig local{.steps = options.local_steps,
+                               .fragments = options.fragments,
+                               .overlap_steps = options.overlap_steps,
+                               .codec = options.codec};
+  check_local_steps(local);
+  if (options.local_steps > 1) model.local_steps.emplace(local);
   return model;
 }
 

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "gradwire/base/units.h"
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/plan/simulate/step_simulation.h"
@@ -25,8 +27,9 @@ struct SimulateOptions {
   std::string collective, bytes = "64M", algorithm = "auto";
   std::string profile = "resnet50", codec = "none", overlap = "full";
   double compute_ms = 0, update_ms = 0;
-  int accumulate = 1, local_steps = 1;
-  std::string bucket = "4M", first_bucket = "1M", last_bucket = "32K", partition = "0";
+  int accumulate = 1, local_steps = 1, fragments = 1, overlap_steps = 0;
+  std::string bucket = format_bytes(kBucketBytes), first_bucket = format_bytes(kFirstBucketBytes),
+              last_bucket = format_bytes(kLastBucketBytes), partition = "0";
   std::string piece = "4M", codec_speeds;
 
   // What stops jobs.

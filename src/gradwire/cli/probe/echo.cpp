@@ -20,6 +20,13 @@ constexpr int kTries = 3;
 /// A path that loses this many is bad enough to stop waiting for more.
 constexpr std::size_t kEnoughLost = 20;
 
+/// Questions that may be under way at the same time, and their bytes: too few to overflow anything,
+/// be it the buffer of a socket to which several hosts send.
+constexpr std::size_t kUnderWay = 8;
+constexpr std::size_t kBytesUnderWay = 32 * 1024;
+
+constexpr Duration kLongest = std::chrono::seconds(1);
+
 constexpr Duration kForLateAnswers = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -81,34 +88,43 @@ Result<EchoClient> EchoClient::create(const SocketAddress& from, const std::stri
 EchoClient::EchoClient(Socket socket, const SocketAddress& to, EchoToken token)
     : socket_(std::move(socket)), to_(to), token_(token) {}
 
-Result<bool> EchoClient::passes(std::size_t packet, int tries, Duration patience) {
+Result<DatagramSent> EchoClient::ask(std::size_t packet) {
   const std::size_t payload = packet - std::min(packet, datagram_overhead(to_));
   std::vector<std::byte> question(std::max(payload, Echo::kBytes));
   std::ranges::copy(token_, question.begin());
+  store_little_endian(question.data() + 16, ++number_);
+  const auto sent = send_datagram(socket_, to_, question);
+  if (sent && *sent == DatagramSent::sent) missing_.insert(number_);
+  return sent;
+}
+
+Result<bool> EchoClient::passes(std::size_t packet, int tries, Duration patience) {
   const std::uint32_t first = number_ + 1;
   for (int i = 0; i < tries; ++i) {
-    store_little_endian(question.data() + 16, ++number_);
-    const auto sent = send_datagram(socket_, to_, question);
+    const auto sent = ask(packet);
     if (!sent) return tl::unexpected<Error>(sent.error());
     if (*sent == DatagramSent::too_big) return false;
-    missing_.insert(number_);
     if (wait_for_answer(first, patience)) return true;
   }
   return false;
 }
 
+bool EchoClient::take_answers(std::uint32_t first) {
+  std::array<std::byte, Echo::kBytes> answer;
+  bool fits = false;
+  while (const auto datagram = receive_datagram(socket_, answer)) {
+    if (datagram->size != Echo::kBytes || !(datagram->from == to_)) continue;
+    const auto number = load_little_endian<std::uint32_t>(answer.data() + 16);
+    missing_.erase(number);
+    fits = fits || number >= first;
+  }
+  return fits;
+}
+
 bool EchoClient::wait_for_answer(std::uint32_t first, Duration patience) {
   const Deadline deadline = Deadline::after(patience);
-  std::array<std::byte, Echo::kBytes> answer;
   do {
-    bool fits = false;
-    while (const auto datagram = receive_datagram(socket_, answer)) {
-      if (datagram->size != Echo::kBytes || !(datagram->from == to_)) continue;
-      const auto number = load_little_endian<std::uint32_t>(answer.data() + 16);
-      missing_.erase(number);
-      fits = fits || number >= first;
-    }
-    if (fits) return true;
+    if (take_answers(first)) return true;
   } while (wait_for(socket_, POLLIN, deadline));
   return false;
 }
@@ -127,16 +143,36 @@ Result<std::size_t> EchoClient::largest_packet(std::size_t mtu) {
   return good;
 }
 
-Result<double> EchoClient::loss(std::size_t packet, Duration duration) {
-  const Deadline deadline = Deadline::after(duration);
+Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
+  struct Asked {
+    std::uint32_t number;
+    Deadline given_up;
+  };
+  const Deadline deadline = Deadline::after(kLongest);
+  const std::size_t most = std::clamp<std::size_t>(kBytesUnderWay / packet, 1, kUnderWay);
   missing_.clear();
-  int asked = 0;
-  for (; !deadline.passed() && missing_.size() < kEnoughLost; ++asked) {
-    const auto passed = passes(packet, 1, kPatience);
-    if (!passed) return tl::unexpected<Error>(passed.error());
+  std::vector<Asked> under_way;
+  LossSample sample;
+  while (sample.asked < questions && !deadline.passed()) {
+    std::erase_if(under_way, [&](const Asked& one) {
+      return !missing_.contains(one.number) || one.given_up.passed();
+    });
+    if (missing_.size() - under_way.size() >= kEnoughLost) break;
+    if (under_way.size() == most) {
+      wait_for(socket_, POLLIN, under_way.front().given_up);
+    } else {
+      const auto sent = ask(packet);
+      if (!sent) return tl::unexpected<Error>(sent.error());
+      if (*sent == DatagramSent::too_big) break;  // The way has become narrower since.
+      under_way.push_back({number_, Deadline::after(kPatience)});
+      ++sample.asked;
+    }
+    take_answers(number_);
   }
-  if (!missing_.empty()) wait_for_answer(number_ + 1, kForLateAnswers);
-  return asked == 0 ? 0.0 : static_cast<double>(missing_.size()) / asked;
+  const Deadline late = Deadline::after(kForLateAnswers);
+  while (!missing_.empty() && wait_for(socket_, POLLIN, late)) take_answers(number_);
+  sample.lost = static_cast<int>(missing_.size());
+  return sample;
 }
 
 }  // namespace gradwire

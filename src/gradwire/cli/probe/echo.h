@@ -44,6 +44,17 @@ class Echo {
   std::thread thread_;
 };
 
+/// Questions to an Echo, and how many of them have had no answer.
+struct LossSample {
+  int asked = 0;
+  int lost = 0;
+
+  double part() const { return asked == 0 ? 0 : static_cast<double>(lost) / asked; }
+};
+
+/// As many questions as show a loss of 1 % each way for certain: some forty of these are then lost.
+inline constexpr int kLossQuestions = 2000;
+
 /// Asks one Echo.
 class EchoClient {
  public:
@@ -58,12 +69,18 @@ class EchoClient {
   /// The largest packet, up to `mtu` bytes, that is answered; 0 if none is.
   Result<std::size_t> largest_packet(std::size_t mtu);
 
-  /// Which part of packets of this size is never answered: asks one after the other, for
-  /// `duration`. Late answers count, as hosts may be busy.
-  Result<double> loss(std::size_t packet, Duration duration);
+  /// How many packets of this size are never answered, of so many questions; of fewer where a
+  /// second does not suffice, or it is clear sooner that many get lost. Asks a few at a time, so
+  /// that neither a long way nor losses make the sample small. Late answers count, as hosts may be
+  /// busy.
+  Result<LossSample> loss(std::size_t packet, int questions = kLossQuestions);
 
  private:
   EchoClient(Socket socket, const SocketAddress& to, EchoToken token);
+  /// Errors: those of send_datagram.
+  Result<DatagramSent> ask(std::size_t packet);
+  /// Takes the answers that are there; whether one is to question number `first` or a later one.
+  bool take_answers(std::uint32_t first);
   /// Until one comes to question number `first` or a later one.
   bool wait_for_answer(std::uint32_t first, Duration patience);
 

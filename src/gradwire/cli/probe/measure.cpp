@@ -202,9 +202,9 @@ Status Probe::send_datagrams(MeasuredPath& path) {
   if (!largest) return tl::unexpected<Error>(largest.error());
   path.largest_packet = static_cast<int>(*largest);
   if (*largest == 0) return {};
-  const auto loss = client->loss(*largest, options_.loss_time);
+  const auto loss = client->loss(*largest, options_.loss_questions);
   if (!loss) return tl::unexpected<Error>(loss.error());
-  path.loss = *loss;
+  path.loss = loss->part();
   return {};
 }
 
@@ -280,7 +280,7 @@ Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
   Wire wire(transport);
   std::vector<Socket> sockets;
   RosterEntry mine{.host = me.host,
-                   .machine = me.machine.empty() ? me.host : me.machine,
+                   .machine = me.machine,
                    .kernel = me.kernel.empty() ? me.host : me.kernel,
                    .cores = me.cores,
                    .token = random_hex(8)};

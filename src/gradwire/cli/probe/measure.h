@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
 #include "gradwire/comm/rank_place.h"
 #include "gradwire/topology/cluster.h"
@@ -15,7 +16,7 @@ struct Prober {
   Rank rank = 0;
   int ranks = 1;
   std::string host;     ///< For people.
-  std::string machine;  ///< Tells hosts apart (RankPlace::machine); empty: by name.
+  std::string machine;  ///< Tells hosts apart.
   std::string kernel;   ///< The same for hosts that share processors; empty: the host's own.
   int cores = 0;
   std::vector<RailPlace> rails;
@@ -26,7 +27,7 @@ struct ProbeOptions {
   /// For each direction and rail, twice, and a few times more where it seems slow: the best counts,
   /// as one lost packet can stop TCP for most of such a time.
   Duration bandwidth_time = std::chrono::milliseconds(300);
-  Duration loss_time = std::chrono::milliseconds(200);
+  int loss_questions = kLossQuestions;  ///< Datagrams; 0: losses are not measured.
   int round_trips = 200;
 };
 

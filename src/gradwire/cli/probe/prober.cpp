@@ -1,9 +1,9 @@
 #include "gradwire/cli/probe/prober.h"
 
-#include <algorithm>
 #include <fstream>
 
 #include "gradwire/base/cores.h"
+#include "gradwire/cli/probe/roster.h"
 
 namespace gradwire {
 namespace {
@@ -16,13 +16,17 @@ std::string boot_id() {
   return id;
 }
 
-/// Whether it is the lowest on its machine, which measures for all there: Roster::leader(), of
-/// which the roster itself knows only once it has been told where these sockets are.
-bool leads(const RankPlace& place, const std::vector<RankPlace>& places) {
-  const auto name = [](const RankPlace& one) {
-    return one.machine.empty() ? one.host : one.machine;
-  };
-  return &*std::ranges::find(places, name(place), name) == &place;
+/// What tells machines apart: a name, for want of something better.
+std::string machine_of(const RankPlace& place) {
+  return place.machine.empty() ? place.host : place.machine;
+}
+
+/// Whether the rank is the one of its machine that others ask.
+bool leads(Rank rank, const std::vector<RankPlace>& places) {
+  std::vector<std::string> names;
+  for (const RankPlace& place : places) names.push_back(machine_of(place));
+  const Machines machines(names);
+  return machines.leader(machines.number_of(rank)) == rank;
 }
 
 }  // namespace
@@ -32,11 +36,11 @@ Prober prober_of(const Job& job, const Mesh& mesh) {
   return {.rank = job.rank,
           .ranks = job.world_size,
           .host = place.host,
-          .machine = place.machine,
+          .machine = machine_of(place),
           .kernel = boot_id(),
           .cores = usable_cores(),
           .rails = place.rails,
-          .port = leads(place, mesh.places) ? job.port : std::uint16_t{0}};
+          .port = leads(job.rank, mesh.places) ? job.port : std::uint16_t{0}};
 }
 
 }  // namespace gradwire

@@ -52,19 +52,26 @@ std::string to_json(const RosterEntry& entry) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+Machines::Machines(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const std::string& name : names) {
+    const int number = place_of(known, name);
+    ranks_on_.resize(known.size());
+    ranks_on_[static_cast<std::size_t>(number)].push_back(static_cast<Rank>(number_of_.size()));
+    number_of_.push_back(number);
+  }
+}
+
 Result<Roster> Roster::of(const std::vector<std::string>& entries) {
   Roster roster;
   std::vector<std::string> names;
   for (const std::string& text : entries) {
     auto entry = read_json_fields(text, "entry of a rank", entry_from);
     if (!entry) return tl::unexpected<Error>(entry.error());
-    const int host = place_of(names, entry->machine);
-    roster.host_of_.push_back(host);
-    roster.ranks_on_.resize(names.size());
-    roster.ranks_on_[static_cast<std::size_t>(host)].push_back(
-        static_cast<Rank>(roster.entries_.size()));
+    names.push_back(entry->machine);
     roster.entries_.push_back(std::move(*entry));
   }
+  roster.machines_ = Machines(names);
   return roster;
 }
 

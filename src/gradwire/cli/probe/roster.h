@@ -24,24 +24,40 @@ struct RosterEntry {
 
 std::string to_json(const RosterEntry& entry);
 
-/// Which hosts (machines) the ranks are on, in the order of their first ranks. A host called like
-/// an earlier one gets a number after its name.
+/// Which machines ranks are on, in the order of their first ranks.
+class Machines {
+ public:
+  /// `names`: what tells machines apart, by rank.
+  explicit Machines(const std::vector<std::string>& names = {});
+
+  int count() const { return static_cast<int>(ranks_on_.size()); }
+  int number_of(Rank rank) const { return number_of_[static_cast<std::size_t>(rank)]; }
+
+  /// Ascending.
+  std::span<const Rank> ranks_on(int machine) const {
+    return ranks_on_[static_cast<std::size_t>(machine)];
+  }
+
+  /// The rank that measures for a machine.
+  Rank leader(int machine) const { return ranks_on(machine).front(); }
+
+ private:
+  std::vector<int> number_of_;
+  std::vector<std::vector<Rank>> ranks_on_;
+};
+
+/// The ranks' hosts (machines). A host called like an earlier one gets a number after its name.
 class Roster {
  public:
   /// Of all ranks' entries. Error: invalid_argument, for what is no entry.
   static Result<Roster> of(const std::vector<std::string>& entries);
 
-  int count() const { return static_cast<int>(ranks_on_.size()); }
-  int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  int count() const { return machines_.count(); }
+  int host_of(Rank rank) const { return machines_.number_of(rank); }
   const RosterEntry& entry(Rank rank) const { return entries_[static_cast<std::size_t>(rank)]; }
 
-  /// Ascending.
-  std::span<const Rank> ranks_on(int host) const {
-    return ranks_on_[static_cast<std::size_t>(host)];
-  }
-
-  /// The rank that measures for a host.
-  Rank leader(int host) const { return ranks_on(host).front(); }
+  std::span<const Rank> ranks_on(int host) const { return machines_.ranks_on(host); }
+  Rank leader(int host) const { return machines_.leader(host); }
 
   /// By host: a number for its kernel.
   std::vector<int> kernels() const;
@@ -51,8 +67,7 @@ class Roster {
 
  private:
   std::vector<RosterEntry> entries_;
-  std::vector<int> host_of_;
-  std::vector<std::vector<Rank>> ranks_on_;
+  Machines machines_;
 };
 
 }  // namespace gradwire

@@ -8,7 +8,7 @@ namespace gradwire {
 namespace {
 
 /// Not counted: the first ones find caches cold and the peer asleep.
-constexpr int kWarmUp = 10;
+constexpr int kWarmUpTrips = 10;
 
 using Note = std::array<std::byte, 8>;
 
@@ -18,7 +18,7 @@ Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count, T
   const SteadyClock clock;
   std::vector<Duration> times;
   RoundTrips found{.shortest = Duration::max()};
-  for (int i = -kWarmUp; i < count; ++i) {
+  for (int i = -kWarmUpTrips; i < count; ++i) {
     Note note = {};
     const Time begin = clock.now();
     const Duration day = own_time();  // Not before, or a pause in between would count as offset.
@@ -41,7 +41,7 @@ Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count, T
 }
 
 Status answer_round_trips(Wire& wire, StreamId stream, int count, TimeOfDay own_time) {
-  for (int i = -kWarmUp; i < count; ++i) {
+  for (int i = -kWarmUpTrips; i < count; ++i) {
     Note note;
     if (Status got = wire.receive_soon(stream, note); !got) return got;
     store_little_endian(note.data(), static_cast<std::uint64_t>(own_time().count()));

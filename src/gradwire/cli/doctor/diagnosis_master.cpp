@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/cli/doctor/diagnosis.h"
+
+namespace gradwire {
+namespace {
+
+using Outcome = ReachFacts::Outcome;
+
+/// Whether the first host cannot be reached over its rails either, for the same reason.
+bool is_said_of_rails(const std::vector<ReachFacts>& reach, Outcome outcome) {
+  const auto leads_there = [](const ReachFacts& one) {
+    return one.to == 0 && one.rail != kMasterDoor;
+  };
+  return std::ranges::any_of(reach, leads_there) &&
+         std::ranges::all_of(reach, [&](const ReachFacts& one) {
+           return !leads_there(one) || one.outcome == outcome;
+         });
+}
+
+std::string remedy_for(Outcome outcome, const std::string& place, const std::string& name) {
+  const std::string port = place.substr(place.rfind(':') + 1);
+  switch (outcome) {
+    case Outcome::silence:
+    case Outcome::refused:
+      return fmt::format(
+          "let the hosts' network in on {}: nft insert rule inet filter input tcp dport {} accept "
+          "(or iptables -I INPUT -p tcp --dport {} -j ACCEPT); or name an open port with "
+          "--master-port, or with --port for everything",
+          name, port, port);
+    case Outcome::no_route:
+      return fmt::format("name an address of {} to which all hosts have a route with --master-addr",
+                         name);
+    default:
+      return fmt::format(
+          "somebody else has {} too: name another address with --master-addr, or "
+          "another port with --master-port",
+          place);
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> diagnose_master(const Examination& examination) {
+  std::vector<Finding> findings;
+  const Patient& first = examination.patients.front();
+  if (!first.facts) return findings;
+  if (!first.facts->master_problem.empty()) {
+    findings.push_back(
+        {true,
+         fmt::format("{}: rank 0 could not wait for the others: {}", first.name,
+                     first.facts->master_problem),
+         fmt::format("on {}: ss -lntp shows what holds a port: stop that, or name another one with "
+                     "--master-port, or an address of this host with --master-addr",
+                     first.name)});
+  }
+  std::map<Outcome, std::vector<std::string>> callers;
+  std::map<Outcome, std::string> errors;
+  for (const Patient& patient : examination.patients) {
+    for (const ReachFacts& one : patient.reach.value_or(std::vector<ReachFacts>{})) {
+      if (one.rail != kMasterDoor || one.outcome == Outcome::reached) continue;
+      if (is_said_of_rails(*patient.reach, one.outcome)) continue;
+      callers[one.outcome].push_back(patient.name);
+      errors[one.outcome] = one.error;
+    }
+  }
+  for (const auto& [outcome, names] : callers) {
+    findings.push_back(
+        {true,
+         fmt::format("{} cannot reach {} at {}, where rank 0 waits for all: {}",
+                     fmt::join(names, ", "), first.name, first.facts->master, errors[outcome]),
+         remedy_for(outcome, first.facts->master, first.name)});
+  }
+  return findings;
+}
+
+}  // namespace gradwire
