@@ -1,13 +1,17 @@
+#include <atomic>
 #include <barrier>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"
@@ -39,16 +43,31 @@ ZeroOptions bare_options(const ProcessGroup& group, int stage, OptimizerFactory 
           .prefetch_elements = 0};
 }
 
+/// Leaves the barrier when a rank ends, however: the others go on, and if it threw, find that the
+/// group is gone instead of waiting for it for ever.
+class BarrierMember {
+ public:
+  explicit BarrierMember(std::barrier<>& together) : together_(together) {}
+  ~BarrierMember() { together_.arrive_and_drop(); }
+  BarrierMember(const BarrierMember&) = delete;
+  BarrierMember& operator=(const BarrierMember&) = delete;
+
+ private:
+  std::barrier<>& together_;
+};
+
 /// Most bytes of parameters, of all ranks together, while a Zero of stage 3 is made. The ranks wait
 /// for each other where they make an optimiser, so that they are as far as each other.
-std::int64_t most_parameters_while_made(std::int64_t width) {
+std::int64_t most_parameters_while_made(std::int64_t width,
+                                        const OptimizerFactory& optimizer = make_adam) {
   const SteadyClock clock;
   const MemoryTracker tracker(clock);
   std::barrier together(kPair);
   run_on_threads(kPair, [&](const ProcessGroup& group) {
+    const BarrierMember member(together);
     const Zero model(equal_layers(width), bare_options(group, 3, [&](auto parameters) {
                        together.arrive_and_wait();
-                       return make_adam(std::move(parameters));
+                       return optimizer(std::move(parameters));
                      }));
   });
   return tracker.ledger().peak().most[static_cast<std::size_t>(MemoryCategory::parameters)];
@@ -61,13 +80,15 @@ TEST(MemoryOfZero, IsNeverMoreThanTheModelAndAUnitWhileItIsMade) {
 }
 
 /// Live bytes of all ranks together after each of so many steps.
-std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int steps) {
+std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int steps,
+                                            const OptimizerFactory& optimizer = make_adam) {
   const SteadyClock clock;
   MemoryTracker tracker(clock);
   std::vector<std::int64_t> bytes;
   std::barrier together(kPair);
   run_on_loopback(kPair, [&](const ProcessGroup& group) {
-    Zero model(equal_layers(width), bare_options(group, stage, make_adam));
+    const BarrierMember member(together);
+    Zero model(equal_layers(width), bare_options(group, stage, optimizer));
     const auto input = torch::ones({2, width});
     for (int i = 0; i < steps; ++i) {
       model(input).sum().backward();
@@ -79,6 +100,58 @@ std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int s
     }
   });
   return bytes;
+}
+
+/// Fails once, when it has made so many optimisers, on whichever rank.
+OptimizerFactory failing_after(int many) {
+  return [left = std::make_shared<std::atomic<int>>(many)](std::vector<torch::Tensor> parameters) {
+    if ((*left)-- == 0) throw std::runtime_error("this rank fails");
+    return make_adam(std::move(parameters));
+  };
+}
+
+TEST(MemoryOfZero, TestsOfItEndWhenARankFails) {
+  EXPECT_THROW(most_parameters_while_made(4, failing_after(3)), std::runtime_error);
+  EXPECT_THROW(bytes_after_steps(2, 2, 5, failing_after(3)), std::exception);
+}
+
+/// All that a checkpoint holds of it, in the order in which it comes.
+std::vector<float> pieces_of(Checkpointable& model) {
+  std::vector<float> values;
+  for (const auto& piece : model.pieces(false)) {
+    const auto data = piece.data.to(torch::kFloat32);
+    values.insert(values.end(), data.data_ptr<float>(), data.data_ptr<float>() + data.numel());
+  }
+  return values;
+}
+
+/// Saves a model after a step and loads it into another, its states in files or not; the most
+/// bytes of optimiser states that loading needed in memory.
+std::int64_t most_states_while_loaded(std::int64_t width, bool offload) {
+  const TemporaryFolder folder;
+  std::int64_t most = 0;
+  run_on_threads(1, [&](const ProcessGroup& group) {
+    auto options = bare_options(group, 1, make_adam);
+    Zero saved(equal_layers(width), options);
+    saved(torch::ones({2, width})).sum().backward();
+    saved.step();
+    save_checkpoint({.group = group, .model = saved.core()}, 1, {.folder = folder / "saved"});
+    if (offload) options.offload_optimizer = folder.path();
+    Zero model(equal_layers(width), options);
+    const SteadyClock clock;
+    const MemoryTracker tracker(clock);
+    load_checkpoint(folder / "saved", {.group = group, .model = model.core()});
+    most = tracker.ledger().peak().most[static_cast<std::size_t>(MemoryCategory::optimiser)];
+    EXPECT_EQ(pieces_of(model.core()), pieces_of(saved.core()));
+  });
+  return most;
+}
+
+TEST(MemoryOfZero, LoadingStatesIntoFilesTakesThatOfOneUnit) {
+  EXPECT_EQ(most_states_while_loaded(32, false), 2 * kLayers * layer_bytes(32));
+  const auto most = most_states_while_loaded(32, true);
+  EXPECT_LE(most, 2 * layer_bytes(32));
+  EXPECT_GT(most, 0);
 }
 
 struct ZeroSteps : ::testing::TestWithParam<int> {};

@@ -41,6 +41,14 @@ const nlohmann::json* JsonObject::find(std::string_view key) {
   return found == value_.end() ? nullptr : &*found;
 }
 
+bool JsonObject::has(std::string_view key) const {
+  return value_.contains(key);
+}
+
+bool JsonObject::empty() const {
+  return value_.empty();
+}
+
 double JsonObject::number(std::string_view key, double otherwise, double least, double most) {
   const auto* value = find(key);
   if (value == nullptr) return otherwise;

@@ -19,6 +19,9 @@ class JsonObject {
   /// `path`: where the object is in the whole; "" for the whole.
   JsonObject(const nlohmann::json& value, std::string path);
 
+  bool has(std::string_view key) const;
+  bool empty() const;
+
   double number(std::string_view key, double otherwise, double least, double most);
   std::int64_t integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max());

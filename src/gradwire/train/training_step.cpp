@@ -4,7 +4,7 @@ namespace gradwire {
 
 TrainingStep::TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace)
     : config_(config), model_(model), trace_(trace) {
-  if (config.precision == Precision::fp16) scaler_.emplace();
+  if (config.precision == Precision::fp16) scaler_.emplace(config.loss_scaling);
 }
 
 double TrainingStep::run(const Batch& batch, double learning_rate) {

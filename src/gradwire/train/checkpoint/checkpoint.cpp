@@ -34,8 +34,9 @@ void begin_random(std::int64_t step, int rank) {
 std::string run_json(const RunState& run) {
   json values{{"position", json::parse(run.position)}};
   if (run.scaler != nullptr) {
-    const auto [scale, steps] = run.scaler->state();
-    values["loss_scale"] = {{"scale", scale}, {"steps_since_change", steps}};
+    const auto [scale, steps, tolerated] = run.scaler->state();
+    values["loss_scale"] = {
+        {"scale", scale}, {"steps_since_change", steps}, {"tolerated", tolerated}};
   }
   return values.dump();
 }
@@ -59,8 +60,9 @@ void load_own(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
 void load_scaler(const RunState& run, const json& values) {
   if (run.scaler == nullptr || !values.contains("loss_scale")) return;
   const auto& saved = values["loss_scale"];
-  run.scaler->load(
-      {saved.at("scale").get<double>(), saved.at("steps_since_change").get<std::int64_t>()});
+  run.scaler->load({.scale = saved.at("scale").get<double>(),
+                    .steps_since_change = saved.at("steps_since_change").get<std::int64_t>(),
+                    .tolerated = saved.value("tolerated", std::int64_t{0})});
 }
 
 /// On other ranks `saved` is but what their codecs must not begin again: their warm-up.

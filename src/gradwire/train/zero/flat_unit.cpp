@@ -18,6 +18,12 @@ torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArray
       .set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
 }
 
+/// The same memory in a storage of its own, so that access to one can be forbidden.
+torch::Tensor window(const torch::Tensor& flat) {
+  return torch::from_blob(
+      flat.data_ptr(), flat.sizes(), [flat](void*) {}, flat.options());
+}
+
 }  // namespace
 
 FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
@@ -26,15 +32,16 @@ FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
   const torch::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::parameters);
   for (const auto& [parameter_name, tensor] : parameters) {
-    members_.push_back({parameter_name, tensor, used_});
+    members_.push_back({parameter_name, tensor, used_, tensor._version()});
     used_ += tensor.numel();
   }
   const auto exact = flattened(parameters);
   const auto type = options_.type.value_or(exact.scalar_type());
   flat_ = exact.to(type);
+  shown_ = sharded() ? flat_ : window(flat_);
   // First of all, as it gives the parameters' own memory back.
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    members_[i].parameter.set_data(view(flat_, i));
+    members_[i].parameter.set_data(view(shown_, i));
   }
   shard_ = sharded() ? own_part(flat_).clone() : own_part(flat_);
   master_ = type == exact.scalar_type() ? shard_ : own_part(exact).clone();
@@ -52,8 +59,7 @@ torch::Tensor FlatUnit::flattened(const std::vector<NamedTensor>& parameters) co
 }
 
 torch::Tensor FlatUnit::view(const torch::Tensor& flat, std::size_t member) const {
-  const auto& [name, parameter, offset] = members_[member];
-  return share(flat, offset, parameter.sizes());
+  return share(flat, members_[member].offset, members_[member].parameter.sizes());
 }
 
 torch::Tensor FlatUnit::own_part(const torch::Tensor& flat) const {
@@ -96,13 +102,57 @@ void FlatUnit::release() {
   present_ = false;
 }
 
+void FlatUnit::withhold() {
+  if (withheld_ || sharded()) return;
+  shown_.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      withheld_message());
+  withheld_ = true;
+}
+
+void FlatUnit::show() {
+  if (!withheld_) return;
+  shown_.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+  withheld_ = false;
+}
+
+const FlatUnit::Member* FlatUnit::moved() const {
+  const auto* storage = shown_.storage().unsafeGetStorageImpl();
+  for (const auto& member : members_) {
+    const auto& parameter = member.parameter;
+    const bool here = parameter.storage().unsafeGetStorageImpl() == storage &&
+                      parameter.storage_offset() == member.offset &&
+                      parameter.scalar_type() == shown_.scalar_type();
+    if (!here) return &member;
+  }
+  return nullptr;
+}
+
+const FlatUnit::Member* FlatUnit::written() const {
+  if (!has_master() && !sharded()) return nullptr;
+  const auto found = std::ranges::find_if(
+      members_, [](const auto& member) { return member.parameter._version() != member.version; });
+  return found == members_.end() ? nullptr : &*found;
+}
+
+std::string FlatUnit::names() const {
+  const auto more = members_.size() - 1;
+  return fmt::format("'{}'{}", members_.front().name,
+                     more > 0 ? fmt::format(" (with {} more parameters)", more) : "");
+}
+
 std::string FlatUnit::released_message() const {
   return fmt::format(
-      "'{}'{} is spread over {} ranks and not here (Zero, stage 3, unit '{}'): call forward of the "
+      "{} is spread over {} ranks and not here (Zero, stage 3, unit '{}'): call forward of the "
       "gradwire::Zero, not of the module inside it; to read parameters call consolidate() first",
-      members_.front().name,
-      members_.size() > 1 ? fmt::format(" (with {} more parameters)", members_.size() - 1) : "",
-      options_.ranks, name_);
+      names(), options_.ranks, name_);
+}
+
+std::string FlatUnit::withheld_message() const {
+  return fmt::format(
+      "{} was used before the step under way had reached it (Zero, unit '{}'): call forward of the "
+      "gradwire::Zero, not of the module inside it; to read parameters call finish() first; if its "
+      "forward awaits parameters, it lacks a gradwire::await_parameters()",
+      names(), name_);
 }
 
 }  // namespace gradwire

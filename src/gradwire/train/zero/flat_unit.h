@@ -31,7 +31,8 @@ class FlatUnit {
   struct Member {
     std::string name;
     torch::Tensor parameter;
-    std::int64_t offset = 0;  ///< Of its first element, in the unit.
+    std::int64_t offset = 0;   ///< Of its first element, in the unit.
+    std::int64_t version = 0;  ///< Autograd's count of writes to it, when the unit was made.
   };
 
   /// Consecutive elements of a member that lie in this rank's shard.
@@ -81,16 +82,32 @@ class FlatUnit {
   /// error that names it.
   void release();
 
+  /// Until show(): its values are on the way, and whoever reads a parameter gets an error that
+  /// names it. What is done through flat(), shard() and master() goes on. Nothing if sharded.
+  void withhold();
+  void show();
+
+  /// The first member that no longer lies in the unit (moved, converted, loaded by torch::load), so
+  /// that steps do not reach it. Null: none.
+  const Member* moved() const;
+  /// The first member that somebody has written to whose master copy, or shard, knows nothing of
+  /// it. Null: none.
+  const Member* written() const;
+
  private:
   torch::Tensor flattened(const std::vector<NamedTensor>& parameters) const;
+  std::string names() const;
   std::string released_message() const;
+  std::string withheld_message() const;
 
   std::string name_;
   FlatUnitOptions options_;
   std::vector<Member> members_;
   std::int64_t used_ = 0;
   bool present_ = true;
+  bool withheld_ = false;
   torch::Tensor flat_;
+  torch::Tensor shown_;  ///< The same memory, as parameters see it: with a storage of their own.
   torch::Tensor shard_;
   torch::Tensor master_;
 };

@@ -46,6 +46,7 @@ void ParameterGathers::require(std::size_t unit) {
   }
   advance();
   finish(unit);
+  units_[unit].show();
 }
 
 void ParameterGathers::start_expected() {

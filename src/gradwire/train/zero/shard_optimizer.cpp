@@ -91,7 +91,7 @@ void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep
   if (!folder_.empty()) move_to_files();
 }
 
-/// Once: the states are there from the first step on.
+/// Once: the states are there from the first step on, or from when a checkpoint is loaded.
 void ShardOptimizer::move_to_files() {
   for (const auto& parameter : parameters_) {
     for (const auto& state : states_of(*optimizer_, parameter.tensor)) {
@@ -103,7 +103,11 @@ void ShardOptimizer::move_to_files() {
 }
 
 std::vector<TensorPiece> ShardOptimizer::states(bool make) {
-  if (make) make_states(*optimizer_);
+  if (make) {
+    const MemoryScope memory(MemoryCategory::optimiser);
+    make_states(*optimizer_);
+    if (!folder_.empty()) move_to_files();  // Before others are made: one unit's are in memory.
+  }
   std::vector<TensorPiece> found;
   for (const auto& parameter : parameters_) append_states(parameter, found);
   return found;

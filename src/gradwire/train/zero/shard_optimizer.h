@@ -28,8 +28,8 @@ class ShardOptimizer {
   ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, bool per_element,
                  const SumOverRanks& sum);
 
-  /// From the next step on, its states (and the master copy) are in files in this folder
-  /// (memory/mapped_tensor.h); empty: in memory.
+  /// From the next step on, or from states(true), its states (and the master copy) are in files in
+  /// this folder (memory/mapped_tensor.h); empty: in memory.
   void offload(std::filesystem::path folder) { folder_ = std::move(folder); }
 
   /// Whether step() is collective: all ranks must step the same units in the same order.
@@ -39,7 +39,8 @@ class ShardOptimizer {
   /// changed). `before` may be null.
   void step(torch::Tensor gradient, double scale, const BeforeStep& before);
 
-  /// The rank's states of the unit's parameters, as Checkpointable has them.
+  /// The rank's states of the unit's parameters, as Checkpointable has them. If they are made, and
+  /// belong in files, they go there at once: what is loaded into them does not need memory.
   std::vector<TensorPiece> states(bool make);
 
   /// Bytes of the states that have an element for each of the parameters'.

@@ -43,6 +43,10 @@ void ZeroCore::hook_outputs(const std::vector<torch::Tensor>& outputs, const Hoo
 void ZeroCore::before_forward(const torch::nn::Module& module) {
   const Lock lock(mutex_);
   training_ = torch::GradMode::is_enabled();
+  if (training_) {
+    require_own_module(module);
+    require_own_parameters();
+  }
   in_forward_ = true;
   in_backward_ = false;
   used_.clear();
@@ -138,15 +142,15 @@ void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const 
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (awaited(unit)) continue;
     if (reached.empty()) walk_graph(outputs, reached);
-    for (const auto& [name, parameter, offset] : units_[unit].members()) {
-      const auto node = torch::autograd::impl::grad_accumulator(parameter);
+    for (const auto& member : units_[unit].members()) {
+      const auto node = torch::autograd::impl::grad_accumulator(member.parameter);
       if (!reached.contains(node.get())) continue;
       throw Exception(
           ErrorKind::invalid_argument,
           fmt::format("rank {}: Zero: forward used '{}' before the step under way had reached it; "
                       "call gradwire::await_parameters(its module) first, or leave "
                       "forward_awaits off",
-                      rank(), name));
+                      rank(), member.name));
     }
   }
 }

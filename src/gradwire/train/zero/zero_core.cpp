@@ -38,14 +38,6 @@ void check_options(const ZeroOptions& options) {
   }
 }
 
-BucketLimits limits_of(const ZeroOptions& options) {
-  const auto cap = static_cast<std::size_t>(options.bucket_cap_mb * (1 << 20));
-  const BucketLimits limits;
-  return {.first_bytes = std::min(limits.first_bytes, cap),
-          .bytes = cap,
-          .last_bytes = std::min(limits.last_bytes, cap)};
-}
-
 /// Parameters that are not trained stay whole, but are computed with like the others.
 void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::ScalarType> type) {
   const torch::NoGradGuard no_grad;
@@ -105,14 +97,16 @@ ZeroCore::~ZeroCore() {
   } catch (const std::exception&) {
     // The communicator is dead: whoever uses it next is told why.
   }
+  for (auto& unit : units_) unit.show();
 }
 
 void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   const auto parameters = trainable_parameters(module);
   const bool blocks = options_.stage == 3;
-  auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits_of(options_),
+  const BucketLimits limits = limits_capped_at(options_.bucket_cap_mb);
+  auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits,
                                         options_.least_block_elements)
-                     : plan_whole_units(parameters, limits_of(options_));
+                     : plan_whole_units(parameters, limits);
   if (blocks || sequential) options_.forward_awaits = true;
   of_block_ = std::move(plan.of_block);
   units_.reserve(plan.units.size());  // Others refer to them.
@@ -175,6 +169,7 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
     finish();
     return true;
   }
+  for (auto& unit : units_) unit.withhold();
   const bool collective =
       std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
   if (collective) step_all();
@@ -260,6 +255,7 @@ void ZeroCore::synchronise_buffers() {
 
 std::vector<TensorPiece> ZeroCore::pieces(bool make_states) {
   const Lock lock(mutex_);
+  require_own_parameters();
   finish();
   std::vector<TensorPiece> found;
   for (auto& unit : units_) {

@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/train/await_parameters.h"
 #include "gradwire/train/bucket_steps.h"
@@ -44,11 +45,12 @@ struct ZeroOptions {
   /// (coded_shard_exchange.h). Others than "none" need gradwire's own groups and gradients in
   /// float32, and codecs with error feedback keep on each rank as much as all gradients take.
   std::string codec = "none";
-  std::size_t codec_min_elements = 1024;  ///< Smaller units travel as they are.
+  std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units travel as they are.
   int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps: passes that are reduced.
   std::uint64_t codec_seed = 1;
-  double max_grad_norm = 0;   ///< Gradients are scaled down to this norm (of all together); 0: not.
-  double bucket_cap_mb = 25;  ///< Of a unit in stages 1 and 2, as DataParallel's of a bucket.
+  double max_grad_norm = 0;  ///< Gradients are scaled down to this norm (of all together); 0: not.
+  /// Of a unit in stages 1 and 2, as DataParallel's of a bucket.
+  double bucket_cap_mb = kBucketMegabytes;
   Overlap overlap = Overlap::full;
   bool forward_awaits = false;    ///< As DataParallel's.
   bool broadcast_buffers = true;  ///< As DataParallel's.
@@ -123,6 +125,9 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   void on_backward_over();
   void release_all();
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
+  void require_own_module(const torch::nn::Module& module) const;
+  void require_own_parameters() const;
+  [[noreturn]] void fail(const std::string& message) const;
   std::vector<std::size_t> reduction_order() const;
   Judgement judge(LossScaler* scaler);
   void make_ready(std::size_t unit);

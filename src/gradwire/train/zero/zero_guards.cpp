@@ -1,0 +1,51 @@
+// How ZeroCore notices that its module was changed by others, where training would go on and come
+// to nothing. A look at each parameter's place and count of writes, none at its elements.
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/zero/zero_core.h"
+
+namespace gradwire {
+namespace {
+
+constexpr const char* kRemedy = "change a module first and make the gradwire::Zero of it then";
+
+}  // namespace
+
+void ZeroCore::fail(const std::string& message) const {
+  const auto text = fmt::format("rank {}: Zero: {}", rank(), message);
+  abort_group(*group(), text);
+  throw Exception(ErrorKind::invalid_argument, text);
+}
+
+void ZeroCore::require_own_module(const torch::nn::Module& module) const {
+  for (const auto& item : module.named_parameters()) {
+    const auto& parameter = item.value();
+    if (!parameter.requires_grad() || unit_of_.contains(parameter.unsafeGetTensorImpl())) continue;
+    fail(
+        fmt::format("'{}' is to be trained and was not there, or frozen, when the Zero was made, "
+                    "so that it would never be stepped; {}",
+                    item.key(), kRemedy));
+  }
+}
+
+void ZeroCore::require_own_parameters() const {
+  for (const auto& unit : units_) {
+    if (const auto* member = unit.moved()) {
+      fail(
+          fmt::format("'{}' has been given other memory (by to(), torch::load() or another "
+                      "wrapper), which steps do not reach; {}, or load into its pieces() and call "
+                      "loaded()",
+                      member->name, kRemedy));
+    }
+    if (const auto* member = unit.written()) {
+      fail(fmt::format(
+          "'{}' has been written to, which the next step would undo: it is made from "
+          "what the optimiser steps ({}); {}, or write to its pieces() and call "
+          "loaded()",
+          member->name, unit.has_master() ? "a copy in more bits" : "this rank's part", kRemedy));
+    }
+  }
+}
+
+}  // namespace gradwire
