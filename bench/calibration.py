@@ -152,7 +152,7 @@ class Calibration:
 def step_words(case):
     return ["--profile", case.profile, "--compute-ms", case.compute_ms, "--codec", case.codec,
             "--overlap", case.overlap, "--accumulate", case.accumulate, "--local-steps",
-            case.local_steps]
+            case.local_steps, "--fragments", case.fragments, "--overlap-steps", case.overlap_steps]
 
 
 def line_of(network, case, entry):

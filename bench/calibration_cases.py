@@ -29,6 +29,8 @@ class Step(NamedTuple):
     overlap: str = "full"
     accumulate: int = 1
     local_steps: int = 1
+    fragments: int = 1
+    overlap_steps: int = 0
     algorithm: str = "auto"
 
     def name(self):
@@ -37,6 +39,10 @@ class Step(NamedTuple):
             parts.append(f"{self.accumulate} passes")
         if self.local_steps > 1:
             parts.append(f"every {self.local_steps} steps")
+        if self.fragments > 1:
+            parts.append(f"{self.fragments} fragments")
+        if self.overlap_steps > 0:
+            parts.append(f"{self.overlap_steps} overlap")
         if self.algorithm != "auto":
             parts.append(self.algorithm)
         return ", ".join(parts)
@@ -106,6 +112,7 @@ GRID = {
         Step("vit_s", 2500, algorithm="ring"),
         Step("resnet50", 936, codec="top_k:0.01"),
         Step("resnet50", 936, codec="int8", local_steps=8),
+        Step("resnet50", 936, codec="int8", local_steps=8, fragments=2, overlap_steps=1),
     ],
 }
 

@@ -64,12 +64,46 @@ TEST(BenchStep, MeasuresEveryCombination) {
 
 TEST(BenchStep, LocalStepsSendLess) {
   const TemporaryFolder folder;
-  const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
-                                "--local-steps", "1,2", "--steps", "4", "--json", "-"});
+  const Outcome outcome =
+      step({"-n", "2", "--profile", folder.write("small.json", kSmall), "--local-steps", "1,4",
+            "--fragments", "2", "--overlap-steps", "1", "--steps", "4", "--json", "-"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  EXPECT_EQ(rows[0]["fragments"], 1) << "there is nothing to cut up";
+  EXPECT_EQ(rows[1]["fragments"], 2);
+  EXPECT_EQ(rows[1]["overlap_steps"], 1);
   EXPECT_NEAR(rows[1]["bytes_per_step"].get<double>() / rows[0]["bytes_per_step"].get<double>(),
-              0.5, 0.01);
+              0.25, 0.01);
+}
+
+TEST(BenchStep, RefusesTheLocalStepsThatTheTrainerRefuses) {
+  const auto refused = [](std::vector<std::string> arguments, const LocalStepsConfig& config) {
+    std::string says = "no error";
+    try {
+      check_local_steps(config);
+    } catch (const Exception& error) {
+      says = error.what();
+    }
+    arguments.insert(arguments.end(), {"-n", "2", "--compute-ms", "5"});
+    const Outcome outcome = step(arguments);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+  };
+  refused({"--local-steps", "8", "--fragments", "2", "--overlap-steps", "4"},
+          {.steps = 8, .fragments = 2, .overlap_steps = 4});
+  refused({"--local-steps", "4", "--fragments", "5"}, {.steps = 4, .fragments = 5});
+  refused({"--overlap-steps", "1"}, {.steps = 1, .overlap_steps = 1});
+  refused({"--local-steps", "4", "--fragments", "2", "--codec", "auto"},
+          {.steps = 4, .fragments = 2, .codec = "auto"});
+}
+
+TEST(BenchStep, AutoDecidesAboutTheAveragesOfLocalSteps) {
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      step({"-n", "2", "--profile", folder.write("small.json", kSmall), "--codec", "auto",
+            "--local-steps", "2", "--steps", "2", "--compute-ms", "0.5", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["rows"].size(), 1u);
 }
 
 TEST(BenchStep, TheLadderClimbsToLocalSteps) {
@@ -91,8 +125,8 @@ TEST(BenchStep, TheLadderClimbsToLocalSteps) {
 }
 
 TEST(BenchStep, TheLadderTakesNoListsBesideIt) {
-  for (const char* list :
-       {"--codec", "--accumulate", "--local-steps", "--overlap", "--zero-stage"}) {
+  for (const char* list : {"--codec", "--accumulate", "--local-steps", "--fragments",
+                           "--overlap-steps", "--overlap", "--zero-stage"}) {
     const std::string usual = std::string(list) == "--codec" ? "none" : "1";
     const Outcome outcome = step({"-n", "2", "--compute-ms", "5", "--ladder", list, usual});
     EXPECT_EQ(outcome.status, 2) << list;
@@ -180,6 +214,7 @@ TEST(BenchStep, RefusesWhatIsNotThere) {
   };
   refused({"--compute-ms", "5", "--codec", "int9"}, "int8");
   refused({"--compute-ms", "5", "--profile", "resnet5"}, "did you mean \"resnet50\"?");
+  refused({"--compute-ms", "5", "--overlap", "none", "--local-steps", "4"}, "--overlap-steps");
   refused({"--compute-ms", "5", "--overlap", "fully"}, "did you mean \"full\"?");
   refused({"--compute-ms", "5", "--compare", "dpd"}, "did you mean \"ddp\"?");
   refused({"--compute-ms", "5", "--codec", "none,bf16", "--trace", "f"}, "--trace");
@@ -244,6 +279,11 @@ TEST(StepReport, TheBoundIsWhatTheLinkCarries) {
   EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e7), 1);
   row.what.accumulate = 2;  // 50 ms a pass, 200 to send: 50 + 200.
   EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.4);
+  row.what = {.local_steps = 4};  // 100 ms a step, 200 to send; of which 50 hide.
+  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 100.0 / 300);
+  row.what.fragments = 2;
+  row.what.overlap_steps = 1;
+  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 100.0 / 250);
   EXPECT_THAT(step_svg(std::vector{row}, "t", 5e6), HasSubstr("bound"));
   EXPECT_THAT(step_svg(std::vector{row}, "t", 0), Not(HasSubstr("bound")));
 }
@@ -262,8 +302,10 @@ TEST(StepCompare, PassesOptionsOn) {
   options.compute_ms = 50;
   options.launch.hosts = "a,b";
   options.launch.interface = "gw0";
-  const Words ours = step_command(options, {.codec = "int8", .accumulate = 3}, "/bin/gradwire");
-  EXPECT_THAT(ours, Contains("int8"));
+  const Words ours =
+      step_command(options, {.codec = "int8", .accumulate = 3, .local_steps = 77, .fragments = 7},
+                   "/bin/gradwire");
+  EXPECT_THAT(ours, AllOf(Contains("int8"), Contains("77"), Contains("7"), Contains("4 MiB")));
   EXPECT_THAT(ours, Contains("--hosts"));
   const Words theirs =
       ddp_command(options, {.codec = "bf16"}, profile_named("resnet50"), "/bin/gradwire", "s.py");

@@ -98,7 +98,16 @@ TEST(Bench, ExplainsWhatTheTunerExpects) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(StartsWith("# the tuner goes by links that it assumes"),
                                  HasSubstr("# broadcast 4 KiB: the tuner expects\n"),
-                                 ContainsRegex("#   ring .* us: 1 steps, a rank sends 4 KiB\n")));
+                                 ContainsRegex("#   ring .* us: 1 step, a rank sends 4 KiB\n")));
+}
+
+TEST(Bench, SaysThatAMessageHasOneWayOnly) {
+  const Outcome outcome =
+      bench({"point_to_point", "-n", "3", "--sizes", "1M", "--iterations", "2", "--explain"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("# point_to_point 1 MiB: there is one way only"),
+                    ContainsRegex("#   point_to_point .* [mu]s: 1 step, a rank sends 1 MiB\n")));
 }
 
 TEST(Bench, ExplainsBesideJsonToo) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -83,6 +84,7 @@ class IdealAverager final : public Averager {
 };
 
 constexpr Duration kCompute = milliseconds(900);
+constexpr std::int64_t kFragments = 2;  ///< Of local steps.
 
 struct Outcome {
   double step_ms = 0, stalled_ms = 0;
@@ -90,22 +92,23 @@ struct Outcome {
   int averager_steps = 0;
 };
 
-/// Ten steps over a network of that rate, after three.
+/// Twelve steps over a network of that rate, after four.
 Outcome run(const LayerProfile& profile, EmulatedTrainingOptions options, double bytes_per_second) {
   TestAlarm alarm;
   IdealAverager network(alarm, bytes_per_second);
-  const StepPlan plan = plan_step(profile);
+  const StepPlan plan =
+      options.local_steps ? plan_local_steps(profile, kFragments) : plan_step(profile);
   EmulatedGradients gradients(plan.buckets, 1);
   options.compute = kCompute;
   EmulatedTraining training(profile, plan, options, gradients,
                             bytes_per_second > 0 ? &network : nullptr, alarm);
-  for (int i = 0; i < 3; ++i) training.step();
+  for (int i = 0; i < 4; ++i) training.step();
   const Time begin = training.device().free_at();
   const Duration stalled = training.device().stalled();
-  for (int i = 0; i < 10; ++i) training.step();
+  for (int i = 0; i < 12; ++i) training.step();
   using Milliseconds = std::chrono::duration<double, std::milli>;
-  Outcome outcome{.step_ms = Milliseconds(training.device().free_at() - begin).count() / 10,
-                  .stalled_ms = Milliseconds(training.device().stalled() - stalled).count() / 10};
+  Outcome outcome{.step_ms = Milliseconds(training.device().free_at() - begin).count() / 12,
+                  .stalled_ms = Milliseconds(training.device().stalled() - stalled).count() / 12};
   training.finish();
   outcome.started = network.started;
   outcome.averager_steps = network.steps;
@@ -154,8 +157,8 @@ TEST(EmulatedTraining, SendsOnceForSeveralPasses) {
   const Outcome outcome = run(profile, {.accumulate = 2}, bytes_of(profile) / 3.6);
   // Nothing can be sent in the first pass: there is no gradient yet, and none is left.
   EXPECT_NEAR(outcome.step_ms, 900 + 3600, 40);
-  EXPECT_EQ(outcome.started.size(), 13 * plan_step(profile).buckets.size());
-  EXPECT_EQ(outcome.averager_steps, 13);
+  EXPECT_EQ(outcome.started.size(), 16 * plan_step(profile).buckets.size());
+  EXPECT_EQ(outcome.averager_steps, 16);
 }
 
 TEST(EmulatedTraining, StartsBucketsInOneOrderWhateverOverlaps) {
@@ -167,15 +170,40 @@ TEST(EmulatedTraining, StartsBucketsInOneOrderWhateverOverlaps) {
   for (std::size_t i = 0; i < buckets; ++i) EXPECT_EQ(full[i], i);
 }
 
-TEST(EmulatedTraining, LocalStepsSendAFragmentEach) {
+/// Four local steps, two fragments.
+EmulatedTrainingOptions local(std::int64_t overlap_steps) {
+  EmulatedTrainingOptions options;
+  options.local_steps.emplace(
+      LocalStepsConfig{.steps = 4, .fragments = kFragments, .overlap_steps = overlap_steps});
+  return options;
+}
+
+TEST(EmulatedTraining, LocalStepsSendEachFragmentOnceARound) {
   const LayerProfile profile = profile_named("resnet50");
-  const Outcome outcome = run(profile, {.local_steps = 4}, bytes_of(profile) / 3.2);
-  EXPECT_NEAR(outcome.step_ms, 900, 20);
-  EXPECT_EQ(outcome.averager_steps, 13);
-  std::map<std::size_t, int> times;
-  for (const std::size_t bucket : outcome.started) ++times[bucket];
-  EXPECT_EQ(times.size(), plan_step(profile).buckets.size());
-  for (const auto& [bucket, count] : times) EXPECT_TRUE(count == 3 || count == 4) << bucket;
+  const Outcome outcome = run(profile, local(0), 1e9);
+  const StepPlan plan = plan_local_steps(profile, kFragments);
+  std::vector<std::size_t> round(plan.buckets.size());
+  std::iota(round.begin(), round.end(), 0);
+  std::vector<std::size_t> expected;
+  for (int i = 0; i < 4; ++i) expected.insert(expected.end(), round.begin(), round.end());
+  EXPECT_EQ(outcome.started, expected);  // In 16 steps: the first fragment's buckets come first.
+  EXPECT_EQ(outcome.averager_steps, 8);
+}
+
+TEST(EmulatedTraining, LocalStepsWaitForAnAverageUnlessItOverlaps) {
+  const LayerProfile profile = profile_named("resnet50");
+  // All of it takes 1.6 s, a fragment about half of that, which is less than a step.
+  const double rate = bytes_of(profile) / 1.6;
+  EXPECT_NEAR(run(profile, local(0), rate).step_ms, 900 + 1600 / 4.0, 0.1);
+  EXPECT_NEAR(run(profile, local(1), rate).step_ms, 900, 0.1);
+}
+
+TEST(EmulatedTraining, LocalStepsHideNoMoreThanTheOverlapTheyAreGiven) {
+  const LayerProfile profile = profile_named("resnet50");
+  // A fragment takes two steps' time, of which one may pass: each fourth of a round one shows.
+  const Outcome outcome = run(profile, local(1), bytes_of(profile) / 3.6);
+  EXPECT_NEAR(outcome.step_ms, 900 + (3600 - 2 * 900) / 4.0, 0.1);
+  EXPECT_NEAR(outcome.stalled_ms, outcome.step_ms - 900, 0.1);
 }
 
 TEST(EmulatedDevice, DoesNotWaitForAHostThatIsLate) {

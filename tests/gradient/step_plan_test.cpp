@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/gradient/profiles.h"
+#include "gradwire/gradient/streaming_schedule.h"
 
 namespace gradwire {
 namespace {
@@ -118,18 +119,35 @@ TEST(StepPlan, LeavesASmallBucketToTheFirstLayer) {
   }
 }
 
-TEST(StepPlan, FragmentsAreAlike) {
-  StepPlanOptions options;
-  options.limits.bytes = options.partition_bytes = 1 << 20;
-  const StepPlan plan = plan_step(profile_named("resnet50"), options);
-  for (const std::size_t fragments : {1u, 2u, 8u}) {
-    const auto fragment_of = plan_fragments(plan, fragments);
-    std::vector<double> elements(fragments);
-    for (std::size_t i = 0; i < plan.buckets.size(); ++i)
-      elements[fragment_of[i]] += static_cast<double>(plan.buckets[i].count);
-    const double mean = static_cast<double>(plan.elements()) / static_cast<double>(fragments);
-    for (const double count : elements) EXPECT_NEAR(count, mean, 0.05 * mean);
+TEST(LocalStepsPlan, DealsTensorsOutAsTheTrainerDoes) {
+  const LayerProfile profile = profile_named("resnet50");
+  std::vector<std::int64_t> sizes;
+  std::map<std::string, std::size_t> number;
+  for (const ProfileLayer& layer : profile.layers) {
+    for (const ProfileTensor& tensor : layer.parameters) {
+      number[tensor.name] = sizes.size();
+      sizes.push_back(static_cast<std::int64_t>(tensor.count()));
+    }
   }
+  for (const std::int64_t fragments : {1, 2, 8}) {
+    const StepPlan plan = plan_local_steps(profile, fragments, {.compress = true});
+    EXPECT_EQ(plan.elements(), profile.parameters());
+    const auto fragment_of = plan_fragments(sizes, fragments);
+    for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+      for (const BucketTensor& tensor : plan.buckets[i].tensors)
+        EXPECT_EQ(plan.fragment_of[i], fragment_of[number.at(tensor.name)]) << tensor.name;
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(plan.fragment_of));
+    EXPECT_EQ(plan.fragment_of.back(), static_cast<std::size_t>(fragments - 1));
+  }
+}
+
+TEST(LocalStepsPlan, KeepsWhatTravelsExactlyApart) {
+  const StepPlan plan =
+      plan_local_steps(profile_of({layer("a", {{2, 3}, {100}}), layer("b", {{5, 1}, {3, 3}})}), 1,
+                       {.compress = true, .exact_below = 6});
+  ASSERT_EQ(plan.buckets.size(), 2u);
+  EXPECT_NE(plan.buckets[0].exact, plan.buckets[1].exact);
 }
 
 }  // namespace

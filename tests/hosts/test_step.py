@@ -43,11 +43,19 @@ class Step(unittest.TestCase):
         self.assertLess(full["exposed_ms"], none["exposed_ms"] / 2)
         self.assertIn("bound", output)
 
-    def test_local_steps_send_a_share(self):
+    def test_local_steps_send_a_share_and_hide_it_behind_the_overlap(self):
         with Hosts(2, "1gbit") as hosts:
-            rows, _ = self.bench(hosts, "--compute-ms", "200", "--steps", "4", "--local-steps", "4")
-        self.assertEqual([(row["local_steps"], row["steps"]) for row in rows], [(4, 4)])
-        self.assertAlmostEqual(rows[0]["bytes_per_step"] / 25557032, 1, delta=0.02)
+            rows, _ = self.bench(hosts, "--compute-ms", "600", "--steps", "4", "--local-steps", "4")
+            more, _ = self.bench(hosts, "--compute-ms", "600", "--steps", "4", "--local-steps", "4",
+                                 "--fragments", "2", "--overlap-steps", "1")
+        rows += more
+        self.assertEqual([(row["local_steps"], row["fragments"], row["overlap_steps"],
+                           row["steps"]) for row in rows], [(4, 1, 0, 4), (4, 2, 1, 4)])
+        for row in rows:
+            self.assertAlmostEqual(row["bytes_per_step"] / 25557032, 1, delta=0.02)
+        # 102 MB take 860 ms of 1 Gb/s, once in four steps; half of them less than a step.
+        self.assertGreater(rows[0]["exposed_ms"], 200)
+        self.assertLess(rows[1]["exposed_ms"], 100)
 
     def test_sharded_states_send_what_theory_says(self):
         with Hosts(4, "1gbit") as hosts:

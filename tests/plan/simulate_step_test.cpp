@@ -151,8 +151,13 @@ TEST(SimulateStep, PassesAndLocalStepsSendLess) {
     return simulate_step(profile, one_bucket_a_layer(profile), m, millisecond_a_value()).step;
   };
   EXPECT_NEAR(step(model), (4 * 30 + 100) * kMs, 1e-9);
-  model = {.compute = 30 * kMs, .local_steps = 4, .overlap = Overlap::none};
+  model = {.compute = 30 * kMs};
+  LocalStepsConfig local{.steps = 4};
+  model.local_steps.emplace(local);
   EXPECT_NEAR(step(model), (30 + 100 / 4.0) * kMs, 1e-9);
+  local.overlap_steps = 2;
+  model.local_steps.emplace(local);
+  EXPECT_NEAR(step(model), (30 + (100 - 2 * 30) / 4.0) * kMs, 1e-9);
 }
 
 TEST(SimulateStep, CodingTakesItsThreadAndSparesTheNetwork) {
@@ -164,8 +169,8 @@ TEST(SimulateStep, CodingTakesItsThreadAndSparesTheNetwork) {
     sent += bytes;
     return OperationTime{1e-3, 1e-3, "direct"};
   };
-  const SimulatedStep step = simulate_step(
-      profile, plan_step(profile, step_plan_options(profile, model, exchange)), model, exchange);
+  const SimulatedStep step =
+      simulate_step(profile, plan_step(profile, {.compress = true}), model, exchange);
   // Encode all; decode one half, add the other, encode the mean's half; decode all.
   const double coding = (1 + 0.5 + 0.5 + 0.5 + 1) * 4 * (1 << 20) / 1e9;
   EXPECT_NEAR(step.step, 0.1 + coding + 2e-3, 1e-6);

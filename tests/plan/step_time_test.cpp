@@ -195,6 +195,12 @@ TEST(StepTime, LocalStepsDivideWhatIsSent) {
   PlanInput input = case_study();
   input.strategy.local_steps = 8;
   EXPECT_NEAR(step_time(input).t_c, 0.106 / 8, 1e-12);
+  EXPECT_NEAR(step_time(input).exposed, 0.106 / 8, 1e-12)
+      << "as the trainer, unless told otherwise";
+  input.strategy.overlap_steps = 3;
+  EXPECT_EQ(step_time(input).exposed, 0) << "three steps' compute hide it";
+  input.strategy.overlap_steps = 8;
+  EXPECT_THROW(check_strategy(input.strategy), Exception);
 }
 
 TEST(StepTime, APipelineWaitsInItsBubble) {

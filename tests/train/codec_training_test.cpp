@@ -219,5 +219,34 @@ TEST(CheckFinite, NamesTheParameterOnEveryRank) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the gradient of '1."), HasSubstr("NaN or infinite"))));
 }
 
+class CheckFiniteWith : public ::testing::TestWithParam<const char*> {};
+
+/// A block of a codec holds values of several parameters; one that is not finite spoils them all.
+TEST_P(CheckFiniteWith, ACodecNamesTheParameterAndNoneThatTravelsWithIt) {
+  run_on_loopback(3, [](const auto& group) {
+    try {  // Others may hear of it before they have made their model.
+      torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4),
+                                torch::nn::Linear(4, 4));
+      DataParallel model(net, {.process_group = group,
+                               .codec = GetParam(),
+                               .codec_min_elements = 1,
+                               .check_finite = true});
+      if (model.rank() == 1) {
+        model->named_parameters()["1.weight"].register_hook(
+            [](const torch::Tensor& gradient) { return gradient / 0.0; });
+      }
+      model(torch::ones({1, 4})).sum().backward();
+      ADD_FAILURE() << "rank " << model.rank() << " went on";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("the gradient of '1.weight'"), HasSubstr("NaN or infinite")));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(OverLoopback, CheckFiniteWith,
+                         ::testing::Values("none", "bf16", "int8", "one_bit", "top_k:0.1",
+                                           "power_sgd:2"));
+
 }  // namespace
 }  // namespace gradwire::test

@@ -51,8 +51,12 @@ TEST(PlanSearch, PrintsTheRestOfTheConfigurationForOthers) {
   EXPECT_GE(mixed.zero.stage, 1);
 
   const TrainConfig local = parse_train_config(
-      searched({"--model", "vgg16", "--local-steps", "8", "--optimizer", "sgd"}));
+      searched({"--model", "vgg16", "--local-steps", "8", "--fragments", "2", "--overlap-steps",
+                "3", "--codecs", "int8", "--optimizer", "sgd"}));
   EXPECT_EQ(local.local_steps.steps, 8);
+  EXPECT_EQ(local.local_steps.fragments, 2);
+  EXPECT_EQ(local.local_steps.overlap_steps, 3);
+  EXPECT_EQ(local.parallel.codec, "none") << "there would be no gradients for it";
   EXPECT_EQ(local.optimizer.momentum, 0);
 }
 

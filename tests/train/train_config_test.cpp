@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
+#include "gradwire/gradient/step_plan.h"
 #include "gradwire/train/json_object.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
@@ -34,7 +35,10 @@ TEST(TrainConfig, EverythingHasADefault) {
   const auto config = parse_train_config(json::object());
   EXPECT_EQ(config.model.name, "convnet");
   EXPECT_EQ(config.optimizer.momentum, 0.9);
-  EXPECT_EQ(config.parallel.bucket_cap_mb, 25);
+  // What `gradwire bench step` measures with.
+  const StepPlanOptions measured;
+  EXPECT_EQ(config.parallel.bucket_cap_mb * (1 << 20), static_cast<double>(measured.limits.bytes));
+  EXPECT_EQ(config.parallel.codec_min_elements, static_cast<std::int64_t>(measured.exact_below));
   EXPECT_EQ(config.batch_size, 128);
 }
 

@@ -24,6 +24,14 @@ std::size_t limit_of(const OpenBucket& kind, const BucketLimits& limits) {
 
 }  // namespace
 
+BucketLimits limits_capped_at(double megabytes) {
+  const auto cap = static_cast<std::size_t>(megabytes * (1 << 20));
+  const BucketLimits usual;
+  return {.first_bytes = std::min(usual.first_bytes, cap),
+          .bytes = cap,
+          .last_bytes = std::min(usual.last_bytes, cap)};
+}
+
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<ParameterSize>& parameters,
                                                    const BucketLimits& limits) {
   std::vector<std::vector<std::size_t>> plan;

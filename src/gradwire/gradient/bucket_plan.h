@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
+
+#include "gradwire/gradient/defaults.h"
 
 namespace gradwire {
 
@@ -14,10 +17,20 @@ struct ParameterSize {
 };
 
 struct BucketLimits {
-  std::size_t first_bytes = 1 << 20;  ///< Small, so that communication starts early.
-  std::size_t bytes = 25 << 20;
-  std::size_t last_bytes = 1 << 20;  ///< Small, so that little is left when backward is over.
+  std::size_t first_bytes = kFirstBucketBytes;
+  std::size_t bytes = kBucketBytes;
+  std::size_t last_bytes = kLastBucketBytes;
 };
+
+/// The usual limits, but buckets of at most `megabytes` (of 2^20 bytes; more than 0).
+BucketLimits limits_capped_at(double megabytes);
+
+/// Of what local steps average. A fragment's buckets leave together and are waited for together, so
+/// that small ones would only be more operations; but with several a codec works on one while
+/// another travels.
+inline constexpr BucketLimits kBundleLimits{.first_bytes = std::numeric_limits<std::size_t>::max(),
+                                            .bytes = std::numeric_limits<std::size_t>::max(),
+                                            .last_bytes = 1 << 20};
 
 /// Which parameters (by index) travel together. Buckets are in the order in which backward is
 /// expected to fill them, the reverse of registration, and so are the parameters in each (Li et

@@ -16,7 +16,6 @@ EmulatedTraining::EmulatedTraining(const LayerProfile& profile, const StepPlan& 
       trace_(trace),
       device_(alarm),
       ready_after_(profile.layers.size()),
-      fragment_of_(plan_fragments(plan, static_cast<std::size_t>(options.local_steps))),
       in_flight_(plan.buckets.size()) {
   for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket)
     ready_after_[plan.first_layer[bucket]].push_back(bucket);
@@ -31,12 +30,12 @@ void EmulatedTraining::step() {
   const TraceStep traced(trace_, steps_);
   launched_ = false;
   for (int pass = 1; pass <= options_.accumulate; ++pass) {
-    forward(pass == 1 && options_.local_steps == 1);
+    forward(pass == 1 && !options_.local_steps);
     backward(pass == options_.accumulate);
   }
-  if (options_.overlap != Overlap::full) collect_all();
+  if (options_.overlap != Overlap::full && !options_.local_steps) collect_all();
   ++steps_;
-  fragment_ = static_cast<std::size_t>(steps_ % options_.local_steps);
+  if (options_.local_steps && averager_ != nullptr) average_parameters();
 }
 
 void EmulatedTraining::forward(bool waits) {
@@ -62,18 +61,42 @@ void EmulatedTraining::backward(bool sends) {
 /// The gradients of a layer, and so those of some buckets, are there.
 void EmulatedTraining::complete(std::size_t layer) {
   for (const std::size_t bucket : ready_after_[layer]) {
-    // Without communication, or between its rounds, parameters are stepped at once.
-    if (averager_ == nullptr || options_.local_steps > 1) optimise(bucket);
-    if (averager_ != nullptr && fragment_of_[bucket] == fragment_) launch(bucket);
+    // Without communication, or with local steps, parameters are stepped at once.
+    if (averager_ == nullptr || options_.local_steps) {
+      optimise(bucket);
+    } else {
+      launch(bucket);
+    }
   }
 }
 
 void EmulatedTraining::launch(std::size_t bucket) {
   if (!launched_) collect_all();  // What the step before has sent, unless forward needed it.
   launched_ = true;
-  averager_->start(bucket, gradients_.lend(bucket), static_cast<int>(bucket));
+  start(bucket, static_cast<int>(bucket));
+}
+
+void EmulatedTraining::start(std::size_t bucket, int urgency) {
+  averager_->start(bucket, gradients_.lend(bucket), urgency);
   in_flight_[bucket] = true;
   ++flying_;
+}
+
+/// After a step, as LocalSgd::step().
+void EmulatedTraining::average_parameters() {
+  const auto of = [this](std::size_t bucket) { return plan_.fragment_of[bucket]; };
+  if (const auto begins = options_.local_steps->begins_after(steps_)) {
+    for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
+      if (of(bucket) != *begins) continue;
+      optimise(bucket);  // In place of the difference from what all had agreed on.
+      start(bucket, 0);
+    }
+  }
+  if (const auto ends = options_.local_steps->ends_after(steps_)) {
+    for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
+      if (of(bucket) == *ends) collect(bucket);
+    }
+  }
 }
 
 void EmulatedTraining::collect(std::size_t bucket) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "gradwire/gradient/averager.h"
@@ -9,15 +10,18 @@
 #include "gradwire/gradient/emulated_steps.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/gradient/step_plan.h"
+#include "gradwire/gradient/streaming_schedule.h"
 #include "gradwire/report/trace.h"
 
 namespace gradwire {
 
 struct EmulatedTrainingOptions {
-  Duration compute{};   ///< Of one forward and backward pass.
-  int accumulate = 1;   ///< Passes a step; only the last one's gradients leave.
-  int local_steps = 1;  ///< Each parameter is averaged every so many steps, a fragment each step.
+  Duration compute{};  ///< Of one forward and backward pass.
+  int accumulate = 1;  ///< Passes a step; only the last one's gradients leave.
   Overlap overlap = Overlap::full;
+  /// With it, gradients stay, and parameters are averaged when it says so; `overlap` then says
+  /// nothing. The plan is one of plan_local_steps().
+  std::optional<StreamingSchedule> local_steps = std::nullopt;
 };
 
 /// The steps of data-parallel training with emulated compute and real communication: what
@@ -25,7 +29,8 @@ struct EmulatedTrainingOptions {
 /// later the more urgent; with Overlap::full each layer of the next forward waits for the
 /// buckets that hold its parameters, and nothing else does.
 ///
-/// With local steps the fragment that left in one step is waited for when that of the next leaves.
+/// With local steps it is what LocalSgd does (train/local_sgd.h): a fragment's buckets leave after
+/// the step that the schedule names, all alike urgent, and are waited for after another.
 class EmulatedTraining final : public EmulatedSteps {
  public:
   /// All but the options must outlive it. `averager` may be null: nothing is communicated. So may
@@ -48,6 +53,8 @@ class EmulatedTraining final : public EmulatedSteps {
   void backward(bool sends);
   void complete(std::size_t layer);
   void launch(std::size_t bucket);
+  void start(std::size_t bucket, int urgency);
+  void average_parameters();
   void collect(std::size_t bucket);
   void collect_all();
   void optimise(std::size_t bucket) {
@@ -64,11 +71,9 @@ class EmulatedTraining final : public EmulatedSteps {
   TraceRecorder* trace_;
   EmulatedDevice device_;
   std::vector<std::vector<std::size_t>> ready_after_;  ///< By layer: the buckets it completes.
-  std::vector<std::size_t> fragment_of_;               ///< By bucket.
   std::vector<bool> in_flight_;                        ///< By bucket.
   std::size_t flying_ = 0;
-  std::size_t fragment_ = 0;  ///< That leaves in this step.
-  bool launched_ = false;     ///< Something of it has.
+  bool launched_ = false;  ///< In this step.
   std::int64_t steps_ = 0;
   float read_ = 0;
 };

@@ -33,7 +33,8 @@ class StepRun {
         options_(options),
         alarm_(alarm),
         trace_(trace),
-        plan_(plan_step(profile, plan_options())),
+        plan_(local() ? plan_local_steps(profile, what.fragments, plan_options())
+                      : plan_step(profile, plan_options())),
         gradients_(plan_.buckets, options.seed + static_cast<std::uint64_t>(communicator->rank())),
         units_(zero_units(plan_, communicator->rank(), communicator->size())) {}
 
@@ -51,22 +52,15 @@ class StepRun {
     StepPlanOptions plan = options_.plan;
     // Sharded units are compressed as a whole.
     plan.compress = what_.codec != "none" && what_.zero_stage == 0;
-    if (what_.local_steps > 1) {
-      // What leaves in one step should be a like share of the whole in each.
-      const std::size_t fragment = profile_.parameters() * sizeof(float) / fragments();
-      plan.limits.bytes = std::min(plan.limits.bytes, fragment / 4 + 1);
-      plan.partition_bytes = plan.limits.bytes;
-    }
     return plan;
   }
 
-  std::size_t fragments() const { return static_cast<std::size_t>(what_.local_steps); }
+  bool local() const { return what_.local_steps > 1; }
 
   EmulatedTraining training(Averager* averager) {
-    const EmulatedTrainingOptions options{.compute = options_.compute,
-                                          .accumulate = what_.accumulate,
-                                          .local_steps = what_.local_steps,
-                                          .overlap = what_.overlap};
+    EmulatedTrainingOptions options{
+        .compute = options_.compute, .accumulate = what_.accumulate, .overlap = what_.overlap};
+    if (local()) options.local_steps.emplace(what_.local());
     return {profile_, plan_, options, gradients_, averager, alarm_, averager ? trace_ : nullptr};
   }
 
@@ -147,7 +141,8 @@ class StepRun {
   /// What `auto` tries is no result.
   void let_auto_decide(EmulatedSteps& run) const {
     if (!what_.codec.starts_with("auto")) return;
-    const int trial = whole_rounds(steps_until_decided(averager_options()));
+    // It counts averagings, of which there is one a round.
+    const int trial = steps_until_decided(averager_options()) * what_.local_steps;
     for (int i = 0; i < trial; ++i) run.step();
     run.finish();
   }
@@ -199,9 +194,22 @@ StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
   return StepRun(communicator, profile, what, options, alarm, trace).measure();
 }
 
+LocalStepsConfig StepCase::local() const {
+  return {.steps = local_steps,
+          .fragments = fragments,
+          .overlap_steps = overlap_steps,
+          .codec = codec,
+          .enabled = local_steps > 1};
+}
+
 double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second) {
-  const double pass = seconds(figures.single) / what.accumulate;
   const double communication = figures.bytes_per_step / bytes_per_second;
+  if (what.local_steps > 1) {
+    const double step = seconds(figures.single);
+    const double shows = std::max(0.0, communication - hiding_share(what.local()) * step);
+    return step / std::max(step + shows, 1e-9);
+  }
+  const double pass = seconds(figures.single) / what.accumulate;
   const double others = pass * (what.accumulate - 1);
   return (others + pass) / std::max(others + std::max(pass, communication), 1e-9);
 }

@@ -8,6 +8,7 @@
 #include "gradwire/gradient/emulated_steps.h"
 #include "gradwire/gradient/emulated_training.h"
 #include "gradwire/gradient/layer_profile.h"
+#include "gradwire/gradient/local_steps.h"
 #include "gradwire/gradient/make_averager.h"
 
 namespace gradwire {
@@ -16,11 +17,16 @@ namespace gradwire {
 struct StepCase {
   std::string codec = "none";
   int accumulate = 1;
-  int local_steps = 1;
+  int local_steps = 1;  ///< LocalStepsConfig::steps; 1: gradients are averaged in every step.
   Overlap overlap = Overlap::full;
   /// 1 to 3: what ZeRO shards (gradient/emulated_zero.h); with codecs of single values, one pass,
   /// no local steps and Overlap::full only.
   int zero_stage = 0;
+  /// Of local steps, whose codec is `codec`: LocalStepsConfig's. Overlap::full only.
+  int fragments = 1, overlap_steps = 0;
+
+  /// As the trainer has them. Not checked.
+  LocalStepsConfig local() const;
 };
 
 /// How all of them are measured.
@@ -66,7 +72,9 @@ StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
 /// What of compute is left at best, if a rank can send `bytes_per_second` all the time and whatever
 /// is sent hides behind compute, forward included: T_s / max(T_s, T_c). With K passes a step
 /// gradients can only travel between the last pass and the next step's first, so that it is
-/// K T_s / ((K - 1) T_s + max(T_s, T_c)), where T_s is the time of one pass.
+/// K T_s / ((K - 1) T_s + max(T_s, T_c)), where T_s is the time of one pass. With local steps, of H
+/// steps' compute only the F O in which an average is under way hide something: with T_s the time
+/// of a step and T_c that of its share of the bytes, T_s / (T_s + max(0, T_c - F O / H T_s)).
 double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second);
 
 }  // namespace gradwire

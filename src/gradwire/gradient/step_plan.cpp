@@ -1,9 +1,10 @@
 #include "gradwire/gradient/step_plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
+
+#include "gradwire/gradient/streaming_schedule.h"
 
 namespace gradwire {
 namespace {
@@ -69,6 +70,12 @@ void add_bucket(StepPlan& plan, const std::vector<Piece>& pieces,
   plan.first_layer.push_back(pieces[members.back()].layer);
 }
 
+void add_buckets(StepPlan& plan, const std::vector<Piece>& pieces, const BucketLimits& limits) {
+  std::vector<ParameterSize> sizes;
+  for (const Piece& piece : pieces) sizes.push_back({piece.count() * sizeof(float), piece.exact});
+  for (const auto& members : plan_buckets(sizes, limits)) add_bucket(plan, pieces, members);
+}
+
 }  // namespace
 
 std::size_t StepPlan::elements() const {
@@ -78,27 +85,31 @@ std::size_t StepPlan::elements() const {
 }
 
 StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) {
-  const std::vector<Piece> pieces = pieces_of(profile, options);
-  std::vector<ParameterSize> sizes;
-  for (const Piece& piece : pieces) sizes.push_back({piece.count() * sizeof(float), piece.exact});
   StepPlan plan;
   plan.needs.resize(profile.layers.size());
-  for (const auto& members : plan_buckets(sizes, options.limits)) add_bucket(plan, pieces, members);
+  add_buckets(plan, pieces_of(profile, options), options.limits);
+  plan.fragment_of.resize(plan.buckets.size());
   return plan;
 }
 
-std::vector<std::size_t> plan_fragments(const StepPlan& plan, std::size_t fragments) {
-  std::vector<std::size_t> order(plan.buckets.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>{},
-                           [&](std::size_t bucket) { return plan.buckets[bucket].count; });
-  std::vector<std::size_t> filled(fragments), fragment_of(order.size());
-  for (const std::size_t bucket : order) {
-    const auto emptiest = std::ranges::min_element(filled);
-    *emptiest += plan.buckets[bucket].count;
-    fragment_of[bucket] = static_cast<std::size_t>(emptiest - filled.begin());
+StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
+                          const StepPlanOptions& options) {
+  const std::vector<Piece> pieces =
+      pieces_of(profile, {.compress = options.compress, .exact_below = options.exact_below});
+  std::vector<std::int64_t> counts;
+  for (const Piece& piece : pieces) counts.push_back(static_cast<std::int64_t>(piece.count()));
+  const std::vector<std::size_t> fragment_of = plan_fragments(counts, fragments);
+  StepPlan plan;
+  plan.needs.resize(profile.layers.size());
+  for (std::size_t fragment = 0; fragment < static_cast<std::size_t>(fragments); ++fragment) {
+    std::vector<Piece> here;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (fragment_of[i] == fragment) here.push_back(pieces[i]);
+    }
+    add_buckets(plan, here, kBundleLimits);
+    plan.fragment_of.resize(plan.buckets.size(), fragment);
   }
-  return fragment_of;
+  return plan;
 }
 
 }  // namespace gradwire

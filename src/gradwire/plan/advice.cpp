@@ -111,7 +111,8 @@ class Changes {
       PlanInput& changed = add(fmt::format("ZeRO stage {}", stage));
       changed.strategy.zero_stage = stage;
       if (s.compute == ComputeType::mixed) changed.strategy.codec = "none";
-      changed.strategy.local_steps = 1;
+      changed.strategy.local_steps = changed.strategy.fragments = 1;
+      changed.strategy.overlap_steps = 0;
     }
     if (s.batch > 1) {
       PlanInput& half =

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {
 namespace {
-
-/// As `gradwire train` and PyTorch's DDP have it: parallel.bucket_cap_mb.
-constexpr double kBucketBytes = 25 << 20;
 
 /// Elements that are kept of a whole pass of one sample. Recomputed: what goes from layer to layer,
 /// and all of the layer that is being recomputed.
@@ -35,7 +33,7 @@ double buffers(const ModelShape& model, const Strategy& s, double parameters) {
   if (s.data() < 2) return 0;
   double total = 0;
   if (wire_bytes(s.codec, s.data()).feedback) total += 4 * parameters;
-  if (s.zero_stage >= 2) total += 2 * std::min(kBucketBytes, bytes.gradient * parameters);
+  if (s.zero_stage >= 2) total += 2 * std::min<double>(kBucketBytes, bytes.gradient * parameters);
   if (s.zero_stage == 3) {
     std::int64_t largest = 0;
     for (const ModelLayer& layer : model.layers) largest = std::max(largest, layer.parameters);

@@ -20,6 +20,8 @@ Json strategy_json(const PlanInput& input) {
           {"accumulate", s.accumulate},
           {"zero_stage", s.zero_stage},
           {"local_steps", s.local_steps},
+          {"fragments", s.fragments},
+          {"overlap_steps", s.overlap_steps},
           {"algorithm", s.algorithm},
           {"servers", s.servers},
           {"tensor", s.tensor},

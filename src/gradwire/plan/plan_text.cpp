@@ -44,7 +44,10 @@ std::string header(const PlanInput& input) {
     text += fmt::format("tensor {} x pipeline {} ({} micro-batches) x data {}\n", s.tensor,
                         s.pipeline, s.micro_batches, s.data());
   if (s.servers > 0) text += fmt::format("{} parameter servers\n", s.servers);
-  if (s.local_steps > 1) text += fmt::format("{} local steps\n", s.local_steps);
+  if (s.local_steps > 1) {
+    text += fmt::format("{} local steps, fragments {}, overlap steps {}\n", s.local_steps,
+                        s.fragments, s.overlap_steps);
+  }
   return text + "\n";
 }
 

@@ -115,7 +115,13 @@ std::string train_config(const PlanInput& input) {
     json["activation_checkpointing"] = {{"number_checkpoints", layers}};
   }
   if (input.model.transformer.vocabulary > 0) add_model(json, input.model.transformer);
-  if (s.local_steps > 1) json["local_steps"] = {{"steps", s.local_steps}};
+  if (s.local_steps > 1) {
+    json["parallel"].erase("codec");  // It would have no gradients to work on.
+    json["local_steps"] = {{"steps", s.local_steps},
+                           {"fragments", s.fragments},
+                           {"overlap_steps", s.overlap_steps},
+                           {"codec", s.codec}};
+  }
   return json.dump(2) + "\n";
 }
 

@@ -111,10 +111,10 @@ double storage_time(const PlanInput& input) {
 double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientExchange& exchange) {
   const Strategy& s = input.strategy;
   const double all = exchange.bandwidth + exchange.latency;
-  if (all <= 0 || s.overlap == Overlap::none) return all;
   const double compute = phases.forward + phases.backward;
-  // Parts of the parameters take turns; each has a step of compute to hide behind.
-  if (s.local_steps > 1) return std::max(0.0, all - compute);
+  // Whatever the overlap of gradients: averages hide behind the steps they are given.
+  if (s.local_steps > 1) return std::max(0.0, all - hiding_share(s.local()) * compute);
+  if (all <= 0 || s.overlap == Overlap::none) return all;
   if (s.zero_stage == 3) {
     // The first layer of each pass waits for its parameters; others are fetched ahead.
     const double first =

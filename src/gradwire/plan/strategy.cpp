@@ -68,6 +68,7 @@ void check_strategy(const Strategy& strategy) {
   refuse_unless(strategy.batch > 0 && std::isfinite(strategy.batch),
                 fmt::format("a batch of {}: expected more than 0 samples", strategy.batch));
   wire_bytes(strategy.codec, 2);
+  check_local_steps(strategy.local());
   const auto algorithms = planned_algorithms();
   if (std::ranges::find(algorithms, strategy.algorithm) == algorithms.end())
     refuse_name("algorithm", strategy.algorithm, algorithms);

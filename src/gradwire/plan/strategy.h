@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "gradwire/gradient/local_steps.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/plan/device.h"
 
@@ -29,6 +30,7 @@ struct Strategy {
   int zero_stage = 0;          ///< 0 (data parallel), 1, 2 or 3.
   /// Steps between two averages of the parameters; 1: gradients are averaged in every step.
   int local_steps = 1;
+  int fragments = 1, overlap_steps = 0;  ///< Of local steps: LocalStepsConfig's.
   /// All-reduce: "auto" takes the fastest of collective_time.h's; or one of them.
   std::string algorithm = "auto";
   /// Nodes besides `nodes` that hold the parameters, in place of an all-reduce; 0: none.
@@ -44,12 +46,20 @@ struct Strategy {
   /// Samples of one step of the optimiser, over all replicas.
   double global_batch() const { return batch * accumulate * data(); }
 
+  /// As `gradwire train` has them. Not checked.
+  LocalStepsConfig local() const {
+    return {.steps = local_steps,
+            .fragments = fragments,
+            .overlap_steps = overlap_steps,
+            .codec = local_steps > 1 ? codec : "none"};
+  }
+
   bool operator==(const Strategy&) const = default;
 };
 
 /// Throws Exception(invalid_argument), which says what the limits are: zero nodes, degrees that do
 /// not multiply to the number of devices, an unknown codec or algorithm (with the nearest right
-/// name), what cannot go together.
+/// name), what cannot go together, of local steps what the trainer refuses (check_local_steps()).
 void check_strategy(const Strategy& strategy);
 
 }  // namespace gradwire

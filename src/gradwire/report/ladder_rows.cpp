@@ -17,6 +17,8 @@ LadderRow row_of(JsonFields& fields) {
   row.codec = fields.text("codec");
   row.accumulate = fields.integer("accumulate", 1, kMany);
   row.local_steps = fields.integer("local_steps", 1, kMany);
+  if (fields.has("fragments")) row.fragments = fields.integer("fragments", 1, kMany);
+  if (fields.has("overlap_steps")) row.overlap_steps = fields.integer("overlap_steps", 0, kMany);
   row.overlap = fields.text("overlap");
   if (fields.has("zero_stage")) row.zero_stage = fields.integer("zero_stage", 0, 3);
   row.ranks = fields.integer("ranks", 1, kMany);
@@ -46,6 +48,8 @@ std::string label_of(const LadderRow& row) {
   label += row.codec == "none" ? "fp32" : row.codec;
   if (row.accumulate > 1) label += fmt::format(", {} passes", row.accumulate);
   if (row.local_steps > 1) label += fmt::format(", every {} steps", row.local_steps);
+  if (row.fragments > 1) label += fmt::format(", {} fragments", row.fragments);
+  if (row.overlap_steps > 0) label += fmt::format(", {} overlap", row.overlap_steps);
   if (row.overlap == "none") label += ", no overlap";
   if (row.overlap == "backward") label += ", backward alone";
   return label;

@@ -1,6 +1,5 @@
 #include "gradwire/train/data_parallel.h"
 
-#include <algorithm>
 #include <exception>
 #include <unordered_set>
 
@@ -37,11 +36,7 @@ void check_options(const DataParallelOptions& options) {
 }
 
 ReducerOptions reducer_options(const DataParallelOptions& options) {
-  const auto cap = static_cast<std::size_t>(options.bucket_cap_mb * (1 << 20));
-  const BucketLimits limits;
-  return {.buckets = {.first_bytes = std::min(limits.first_bytes, cap),
-                      .bytes = cap,
-                      .last_bytes = std::min(limits.last_bytes, cap)},
+  return {.buckets = limits_capped_at(options.bucket_cap_mb),
           .overlap = options.overlap,
           .find_unused = options.find_unused_parameters,
           .check_finite = options.check_finite,

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/train/await_parameters.h"
 #include "gradwire/train/bucket_steps.h"
 #include "gradwire/train/gradient_reducer.h"
@@ -22,7 +23,9 @@ namespace gradwire {
 /// be the same on every rank.
 struct DataParallelOptions {
   ProcessGroup process_group;  ///< gradwire::init(), or any other c10d group. Required.
-  double bucket_cap_mb = 25;   ///< In 2^20 bytes; the first and the last bucket are at most 1.
+  /// In 2^20 bytes; the first bucket and the last are smaller (gradient/defaults.h). Not PyTorch's
+  /// 25, behind whose last bucket nothing hides.
+  double bucket_cap_mb = kBucketMegabytes;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
   /// With it, step() steps. `full` overlap needs it.
@@ -34,8 +37,9 @@ struct DataParallelOptions {
   /// How gradients travel: "none", "int8", "top_k:0.01", ... (AveragerOptions::codec). Others than
   /// "none" need a group of gradwire's own, and lose something: docs/compression.md.
   std::string codec = "none";
-  std::size_t codec_min_elements = 1024;  ///< Smaller tensors, and vectors, travel as they are.
-  int codec_warmup_steps = 0;             ///< AveragerOptions::warmup_steps.
+  /// Smaller tensors, and vectors, travel as they are.
+  std::size_t codec_min_elements = kCodecMinElements;
+  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
   bool check_finite = false;  ///< A gradient that is not finite is an error that names it.
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().

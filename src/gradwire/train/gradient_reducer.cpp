@@ -12,6 +12,16 @@
 #include "gradwire/train/group_averager.h"
 
 namespace gradwire {
+namespace {
+
+std::string not_finite(const std::string& parameter) {
+  return fmt::format(
+      "the gradient of '{}' is NaN or infinite on one rank at least. Try a lower learning rate, or "
+      "look for a division by zero or a logarithm of it",
+      parameter);
+}
+
+}  // namespace
 
 GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> parameters,
                                  ReducerOptions options)
@@ -149,6 +159,7 @@ void GradientReducer::fill(std::size_t parameter) {
          fmt::format("the gradient of '{}' is sparse; build its layer with sparse = false",
                      parameters_[parameter].name));
   }
+  if (options_.check_finite && !layout_.shapes[bucket_index].exact) require_finite_here(parameter);
   // A gradient that nobody on any rank adds to must stay as it is: out of the bucket with it.
   if (!touched_[parameter] && bucket.holds(gradient, position)) gradient = gradient.clone();
   bucket.put(gradient, position, scale_);
@@ -236,6 +247,16 @@ void GradientReducer::adopt(std::size_t bucket) {
   }
 }
 
+/// Before a codec spreads it: a block holds values of several parameters, and one that is not
+/// finite spoils them all. Only this rank knows, and tells the others.
+void GradientReducer::require_finite_here(std::size_t parameter) const {
+  const auto& [name, tensor] = parameters_[parameter];
+  const auto& gradient = tensor.grad();
+  if (!touched_[parameter] || !gradient.defined()) return;
+  if (gradient.isfinite().all().item<bool>()) return;
+  fail(ErrorKind::invalid_argument, not_finite(name));
+}
+
 void GradientReducer::require_finite(std::size_t bucket) const {
   if (layout_.buckets[bucket].flat().isfinite().all().item<bool>()) return;
   for (const auto member : layout_.members[bucket]) {
@@ -243,10 +264,8 @@ void GradientReducer::require_finite(std::size_t bucket) const {
     if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
     // The mean is the same everywhere: every rank says so itself, and none need be told.
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: DataParallel: the gradient of '{}' is NaN or infinite on "
-                                "one rank at least. Try a lower learning rate, or look for a "
-                                "division by zero or a logarithm of it",
-                                group_->getRank(), parameters_[member].name));
+                    fmt::format("rank {}: DataParallel: {}", group_->getRank(),
+                                not_finite(parameters_[member].name)));
   }
 }
 

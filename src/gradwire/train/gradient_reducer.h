@@ -93,6 +93,7 @@ class GradientReducer {
   void settle_one(std::size_t bucket);
   void wait_for(std::size_t bucket);
   void adopt(std::size_t bucket);
+  void require_finite_here(std::size_t parameter) const;
   void require_finite(std::size_t bucket) const;
   void reset();
   void require_complete() const;

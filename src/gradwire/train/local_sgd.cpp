@@ -1,7 +1,6 @@
 #include "gradwire/train/local_sgd.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "gradwire/gradient/trace_averager.h"
@@ -51,7 +50,6 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
 
 std::vector<BucketShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
   const auto plan = plan_for(parameters_, options.steps.fragments);
-  const auto unlimited = std::numeric_limits<std::size_t>::max();
   const bool compress = options.steps.codec != "none";
   std::vector<BucketShape> shapes;
   fragments_.resize(static_cast<std::size_t>(options.steps.fragments));
@@ -60,8 +58,7 @@ std::vector<BucketShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
     for (std::size_t i = 0; i < plan.size(); ++i) {
       if (plan[i] == fragment) here.push_back(parameters_[i]);
     }
-    auto layout = lay_out_buckets(here, {.first_bytes = unlimited, .bytes = unlimited}, compress,
-                                  options.codec_min_elements);
+    auto layout = lay_out_buckets(here, kBundleLimits, compress, options.codec_min_elements);
     for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
       std::vector<NamedTensor> members;
       for (const auto index : layout.members[b]) members.push_back(here[index]);

@@ -12,21 +12,23 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/averager.h"
+#include "gradwire/gradient/defaults.h"
+#include "gradwire/gradient/local_steps.h"
+#include "gradwire/gradient/streaming_schedule.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/train/bucket_layout.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/local_sgd_config.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/outer_optimizer.h"
 #include "gradwire/train/reducer_stats.h"
-#include "gradwire/train/streaming_schedule.h"
 
 namespace gradwire {
 
 struct LocalSgdOptions {
   LocalStepsConfig steps;
-  std::uint64_t seed = 1;                 ///< Of codecs that draw; the same on all ranks.
-  std::size_t codec_min_elements = 1024;  ///< Smaller tensors travel as they are.
+  std::uint64_t seed = 1;  ///< Of codecs that draw; the same on all ranks.
+  /// Smaller tensors travel as they are.
+  std::size_t codec_min_elements = kCodecMinElements;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
   TraceRecorder* trace = nullptr;  ///< Gets what travels when; must outlive it.
 };

@@ -11,6 +11,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/train/json_object.h"
+#include "gradwire/train/loss_scaler_config.h"
 
 namespace gradwire {
 namespace {
@@ -303,6 +304,7 @@ TrainConfig parse_train_config(const nlohmann::json& json) {
   config.optimizer = read_optimizer(root.object("optimizer"));
   config.schedule = read_schedule(root.object("schedule"));
   read_precision(root, json, config);
+  config.loss_scaling = read_loss_scaling(root.object("fp16"), config.precision);
   config.zero = read_zero(root.object(name_used(json, {"zero", "zero_optimization"})));
   config.gradient_clipping = root.number("gradient_clipping", 0, 0, 1e30);
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);

@@ -9,8 +9,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
+#include "gradwire/gradient/defaults.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/train/local_sgd_config.h"
+#include "gradwire/train/loss_scaler.h"
 #include "gradwire/train/optimizers_config.h"
 #include "gradwire/train/precision.h"
 #include "gradwire/train/zero/zero_config.h"
@@ -54,12 +56,12 @@ struct ScheduleConfig {
 
 /// What DataParallelOptions says of these.
 struct ParallelConfig {
-  double bucket_cap_mb = 25;
+  double bucket_cap_mb = kBucketMegabytes;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
   Overlap overlap = Overlap::full;
   std::string codec = "none";
-  std::int64_t codec_min_elements = 1024;
+  std::int64_t codec_min_elements = kCodecMinElements;
   std::int64_t codec_warmup_steps = 0;
   bool check_finite = false;
 };
@@ -78,6 +80,7 @@ struct TrainConfig {
   double gradient_clipping = 0;            ///< Most norm of all gradients together; 0: any.
   Precision precision = Precision::fp32;   ///< Of computing.
   Precision parameters = Precision::fp32;  ///< Of parameters and gradients; with ZeRO only.
+  LossScalerOptions loss_scaling;          ///< With precision fp16.
   std::uint64_t seed = 1;
   std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
   /// Steps between checkpoints that a run can go on from; 0: one at the end, of the model alone.

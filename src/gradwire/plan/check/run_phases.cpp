@@ -22,6 +22,8 @@ MeasuredRun run_of(const LadderRow& row) {
              .accumulate = row.accumulate,
              .local_steps = row.local_steps,
              .ranks = row.ranks,
+             .fragments = row.fragments,
+             .overlap_steps = row.overlap_steps,
              .single = 1e-3 * row.single_ms};
   run.phases.compute = 1e-3 * row.single_ms;
   run.phases.exposed = 1e-3 * row.exposed_ms;

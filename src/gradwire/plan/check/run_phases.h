@@ -26,6 +26,7 @@ struct RunCase {
   std::string codec;                               ///< Empty: not known.
   std::string overlap;                             ///< Likewise.
   int accumulate = 0, local_steps = 0, ranks = 0;  ///< 0: not known.
+  int fragments = 1, overlap_steps = 0;            ///< If local_steps is known.
   double gradient_bytes = 0;                       ///< Of all parameters; 0: not known.
   double single = 0;  ///< Seconds of a step without communication, measured by itself.
 };

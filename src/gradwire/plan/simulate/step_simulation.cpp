@@ -14,7 +14,6 @@ class Run {
       : profile_(profile),
         plan_(plan),
         model_(model),
-        fragment_of_(plan_fragments(plan, static_cast<std::size_t>(model.local_steps))),
         ready_after_(profile.layers.size()),
         jobs_(plan.buckets.size()) {
     for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) {
@@ -24,7 +23,7 @@ class Run {
   }
 
   SimulatedStep measure() {
-    const int round = model_.local_steps;
+    const int round = model_.local_steps ? static_cast<int>(model_.local_steps->round()) : 1;
     for (int i = 0; i < kWarmUp * round; ++i) step();
     const double begin = now_, stalled = stalled_, port = traffic_.port_busy();
     const double under_way = traffic_.under_way();
@@ -48,13 +47,29 @@ class Run {
   void step() {
     launched_ = false;
     for (int pass = 1; pass <= model_.accumulate; ++pass) {
-      forward(pass == 1 && model_.local_steps == 1);
-      backward(pass == model_.accumulate);
+      forward(pass == 1 && !model_.local_steps);
+      backward(pass == model_.accumulate && !model_.local_steps);
     }
-    if (model_.overlap != Overlap::full) collect_all();
+    if (model_.overlap != Overlap::full && !model_.local_steps) collect_all();
     compute(model_.update);
     ++steps_;
-    fragment_ = static_cast<std::size_t>(steps_ % model_.local_steps);
+    if (model_.local_steps) average_parameters();
+  }
+
+  void average_parameters() {
+    const auto begins = model_.local_steps->begins_after(steps_);
+    const auto ends = model_.local_steps->ends_after(steps_);
+    for (std::size_t bucket = 0; begins && bucket < jobs_.size(); ++bucket) {
+      if (plan_.fragment_of[bucket] == *begins) launch(bucket, 0);
+    }
+    for (std::size_t bucket = 0; ends && bucket < jobs_.size(); ++bucket) {
+      if (plan_.fragment_of[bucket] == *ends) collect(bucket);
+    }
+  }
+
+  void launch(std::size_t bucket, int urgency) {
+    for (const auto& stages : stages_[bucket])
+      jobs_[bucket].push_back(traffic_.start(urgency, stages));
   }
 
   void compute(double seconds) {
@@ -82,11 +97,9 @@ class Run {
 
   void complete(std::size_t layer) {
     for (const std::size_t bucket : ready_after_[layer]) {
-      if (fragment_of_[bucket] != fragment_) continue;
       if (!launched_) collect_all();  // What the step before has sent, unless forward needed it.
       launched_ = true;
-      for (const auto& stages : stages_[bucket])
-        jobs_[bucket].push_back(traffic_.start(static_cast<int>(bucket), stages));
+      launch(bucket, static_cast<int>(bucket));
     }
   }
 
@@ -104,14 +117,12 @@ class Run {
   const LayerProfile& profile_;
   const StepPlan& plan_;
   const StepModel& model_;
-  std::vector<std::size_t> fragment_of_;                        ///< By bucket.
   std::vector<std::vector<std::size_t>> ready_after_;           ///< By layer: what it completes.
   std::vector<std::vector<std::vector<TrafficStage>>> stages_;  ///< By bucket, of its pieces.
   std::vector<std::vector<std::size_t>> jobs_;                  ///< By bucket: under way.
   Traffic traffic_;
   double now_ = 0, stalled_ = 0;
   bool launched_ = false;
-  std::size_t fragment_ = 0;
   std::int64_t steps_ = 0;
 };
 
@@ -120,19 +131,6 @@ class Run {
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
                             const StepModel& model, const ExchangeModel& exchange) {
   return Run(profile, plan, model, exchange).measure();
-}
-
-StepPlanOptions step_plan_options(const LayerProfile& profile, const StepModel& model,
-                                  const ExchangeModel& exchange, const StepPlanOptions& options) {
-  StepPlanOptions plan = options;
-  plan.compress = exchange.codec != "none";
-  if (model.local_steps > 1) {
-    const std::size_t fragment =
-        profile.parameters() * sizeof(float) / static_cast<std::size_t>(model.local_steps);
-    plan.limits.bytes = std::min(plan.limits.bytes, fragment / 4 + 1);
-    plan.partition_bytes = plan.limits.bytes;
-  }
-  return plan;
 }
 
 }  // namespace gradwire

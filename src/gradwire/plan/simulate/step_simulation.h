@@ -1,18 +1,23 @@
 #pragma once
 
+#include <optional>
+
 #include "gradwire/gradient/layer_profile.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/gradient/step_plan.h"
+#include "gradwire/gradient/streaming_schedule.h"
 #include "gradwire/plan/simulate/bucket_stages.h"
 
 namespace gradwire {
 
 /// How a step is made up: as `gradwire bench step` has it.
 struct StepModel {
-  double compute = 0;   ///< Seconds of one forward and backward pass.
-  int accumulate = 1;   ///< Passes a step; only the last one's gradients leave.
-  int local_steps = 1;  ///< Each parameter is averaged every so many steps.
+  double compute = 0;  ///< Seconds of one forward and backward pass.
+  int accumulate = 1;  ///< Passes a step; only the last one's gradients leave.
   Overlap overlap = Overlap::full;
+  /// With it parameters are averaged when it says so, in place of gradients; `overlap` then says
+  /// nothing. The plan is one of plan_local_steps().
+  std::optional<StreamingSchedule> local_steps = std::nullopt;
   /// Of the slowest host: seconds of compute count so many times more there. All wait for it.
   double slowest_host = 1;
   double update = 0;  ///< Seconds of the optimiser for all parameters.
@@ -37,10 +42,5 @@ struct SimulatedStep {
 /// are alike, so that one stands for all; operations begin when the slowest takes part.
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
                             const StepModel& model, const ExchangeModel& exchange);
-
-/// The plan's options as `gradwire bench step` has them for this codec and local_steps.
-StepPlanOptions step_plan_options(const LayerProfile& profile, const StepModel& model,
-                                  const ExchangeModel& exchange,
-                                  const StepPlanOptions& options = {});
 
 }  // namespace gradwire

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "gradwire/train/local_sgd_config.h"
+#include "gradwire/gradient/local_steps.h"
 
 namespace gradwire {
 
@@ -24,6 +24,9 @@ class StreamingSchedule {
   /// The fragment whose average is taken over after step `step`; if one begins too, then it is this
   /// one, and it begins first.
   std::optional<std::size_t> ends_after(std::int64_t step) const;
+
+  /// H, after which everything has been averaged once.
+  std::int64_t round() const { return steps_; }
 
  private:
   std::int64_t steps_;

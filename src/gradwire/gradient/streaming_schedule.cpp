@@ -1,4 +1,4 @@
-#include "gradwire/train/streaming_schedule.h"
+#include "gradwire/gradient/streaming_schedule.h"
 
 #include <algorithm>
 #include <numeric>
