@@ -3,8 +3,8 @@
 4 x 128 a rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root.
 Prints one table for each rate and writes both as JSON: the median step time (of the peers' slowest
 rank; of ours of rank 0, with which the others are in step), bytes that a rank sends in a step
-(gradwire counts its payload, the peers' interface headers too, a twentieth), and the most resident memory
-of any rank.
+(gradwire counts its payload, the peers' interface headers too, a twentieth), and the most resident
+memory of any rank.
 
 usage: zero.py GRADWIRE JSON [--python P] [--rate RATE]... [--rounds K] [--steps S] [--way WAY]...
 """
