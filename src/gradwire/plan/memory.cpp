@@ -48,6 +48,13 @@ double divided(bool by_ranks, int ranks) {
   return by_ranks ? 1.0 / ranks : 1.0;
 }
 
+/// Of several passes, which train/zero adds up in fp32 whatever type gradients have. Stage 1 does
+/// so for all of them, the others for a rank's part, or in the gradients themselves.
+double sums_of_passes(double parameters, const BytesPerParameter& bytes, const Strategy& s) {
+  const bool apart = s.zero_stage == 1 && s.accumulate > 1 && bytes.gradient < 4;
+  return apart ? 4 * parameters : 0;
+}
+
 }  // namespace
 
 BytesPerParameter bytes_per_parameter(ComputeType compute, Optimiser optimiser) {
@@ -61,17 +68,6 @@ double zero_states(double parameters, const BytesPerParameter& bytes, int stage,
                        bytes.gradient * divided(stage >= 2, ranks) +
                        bytes.optimiser * divided(stage >= 1, ranks));
 }
-
-namespace {
-
-/// Of several passes, which train/zero adds up in fp32 whatever type gradients have. Stage 1 does
-/// so for all of them, the others for a rank's part, or in the gradients themselves.
-double sums_of_passes(double parameters, const BytesPerParameter& bytes, const Strategy& s) {
-  const bool apart = s.zero_stage == 1 && s.accumulate > 1 && bytes.gradient < 4;
-  return apart ? 4 * parameters : 0;
-}
-
-}  // namespace
 
 MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
   const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
