@@ -35,8 +35,21 @@ TEST(Selection, FindsWhatSortingFinds) {
       for (float& value : x) value = static_cast<float>(random.below(distinct)) - 3;
     }
     std::vector<std::uint16_t> found(k);
-    select_greatest(x.data(), n, k, found.data());
+    ASSERT_TRUE(select_greatest(x.data(), n, k, found.data()));
     ASSERT_EQ(found, by_sorting(x, k)) << n << " values, " << k << " of them";
+  }
+}
+
+TEST(Selection, SelectsNothingWhereOneIsNotFinite) {
+  Random random(2);
+  for (const float strange : {NAN, -NAN, INFINITY, -INFINITY}) {
+    for (int i = 0; i < 200; ++i) {
+      const std::size_t n = 1 + random.below(kMaxSelection);
+      std::vector<float> x = make_values(Kind::gaussian, n, random.next());
+      x[random.below(n)] = strange;
+      std::vector<std::uint16_t> found(n);
+      EXPECT_FALSE(select_greatest(x.data(), n, 1 + random.below(n), found.data()));
+    }
   }
 }
 

@@ -22,24 +22,17 @@ std::uint64_t block_seed(std::uint64_t seed, std::size_t block) {
 }
 
 GRADWIRE_VECTORISED
-void add(const float* __restrict a, const float* __restrict b, std::size_t n,
-         float* __restrict sum) {
-  for (std::size_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
-}
-
-GRADWIRE_VECTORISED
 void add_to(float* __restrict values, const float* __restrict more, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) values[i] += more[i];
 }
 
 /// x - y, and zero where that is not finite.
 GRADWIRE_VECTORISED
-void subtract(const float* __restrict x, const float* __restrict y, std::size_t n,
-              float* __restrict lost) {
+void subtract_from(float* __restrict x, const float* __restrict y, std::size_t n) {
   constexpr std::uint32_t kExponent = 0x7F800000u;
   for (std::size_t i = 0; i < n; ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(x[i] - y[i]);
-    lost[i] = std::bit_cast<float>((bits & kExponent) == kExponent ? 0 : bits);
+    x[i] = std::bit_cast<float>((bits & kExponent) == kExponent ? 0 : bits);
   }
 }
 
@@ -56,27 +49,47 @@ void BlockCodec::encode(std::span<const float> values, std::span<float> carry, s
   GRADWIRE_CHECK(encoded.size() == encoded_bytes(values.size()));
   GRADWIRE_CHECK(carry.empty() || carry.size() == values.size());
   const std::size_t size = block_size();
-  alignas(64) Scratch sum;
-  alignas(64) Scratch decoded;
+  const bool carries = !carry.empty();
   std::byte* out = encoded.data();
   for (std::size_t at = 0; at < values.size(); at += size) {
     const std::size_t n = std::min(size, values.size() - at);
     const std::uint64_t own_seed = block_seed(seed, at / size);
-    const float* x = values.data() + at;
-    if (!carry.empty()) {
-      add(x, carry.data() + at, n, sum.data());
-    } else if (n < size) {
-      std::copy_n(x, n, sum.data());
-    }
-    if (n < size) std::fill_n(sum.data() + n, kPadding, 0.0F);
-    if (!carry.empty() || n < size) x = sum.data();
-    encode_block(x, n, own_seed, out);
-    if (!carry.empty()) {
-      decode_block(out, n, own_seed, decoded.data());
-      subtract(x, decoded.data(), n, carry.data() + at);
+    float* const sum = carries ? carry.data() + at : nullptr;
+    if (carries) add_to(sum, values.data() + at, n);
+    if (n < size) {
+      encode_last(carries ? sum : values.data() + at, sum, n, own_seed, out);
+    } else if (carries) {
+      encode_block(sum, n, own_seed, out);
+      take_out_block(out, n, own_seed, sum);
+    } else {
+      encode_block(values.data() + at, n, own_seed, out);
     }
     out += block_bytes(n);
   }
+}
+
+void BlockCodec::encode_last(const float* x, float* lost, std::size_t n, std::uint64_t seed,
+                             std::byte* encoded) const {
+  alignas(64) Scratch padded;
+  std::copy_n(x, n, padded.data());
+  std::fill_n(padded.data() + n, kPadding, 0.0F);
+  encode_block(padded.data(), n, seed, encoded);
+  if (lost != nullptr) take_out_block(encoded, n, seed, lost);
+}
+
+bool BlockCodec::add_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+                           float* y) const {
+  alignas(64) Scratch decoded;
+  if (!decode_block(encoded, n, seed, decoded.data())) return false;
+  add_to(y, decoded.data(), n);
+  return true;
+}
+
+void BlockCodec::take_out_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+                                float* x) const {
+  alignas(64) Scratch decoded;
+  decode_block(encoded, n, seed, decoded.data());
+  subtract_from(x, decoded.data(), n);
 }
 
 Status BlockCodec::decode(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const {
@@ -102,14 +115,12 @@ Status BlockCodec::decode_add(ConstBytes encoded, std::uint64_t seed,
                               std::span<float> values) const {
   if (Status right = check_size(encoded, values.size()); !right) return right;
   const std::size_t size = block_size();
-  alignas(64) Scratch decoded;
   const std::byte* in = encoded.data();
   for (std::size_t at = 0; at < values.size(); at += size) {
     const std::size_t n = std::min(size, values.size() - at);
-    if (!decode_block(in, n, block_seed(seed, at / size), decoded.data())) {
+    if (!add_block(in, n, block_seed(seed, at / size), values.data() + at)) {
       return damaged(at / size);
     }
-    add_to(values.data() + at, decoded.data(), n);
     in += block_bytes(n);
   }
   return {};

@@ -46,7 +46,22 @@ class BlockCodec : public Codec {
   virtual bool decode_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                             float* y) const = 0;
 
+  // A codec that leaves out most values has shorter ways than these, by decode_block().
+
+  /// y[i] += what was encoded, for i < n. False as decode_block(), and y is as it was.
+  virtual bool add_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+                         float* y) const;
+
+  /// x[i] -= what encode_block() made of it, or zero where that is not finite, for i < n: what was
+  /// lost.
+  virtual void take_out_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+                              float* x) const;
+
  private:
+  /// Encodes n < block_size() values; in `lost`, if it is not null, are the same values before, and
+  /// afterwards what was lost of them.
+  void encode_last(const float* x, float* lost, std::size_t n, std::uint64_t seed,
+                   std::byte* encoded) const;
   Status check_size(ConstBytes encoded, std::size_t count) const;
   Status damaged(std::size_t block) const;
 };

@@ -46,6 +46,11 @@ void to_codes(const float* __restrict x, std::size_t n, std::size_t kept,
   for (std::size_t r = 0; r < kept; ++r) codes[r].value = to_bf16(finite ? x[picks[r]] : kNan);
 }
 
+/// If a block has a value that is not finite, so are all that are kept.
+bool is_nan(const std::byte* block) {
+  return std::isnan(load_bf16(block));
+}
+
 class RandomMask final : public BlockCodec {
  public:
   explicit RandomMask(double fraction) : fraction_(fraction) {}
@@ -70,14 +75,30 @@ class RandomMask final : public BlockCodec {
 
   bool decode_block(const std::byte* in, std::size_t n, std::uint64_t seed,
                     float* y) const override {
+    std::fill_n(y, n, is_nan(in) ? kNan : 0.0F);
+    for_each_kept(in, n, seed, [y](std::size_t i, float value) { y[i] = value; });
+    return true;
+  }
+
+  bool add_block(const std::byte* in, std::size_t n, std::uint64_t seed, float* y) const override {
+    if (is_nan(in)) std::fill_n(y, n, kNan);
+    for_each_kept(in, n, seed, [y](std::size_t i, float value) { y[i] += value; });
+    return true;
+  }
+
+  void take_out_block(const std::byte* in, std::size_t n, std::uint64_t seed,
+                      float* x) const override {
+    if (is_nan(in)) return void(std::fill_n(x, n, 0.0F));
+    for_each_kept(in, n, seed, [x](std::size_t i, float value) { x[i] -= value; });
+  }
+
+  template <class Visit>
+  void for_each_kept(const std::byte* in, std::size_t n, std::uint64_t seed, Visit visit) const {
     const auto* const codes = reinterpret_cast<const PackedUint16*>(in);
     const std::size_t count = kept(n);
-    const float first = from_bf16(codes[0].value);
-    std::fill_n(y, n, first == first ? 0.0F : kNan);
     alignas(64) Picks picks;
     pick(seed, n, count, picks.data());
-    for (std::size_t r = 0; r < count; ++r) y[picks[r]] = from_bf16(codes[r].value);
-    return true;
+    for (std::size_t r = 0; r < count; ++r) visit(picks[r], from_bf16(codes[r].value));
   }
 
   double fraction_;

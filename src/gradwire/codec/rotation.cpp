@@ -91,8 +91,10 @@ GRADWIRE_INLINE void quantise(const float* __restrict y, std::size_t n, float un
   const float inverse = deviation > 0 ? 1.0F / (deviation * kDistance[kBits]) : 0;
   // As wide as the values: made narrow here, compilers would choose among narrow ones.
   alignas(64) std::array<std::uint32_t, kMaxTransform> codes;
-  for (std::size_t i = 0; i < n; ++i) codes[i] = level_of<kBits>(y[i], inverse);
-  const float product = lane_sum(n, [&](std::size_t i) { return y[i] * level<kBits>(codes[i]); });
+  const float product = lane_sum(n, [&](std::size_t i) {
+    codes[i] = level_of<kBits>(y[i], inverse);
+    return y[i] * level<kBits>(codes[i]);
+  });
   const float distance = square > 0 ? square / product / static_cast<float>(n) : 0;
   store_float(encoded, distance * unit);
   pack_levels<kBits>(

@@ -23,53 +23,75 @@ GRADWIRE_INLINE std::size_t count_from(const std::int32_t* __restrict m, std::si
 }
 
 /// A bound that at least k of the magnitudes reach, and at most k + slack of them, or else the
-/// greatest bound of which the former is true: the k-th greatest. Its bits are found one by one.
+/// greatest bound of which the former is true: the k-th greatest. Its bits are found one by one;
+/// those that all magnitudes share need no counting.
 GRADWIRE_VECTORISED
 std::int32_t bound_of(const std::int32_t* __restrict m, std::size_t n, std::size_t k,
                       std::size_t slack) {
+  std::int32_t least = m[0];
+  std::int32_t greatest = m[0];
+  for (std::size_t i = 0; i < n; ++i) {
+    least = m[i] < least ? m[i] : least;
+    greatest = m[i] > greatest ? m[i] : greatest;
+  }
   std::int32_t bound = 0;
   for (std::int32_t bit = 1 << 30; bit > 0; bit >>= 1) {
-    const std::size_t count = count_from(m, n, bound | bit);
-    if (count >= k) bound |= bit;
+    const std::int32_t higher = bound | bit;
+    if (higher > greatest) continue;
+    const std::size_t count = higher <= least ? n : count_from(m, n, higher);
+    if (count >= k) bound = higher;
     if (count >= k && count <= k + slack) break;
   }
   return bound;
 }
 
-/// m[i] = |x[i]|, and in `greatest` the greatest of each of n / rows columns: a few values are left
-/// over at the end.
+GRADWIRE_INLINE std::int32_t magnitude(float x) {
+  return static_cast<std::int32_t>(bits_of(x) & kMagnitude);
+}
+
+/// The greatest magnitude of each of n / rows columns: a few values are left over at the end.
+/// False, if some value, of those too, is not finite.
 GRADWIRE_VECTORISED
-void magnitudes(const float* __restrict x, std::size_t n, std::size_t rows,
-                std::int32_t* __restrict m, std::int32_t* __restrict greatest) {
-  for (std::size_t i = 0; i < n; ++i) m[i] = static_cast<std::int32_t>(bits_of(x[i]) & kMagnitude);
+bool greatest_of_columns(const float* __restrict x, std::size_t n, std::size_t rows,
+                         std::int32_t* __restrict greatest) {
   const std::size_t columns = n / rows;
-  for (std::size_t j = 0; j < columns; ++j) greatest[j] = m[j];
+  for (std::size_t j = 0; j < columns; ++j) greatest[j] = magnitude(x[j]);
   for (std::size_t r = 1; r < rows; ++r) {
-    const std::int32_t* const row = m + r * columns;
+    const float* const row = x + r * columns;
     for (std::size_t j = 0; j < columns; ++j) {
-      greatest[j] = row[j] > greatest[j] ? row[j] : greatest[j];
+      const std::int32_t m = magnitude(row[j]);
+      greatest[j] = m > greatest[j] ? m : greatest[j];
     }
   }
+  const std::size_t looked_at = rows * columns;
+  return count_from(greatest, columns, kInfinity) == 0 &&
+         greatest_magnitude(x + looked_at, n - looked_at) < kInfinity;
 }
 
 GRADWIRE_VECTORISED
-void mark(const std::int32_t* __restrict m, std::size_t n, std::int32_t bound,
+void mark(const float* __restrict x, std::size_t n, std::int32_t bound,
           std::uint8_t* __restrict marks) {
-  for (std::size_t i = 0; i < n; ++i) marks[i] = m[i] >= bound ? 1 : 0;
+  for (std::size_t i = 0; i < n; ++i) marks[i] = magnitude(x[i]) >= bound ? 1 : 0;
 }
 
-/// The indexes of what is marked; `marks` is zero up to a multiple of 8.
+/// Eight bytes, each 0 or 1, as eight bits, the first the lowest.
+std::uint64_t gathered(const std::uint8_t* marks) {
+  std::uint64_t word;
+  std::memcpy(&word, marks, sizeof word);
+  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+  return (word * 0x0102040810204080u) >> 56;
+}
+
+/// The indexes of what is marked; `marks` is zero up to a multiple of 64. As bits, 64 at a time:
+/// one at a time, processors would guess wrong at every one.
 std::size_t marked(const std::uint8_t* marks, std::size_t n, std::uint16_t* indexes) {
-  std::size_t count = 0;
-  for (std::size_t at = 0; at < n; at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, marks + at, sizeof word);
-    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
-    for (; word != 0; word &= word - 1) {
-      indexes[count++] = static_cast<std::uint16_t>(at + std::countr_zero(word) / 8);
-    }
+  std::uint16_t* end = indexes;
+  for (std::size_t at = 0; at < n; at += 64) {
+    std::uint64_t bits = 0;
+    for (std::size_t k = 0; k < 8; ++k) bits |= gathered(marks + at + 8 * k) << (8 * k);
+    end = append_indexes(bits, at, end);
   }
-  return count;
+  return static_cast<std::size_t>(end - indexes);
 }
 
 /// How many values share a column: as many as leave four columns for each value that is looked for,
@@ -80,19 +102,18 @@ std::size_t rows_for(std::size_t n, std::size_t k) {
 
 }  // namespace
 
-void select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes) {
-  alignas(64) Magnitudes m;
+bool select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes) {
   alignas(64) Magnitudes some;
-  alignas(64) std::array<std::uint8_t, kMaxSelection + 8> marks;
+  alignas(64) std::array<std::uint8_t, kMaxSelection + 64> marks;
   std::array<std::uint16_t, kMaxSelection> candidates;
   const std::size_t rows = rows_for(n, k);
-  magnitudes(x, n, rows, m.data(), some.data());
+  if (!greatest_of_columns(x, n, rows, some.data())) return false;
   // At least k columns, so at least k values, reach what is the bound for their greatest.
   const std::int32_t low = bound_of(some.data(), n / rows, k, k / 8);
-  mark(m.data(), n, low, marks.data());
-  std::fill_n(marks.data() + n, 8, std::uint8_t{0});
+  mark(x, n, low, marks.data());
+  std::fill_n(marks.data() + n, 64, std::uint8_t{0});
   const std::size_t count = marked(marks.data(), n, candidates.data());
-  for (std::size_t c = 0; c < count; ++c) some[c] = m[candidates[c]];
+  for (std::size_t c = 0; c < count; ++c) some[c] = magnitude(x[candidates[c]]);
   const std::int32_t bound = bound_of(some.data(), count, k, 0);
   // All above the bound, and of those that equal it the first.
   std::size_t above = 0;
@@ -105,6 +126,7 @@ void select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t
     indexes[taken] = candidates[c];
     taken += takes ? 1 : 0;
   }
+  return true;
 }
 
 }  // namespace gradwire

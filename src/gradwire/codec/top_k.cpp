@@ -11,6 +11,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <string>
 
 #include "gradwire/base/vectorised.h"
@@ -28,11 +30,6 @@ constexpr std::size_t kBlock = 4096;
 using Indexes = std::array<std::uint16_t, kBlock>;
 
 GRADWIRE_VECTORISED
-bool is_finite(const float* x, std::size_t n) {
-  return greatest_magnitude(x, n) < kInfinity;
-}
-
-GRADWIRE_VECTORISED
 void dense(const float* __restrict x, std::size_t n, PackedUint16* __restrict codes) {
   for (std::size_t i = 0; i < n; ++i) codes[i].value = to_bf16(x[i]);
 }
@@ -40,6 +37,14 @@ void dense(const float* __restrict x, std::size_t n, PackedUint16* __restrict co
 GRADWIRE_VECTORISED
 void from_dense(const PackedUint16* __restrict codes, std::size_t n, float* __restrict y) {
   for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
+}
+
+/// Up to eight bytes as bits, the first the lowest.
+std::uint64_t load_bits(const std::byte* in, std::size_t bytes) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, in, bytes);
+  if constexpr (std::endian::native == std::endian::big) bits = __builtin_bswap64(bits);
+  return bits;
 }
 
 /// How the places of `kept` of n values are told.
@@ -80,15 +85,26 @@ bool read_list(const std::byte* in, std::size_t n, std::size_t kept, Indexes& in
 
 /// False, if not `kept` bits of the first n are set, or others.
 bool read_bitmap(const std::byte* in, std::size_t n, std::size_t kept, Indexes& indexes) {
+  std::uint16_t* end = indexes.data();
+  const std::size_t bytes = packed_bytes(n, 8);
   std::size_t count = 0;
-  for (std::size_t at = 0; at < n; at += 8) {
-    for (auto bits = static_cast<unsigned>(in[at / 8]); bits != 0; bits &= bits - 1) {
-      const std::size_t index = at + static_cast<std::size_t>(std::countr_zero(bits));
-      if (count == kept || index >= n) return false;
-      indexes[count++] = static_cast<std::uint16_t>(index);
-    }
+  for (std::size_t at = 0; at < bytes; at += 8) {
+    const std::uint64_t bits = load_bits(in + at, std::min<std::size_t>(bytes - at, 8));
+    count += static_cast<std::size_t>(std::popcount(bits));
+    if (count > kept || (n - 8 * at < 64 && bits >> (n - 8 * at) != 0)) return false;
+    end = append_indexes(bits, 8 * at, end);
   }
   return count == kept;
+}
+
+bool read_places(Places how, const std::byte* in, std::size_t n, std::size_t kept,
+                 Indexes& indexes) {
+  return how == Places::list ? read_list(in, n, kept, indexes) : read_bitmap(in, n, kept, indexes);
+}
+
+/// If a block has a value that is not finite, so are all of it, and the first that is kept.
+bool is_nan(const PackedUint16* codes) {
+  return std::isnan(from_bf16(codes[0].value));
 }
 
 class TopK final : public BlockCodec {
@@ -109,6 +125,10 @@ class TopK final : public BlockCodec {
     return place_bytes(n, wanted) + 2 * wanted < 2 * n ? wanted : n;
   }
 
+  static const PackedUint16* codes_of(const std::byte* block, std::size_t n, std::size_t kept) {
+    return reinterpret_cast<const PackedUint16*>(block + place_bytes(n, kept));
+  }
+
   std::size_t block_size() const override { return kBlock; }
   std::size_t block_bytes(std::size_t n) const override {
     return place_bytes(n, kept(n)) + 2 * kept(n);
@@ -120,12 +140,8 @@ class TopK final : public BlockCodec {
     auto* const codes = reinterpret_cast<PackedUint16*>(out + place_bytes(n, count));
     if (places == Places::all) return dense(x, n, codes);
     Indexes indexes;
-    const bool finite = is_finite(x, n);
-    if (finite) {
-      select_greatest(x, n, count, indexes.data());
-    } else {
-      for (std::size_t j = 0; j < count; ++j) indexes[j] = static_cast<std::uint16_t>(j);
-    }
+    const bool finite = select_greatest(x, n, count, indexes.data());
+    if (!finite) std::iota(indexes.begin(), indexes.begin() + count, std::uint16_t{0});
     write_places(places, indexes, n, count, out);
     // NaN first: all of the block is NaN, or what is not finite might be among what is left out.
     for (std::size_t j = 0; j < count; ++j) codes[j].value = to_bf16(finite ? x[indexes[j]] : kNan);
@@ -134,19 +150,40 @@ class TopK final : public BlockCodec {
   bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
     const std::size_t count = kept(n);
     const Places places = places_of(n, count);
-    const auto* const codes = reinterpret_cast<const PackedUint16*>(in + place_bytes(n, count));
+    const auto* const codes = codes_of(in, n, count);
     if (places == Places::all) {
       from_dense(codes, n, y);
       return true;
     }
     Indexes indexes;
-    const bool right = places == Places::list ? read_list(in, n, count, indexes)
-                                              : read_bitmap(in, n, count, indexes);
-    if (!right) return false;
-    const float first = from_bf16(codes[0].value);
-    std::fill_n(y, n, first == first ? 0.0F : kNan);
+    if (!read_places(places, in, n, count, indexes)) return false;
+    std::fill_n(y, n, is_nan(codes) ? kNan : 0.0F);
     for (std::size_t j = 0; j < count; ++j) y[indexes[j]] = from_bf16(codes[j].value);
     return true;
+  }
+
+  bool add_block(const std::byte* in, std::size_t n, std::uint64_t seed, float* y) const override {
+    const std::size_t count = kept(n);
+    const Places places = places_of(n, count);
+    if (places == Places::all) return BlockCodec::add_block(in, n, seed, y);
+    const auto* const codes = codes_of(in, n, count);
+    Indexes indexes;
+    if (!read_places(places, in, n, count, indexes)) return false;
+    if (is_nan(codes)) std::fill_n(y, n, kNan);
+    for (std::size_t j = 0; j < count; ++j) y[indexes[j]] += from_bf16(codes[j].value);
+    return true;
+  }
+
+  void take_out_block(const std::byte* in, std::size_t n, std::uint64_t seed,
+                      float* x) const override {
+    const std::size_t count = kept(n);
+    const Places places = places_of(n, count);
+    const auto* const codes = codes_of(in, n, count);
+    if (places == Places::all) return BlockCodec::take_out_block(in, n, seed, x);
+    if (is_nan(codes)) return void(std::fill_n(x, n, 0.0F));
+    Indexes indexes;
+    read_places(places, in, n, count, indexes);
+    for (std::size_t j = 0; j < count; ++j) x[indexes[j]] -= from_bf16(codes[j].value);
   }
 
   double fraction_;

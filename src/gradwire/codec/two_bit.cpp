@@ -33,8 +33,9 @@ void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict en
   const float threshold = clamped(kThreshold * mean, 0, kGreatest);
   const float large = lane_sum(
       n, [&](std::size_t i) { return magnitude(x[i]) > threshold ? magnitude(x[i]) * share : 0; });
-  const float larges =
-      lane_sum(n, [&](std::size_t i) { return magnitude(x[i]) > threshold ? share : 0; });
+  std::int32_t count = 0;
+  for (std::size_t i = 0; i < n; ++i) count += magnitude(x[i]) > threshold ? 1 : 0;
+  const float larges = static_cast<float>(count) * share;
   const float low = (mean - large) / (1.0F - larges);
   const float high = larges > 0 ? large / larges : 0;
   const bool finite = greatest_magnitude(x, n) < kInfinity;
