@@ -22,6 +22,7 @@ HOSTS = HERE.parent / "tests/hosts/hosts.sh"
 PREFIX = "zerob"
 COUNT = 4
 BATCH = 4
+CONTEXT = 128
 LIMIT_S = 600
 WARM_UP = 2  # Steps before those that count, as in zero_peer.py.
 OURS = {"gradwire DDP": 0, "gradwire ZeRO-1": 1, "gradwire ZeRO-2": 2, "gradwire ZeRO-3": 3}
@@ -46,7 +47,7 @@ def launch(gradwire, program):
 def ours(gradwire, stage, steps, text):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        data = {"name": "text", "context": 128, "path": str(text),
+        data = {"name": "text", "context": CONTEXT, "path": str(text),
                 "limit": (WARM_UP + steps) * COUNT * BATCH}
         (folder / "gpt.json").write_text(
             json.dumps({**CONFIG, "data": data, "zero": {"stage": stage}}))
@@ -66,9 +67,11 @@ def peer(gradwire, python, way, steps):
     return json.loads(out.splitlines()[-1].split("] ", 1)[-1])
 
 
-def write_text(path):
-    """Anything that is not the same throughout: how fast a step is does not depend on it."""
-    path.write_bytes(bytes((i * i // 7 + i // 64) % 96 + 32 for i in range(1 << 20)))
+def write_text(path, steps):
+    """Anything that is not the same throughout: how fast a step is does not depend on it. A tenth is
+    for testing, so not much more than is needed."""
+    length = 2 * (WARM_UP + steps) * COUNT * BATCH * CONTEXT
+    path.write_bytes(bytes((i * i // 7 + i // 64) % 96 + 32 for i in range(length)))
 
 
 def measure(given, text):
@@ -103,7 +106,7 @@ def main():
     tables = {}
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "text"
-        write_text(text)
+        write_text(text, given.steps)
         for rate in given.rate or ["2.5gbit", "1gbit"]:
             subprocess.run([HOSTS, PREFIX, "up", str(COUNT), rate], check=True,
                            stdout=subprocess.DEVNULL)

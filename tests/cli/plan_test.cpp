@@ -70,15 +70,17 @@ TEST(Plan, EstimatesZerosMemory) {
 }
 
 /// The file of `gradwire probe` for four hosts with such links.
-std::string topology_file(const TemporaryFolder& folder, double bytes_per_second) {
-  Cluster cluster;
+std::string topology_file(const TemporaryFolder& folder, double bytes_per_second,
+                          const std::vector<MeasuredChoice>& choices = {}) {
+  Cluster cluster{.choices = choices};
   for (const char* name : {"a", "b", "c", "d"}) {
     cluster.hosts.push_back({.name = name,
                              .rails = {{.interface = "eth0",
                                         .bytes_per_second = bytes_per_second,
                                         .latency = std::chrono::microseconds(30)}}});
   }
-  const std::string path = fmt::format("{}/{}.json", folder.path(), bytes_per_second);
+  const std::string path = fmt::format("{}/{}-{}.json", folder.path(), bytes_per_second,
+                                       choices.empty() ? 0 : choices.front().segments);
   write_cluster(cluster, path);
   return path;
 }
@@ -109,6 +111,20 @@ TEST(PlanSimulate, GoesByLinksThatWereMeasured) {
               2 * fast["time_us"].get<double>(), 2e4);
   const std::vector<std::string> step{"--profile", "resnet50", "--compute-ms", "100"};
   EXPECT_GT(simulated(6.25e7, step)["step_ms"], simulated(1.25e8, step)["step_ms"]);
+}
+
+TEST(PlanSimulate, GoesByWhatTuneMeasured) {
+  const TemporaryFolder folder;
+  const auto simulated = [&](const std::string& algorithm, int segments) {
+    const std::string file = topology_file(
+        folder, 1.25e8,
+        {{"all_reduce", 4, 1 << 20, algorithm, std::chrono::milliseconds(50), segments}});
+    return planned({"simulate", "--topology", file, "--collective", "all_reduce", "--bytes", "1M"});
+  };
+  const auto tree = simulated("tree", 32);
+  EXPECT_EQ(tree["algorithm"], "tree");
+  // The longer a part is, the later the next rank has it to pass on.
+  EXPECT_GT(simulated("tree", 8)["time_us"].get<double>(), 1.02 * tree["time_us"].get<double>());
 }
 
 TEST(Plan, RefusesWhatCannotBe) {

@@ -62,7 +62,7 @@ TEST(Tuner, HostsThatShareTheirProcessorsSendFewMessages) {
 TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
   const CollectiveSpec spec{.collective = Collective::all_reduce};
   const std::vector<MeasuredChoice> choices{
-      {"all_reduce", 4, 1024, "tree", std::chrono::microseconds(70)},
+      {"all_reduce", 4, 1024, "tree", std::chrono::microseconds(70), 8},
       {"all_reduce", 4, 4096, "double_tree", std::chrono::microseconds(90)},
       {"all_reduce", 4, 16, "of_another_version", std::chrono::microseconds(1)},
       {"broadcast", 4, 1 << 20, "direct", std::chrono::microseconds(80)}};
@@ -76,8 +76,10 @@ TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
   const auto ranked = tuner.explain(spec, 1024);
   EXPECT_TRUE(ranked.front().measured);
   EXPECT_EQ(ranked.front().time, std::chrono::microseconds(70));
+  EXPECT_EQ(ranked.front().segments, 8);
   EXPECT_EQ(ranked.size(), model.explain(spec, 1024).size());
   EXPECT_FALSE(ranked[1].measured);
+  EXPECT_EQ(ranked[1].segments, 0);
 }
 
 TEST(Tuner, MeasuredSegmentsGoWithTheirAlgorithmAndSize) {

@@ -55,6 +55,25 @@ TEST(Advice, IsRankedByWhatItBrings) {
     EXPECT_GE(plan.advice[i - 1].eta, plan.advice[i].eta);
 }
 
+TEST(Advice, AveragesOfLocalStepsHideBehindMoreSteps) {
+  PlanInput input = case_study();
+  input.measured.communication = 10.6;
+  input.strategy.overlap = Overlap::full;
+  const Plan plan = make_plan(input);
+  const Advice* const plain = advice_called(plan, "8 local steps");
+  const Advice* const hidden =
+      advice_called(plan, "8 local steps, half a model averaged over each 3 of them");
+  ASSERT_NE(plain, nullptr);
+  ASSERT_NE(hidden, nullptr);
+  EXPECT_GT(hidden->eta, plain->eta);
+  input.strategy.local_steps = 8;
+  const Plan local = make_plan(input);
+  EXPECT_NE(advice_called(local, "averages over 7 steps"), nullptr);
+  input.strategy.overlap_steps = 7;
+  for (const Advice& a : make_plan(input).advice)
+    EXPECT_FALSE(a.change.starts_with("averages")) << a.change;
+}
+
 TEST(Advice, ForWhatDoesNotFitMakesItFit) {
   PlanInput input = case_study();
   input.model = model_named("gpt2_xl");

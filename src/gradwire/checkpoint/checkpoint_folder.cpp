@@ -6,16 +6,13 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/input_file.h"
 
 namespace gradwire {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 bool is_checkpoint_name(const std::string& name) {
   const auto digits = name.substr(0, 5) == "step-" ? name.substr(5) : std::string();

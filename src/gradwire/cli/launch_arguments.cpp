@@ -10,22 +10,18 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/cli/launch/hosts.h"
 
 namespace gradwire {
 namespace {
-
-[[noreturn]] void refuse_launch(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 std::string content_of(const std::string& option, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;
   content << file.rdbuf();
   if (!file || std::filesystem::is_directory(path))
-    refuse_launch(fmt::format("{} {}: cannot read the file", option, path));
+    refuse(fmt::format("{} {}: cannot read the file", option, path));
   return content.str();
 }
 
@@ -36,9 +32,9 @@ std::string read_secret(const std::string& path) {
   }
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 007) != 0) {
-    refuse_launch(fmt::format("--secret-file {}: everybody can read it: chmod 600 it", path));
+    refuse(fmt::format("--secret-file {}: everybody can read it: chmod 600 it", path));
   }
-  if (secret.empty()) refuse_launch(fmt::format("--secret-file {}: the file is empty", path));
+  if (secret.empty()) refuse(fmt::format("--secret-file {}: the file is empty", path));
   return secret;
 }
 
@@ -51,12 +47,10 @@ bool is_name(const std::string& text) {
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  if (!is_name(name))
-    refuse_launch(fmt::format("--env {}: \"{}\" is not a variable's name", text, name));
+  if (!is_name(name)) refuse(fmt::format("--env {}: \"{}\" is not a variable's name", text, name));
   if (equals != std::string::npos) return {name, text.substr(equals + 1)};
   const char* value = std::getenv(name.c_str());
-  if (!value)
-    refuse_launch(fmt::format("--env {}: it is not set here: write --env {}=VALUE", text, name));
+  if (!value) refuse(fmt::format("--env {}: it is not set here: write --env {}=VALUE", text, name));
   return {name, value};
 }
 
@@ -128,7 +122,7 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
     options.hosts = parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);
   }
   options.rsh = words_of(given.rsh);
-  if (options.rsh.empty()) refuse_launch("--rsh: expected a command such as ssh");
+  if (options.rsh.empty()) refuse("--rsh: expected a command such as ssh");
   options.master_address = given.master_address;
   options.master_port = port_of(given.master_port);
   options.port = port_of(given.port);

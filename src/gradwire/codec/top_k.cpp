@@ -125,10 +125,6 @@ class TopK final : public BlockCodec {
     return place_bytes(n, wanted) + 2 * wanted < 2 * n ? wanted : n;
   }
 
-  static const PackedUint16* codes_of(const std::byte* block, std::size_t n, std::size_t kept) {
-    return reinterpret_cast<const PackedUint16*>(block + place_bytes(n, kept));
-  }
-
   std::size_t block_size() const override { return kBlock; }
   std::size_t block_bytes(std::size_t n) const override {
     return place_bytes(n, kept(n)) + 2 * kept(n);
@@ -148,42 +144,44 @@ class TopK final : public BlockCodec {
   }
 
   bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    const std::size_t count = kept(n);
-    const Places places = places_of(n, count);
-    const auto* const codes = codes_of(in, n, count);
-    if (places == Places::all) {
-      from_dense(codes, n, y);
+    if (is_dense(n)) {
+      from_dense(codes_of(in, n), n, y);
       return true;
     }
-    Indexes indexes;
-    if (!read_places(places, in, n, count, indexes)) return false;
-    std::fill_n(y, n, is_nan(codes) ? kNan : 0.0F);
-    for (std::size_t j = 0; j < count; ++j) y[indexes[j]] = from_bf16(codes[j].value);
-    return true;
+    std::fill_n(y, n, is_nan(codes_of(in, n)) ? kNan : 0.0F);
+    return for_each_kept(in, n, [y](std::size_t i, float value) { y[i] = value; });
   }
 
   bool add_block(const std::byte* in, std::size_t n, std::uint64_t seed, float* y) const override {
-    const std::size_t count = kept(n);
-    const Places places = places_of(n, count);
-    if (places == Places::all) return BlockCodec::add_block(in, n, seed, y);
-    const auto* const codes = codes_of(in, n, count);
-    Indexes indexes;
-    if (!read_places(places, in, n, count, indexes)) return false;
-    if (is_nan(codes)) std::fill_n(y, n, kNan);
-    for (std::size_t j = 0; j < count; ++j) y[indexes[j]] += from_bf16(codes[j].value);
+    if (is_dense(n)) return BlockCodec::add_block(in, n, seed, y);
+    if (!for_each_kept(in, n, [y](std::size_t i, float value) { y[i] += value; })) return false;
+    if (is_nan(codes_of(in, n))) std::fill_n(y, n, kNan);
     return true;
   }
 
   void take_out_block(const std::byte* in, std::size_t n, std::uint64_t seed,
                       float* x) const override {
+    if (is_dense(n)) return BlockCodec::take_out_block(in, n, seed, x);
+    if (is_nan(codes_of(in, n))) return void(std::fill_n(x, n, 0.0F));
+    for_each_kept(in, n, [x](std::size_t i, float value) { x[i] -= value; });
+  }
+
+  bool is_dense(std::size_t n) const { return kept(n) == n; }
+
+  const PackedUint16* codes_of(const std::byte* block, std::size_t n) const {
+    return reinterpret_cast<const PackedUint16*>(block + place_bytes(n, kept(n)));
+  }
+
+  /// Calls visit(index, value) for all that a block keeps; for nothing, and false, if it is
+  /// damaged.
+  template <class Visit>
+  bool for_each_kept(const std::byte* in, std::size_t n, Visit visit) const {
     const std::size_t count = kept(n);
-    const Places places = places_of(n, count);
-    const auto* const codes = codes_of(in, n, count);
-    if (places == Places::all) return BlockCodec::take_out_block(in, n, seed, x);
-    if (is_nan(codes)) return void(std::fill_n(x, n, 0.0F));
     Indexes indexes;
-    read_places(places, in, n, count, indexes);
-    for (std::size_t j = 0; j < count; ++j) x[indexes[j]] -= from_bf16(codes[j].value);
+    if (!read_places(places_of(n, count), in, n, count, indexes)) return false;
+    const PackedUint16* const codes = codes_of(in, n);
+    for (std::size_t j = 0; j < count; ++j) visit(indexes[j], from_bf16(codes[j].value));
+    return true;
   }
 
   double fraction_;

@@ -98,12 +98,8 @@ JobTopology agree_on_topology(Communicator& communicator, const std::vector<Rank
   const Reading reading = share(communicator, communicator.rank() == 0 ? read(path) : Reading{});
   if (reading.failed) throw Exception(ErrorKind::invalid_argument, reading.text);
   if (reading.text.empty()) return {.topology = assumed_topology(places), .choices = {}};
-  Cluster cluster = value_or_throw(parse_cluster(reading.text));
-  std::erase_if(cluster.choices, [&](const MeasuredChoice& choice) {
-    return choice.ranks != static_cast<int>(places.size());
-  });
-  return {.topology = value_or_throw(topology_for(cluster, host_names(places))),
-          .choices = std::move(cluster.choices)};
+  const Cluster cluster = value_or_throw(parse_cluster(reading.text));
+  return job_of(cluster, value_or_throw(topology_for(cluster, host_names(places))));
 }
 
 }  // namespace gradwire

@@ -112,8 +112,7 @@ std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::s
   for (const Candidate& candidate : candidates(spec)) {
     const Counts counts = candidate.cost->count(ChunkLayout(candidate.chunks, bytes, 1));
     const Duration time = std::max(estimate(candidate, bytes), processor_bound(topology_, counts));
-    ranked.push_back(
-        {candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent), false});
+    ranked.push_back({candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent)});
   }
   std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);
   prefer_measured(spec.collective, bytes, ranked);
@@ -148,6 +147,7 @@ void Tuner::prefer_measured(Collective collective, std::size_t bytes,
   if (at == ranked.end()) return;  // Of another version of gradwire.
   at->time = choice->time;
   at->measured = true;
+  at->segments = choice->segments;
   std::rotate(ranked.begin(), at, at + 1);
 }
 

@@ -24,6 +24,7 @@ struct AlgorithmEstimate {
   std::uint32_t steps = 0;     ///< Hops of the longest chain of messages.
   std::size_t bytes_sent = 0;  ///< By the rank that sends most.
   bool measured = false;       ///< The time is not the model's: `gradwire tune` found it.
+  int segments = 0;            ///< Of each message, if that was measured, too; else 0.
 };
 
 /// Chooses the algorithm of a collective: the one that was measured to be the fastest for about

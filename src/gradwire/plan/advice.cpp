@@ -30,6 +30,7 @@ class Changes {
     codecs();
     overlaps();
     batches();
+    local_steps();
     networks();
     strategies();
     memory();
@@ -74,8 +75,24 @@ class Changes {
     // What was measured took its time for the batch as it was.
     twice.measured.step *= 2;
     twice.model.recorded_seconds *= 2;
-    if (s.zero_stage == 0 && s.local_steps == 1)
-      add("8 local steps", "ranks drift apart between averages").strategy.local_steps = 8;
+  }
+
+  void local_steps() {
+    const Strategy& s = input_.strategy;
+    if (s.zero_stage > 0) return;
+    if (s.local_steps == 1) {
+      constexpr const char* apart = "ranks drift apart between averages";
+      add("8 local steps", apart).strategy.local_steps = 8;
+      if (s.overlap != Overlap::full) return;  // What costs no accuracy comes first.
+      Strategy& hidden =
+          add("8 local steps, half a model averaged over each 3 of them", apart).strategy;
+      hidden.local_steps = 8;
+      hidden.fragments = 2;
+      hidden.overlap_steps = 3;
+    } else if (const int most = s.local_steps / s.fragments - 1; s.overlap_steps < most) {
+      add(fmt::format("averages over {} steps", most), "they are of that many steps before")
+          .strategy.overlap_steps = most;
+    }
   }
 
   void networks() {

@@ -168,4 +168,11 @@ Result<Topology> topology_for(const Cluster& cluster, const std::vector<std::str
   return build(cluster, number_of, std::move(host_of_rank));
 }
 
+JobTopology job_of(const Cluster& cluster, Topology topology) {
+  JobTopology job{.topology = std::move(topology), .choices = cluster.choices};
+  std::erase_if(job.choices,
+                [&](const MeasuredChoice& choice) { return choice.ranks != job.topology.ranks(); });
+  return job;
+}
+
 }  // namespace gradwire

@@ -97,14 +97,17 @@ void set_rails_from_paths(Cluster& cluster);
 /// rail.
 Topology topology_of(const Cluster& cluster);
 
+/// The same for a job whose rank r runs on the host called host_names[r]; hosts without ranks are
+/// left out. Error: invalid_argument, for a host that was not measured; it lists those that were.
+Result<Topology> topology_for(const Cluster& cluster, const std::vector<std::string>& host_names);
+
 /// What all ranks of a job go by.
 struct JobTopology {
   Topology topology;
   std::vector<MeasuredChoice> choices;  ///< Of this job's number of ranks.
 };
 
-/// The same for a job whose rank r runs on the host called host_names[r]; hosts without ranks are
-/// left out. Error: invalid_argument, for a host that was not measured; it lists those that were.
-Result<Topology> topology_for(const Cluster& cluster, const std::vector<std::string>& host_names);
+/// The cluster's, with what was measured with as many ranks.
+JobTopology job_of(const Cluster& cluster, Topology topology);
 
 }  // namespace gradwire

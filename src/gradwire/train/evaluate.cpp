@@ -1,16 +1,16 @@
 #include "gradwire/train/evaluate.h"
 
+#include <algorithm>
+
 #include "gradwire/data/sampler.h"
 #include "gradwire/train/amp.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kBatch = 250;
-
-Sampler sampler_for(const DataSet& data, const c10d::ProcessGroup& group) {
+Sampler sampler_for(const DataSet& data, std::int64_t batch_size, const c10d::ProcessGroup& group) {
   return Sampler({.samples = data.size,
-                  .batch_size = kBatch,
+                  .batch_size = batch_size,
                   .rank = group.getRank(),
                   .world_size = group.getSize(),
                   .shuffle = false,
@@ -19,27 +19,28 @@ Sampler sampler_for(const DataSet& data, const c10d::ProcessGroup& group) {
 
 }  // namespace
 
-Evaluation evaluate(torch::nn::Sequential& model, const DataSet& data, c10d::ProcessGroup& group,
-                    Precision precision) {
+Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const DataSet& data,
+                    std::int64_t batch_size, c10d::ProcessGroup& group, Precision precision) {
   const torch::NoGradGuard no_grad;
   const Autocast autocast(precision);
-  const bool training = model->is_training();
-  model->eval();
-  const auto sampler = sampler_for(data, group);
+  const bool training = module.is_training();
+  module.eval();
+  const auto sampler = sampler_for(data, batch_size, group);
   double images = 0;
   double correct = 0;
   double loss = 0;
   for (std::int64_t step = 0; step < sampler.batches(); ++step) {
     auto sampled = sampler.batch(step);
-    if (sampled.own == 0) continue;
-    sampled.samples.resize(static_cast<std::size_t>(sampled.own));
+    // Of the last batch this rank may have nothing: others need its part of the model all the same.
+    sampled.samples.resize(static_cast<std::size_t>(std::max<std::int64_t>(sampled.own, 1)));
     const auto batch = data.batch(sampled);
-    const auto output = model->forward(batch.inputs).to(torch::kFloat);
+    const auto output = forward(batch.inputs).to(torch::kFloat);
+    if (sampled.own == 0) continue;
     images += static_cast<double>(batch.targets.numel());
     correct += output.argmax(1).eq(batch.targets).sum().item<double>();
     loss += torch::nll_loss_nd(output, batch.targets, {}, at::Reduction::Sum).item<double>();
   }
-  model->train(training);
+  module.train(training);
   const auto sums = sum_over_ranks(group, {images, correct, loss});
   return {.images = static_cast<std::int64_t>(sums[0]),
           .accuracy = sums[1] / sums[0],

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kPosition = "local_steps.position";
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_state(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, "LocalSgd: " + message);
 }
 
@@ -25,10 +25,10 @@ std::string describe(const torch::Tensor& tensor) {
 const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
                           const std::string& name, const torch::Tensor& like) {
   const auto found = saved.find(name);
-  if (found == saved.end()) refuse(fmt::format("the saved state has no '{}'", name));
+  if (found == saved.end()) refuse_state(fmt::format("the saved state has no '{}'", name));
   const auto& tensor = found->second;
   if (tensor.sizes() == like.sizes() && tensor.scalar_type() == like.scalar_type()) return tensor;
-  refuse(
+  refuse_state(
       fmt::format("'{}' is {} in the saved state and {} here; go on with the model and the "
                   "local_steps that were saved",
                   name, describe(tensor), describe(like)));
@@ -64,7 +64,7 @@ void LocalSgd::set_position(const torch::Tensor& position) {
   const auto* values = position.data_ptr<std::int64_t>();
   const auto flies = values[1];
   if (flies >= static_cast<std::int64_t>(fragments_.size())) {
-    refuse(fmt::format("'{}' names fragment {} of {}", kPosition, flies, fragments_.size()));
+    refuse_state(fmt::format("'{}' names fragment {} of {}", kPosition, flies, fragments_.size()));
   }
   steps_ = values[0];
   flight_.reset();

@@ -4,17 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 namespace {
 
 constexpr double kLeast = 1e-9;  ///< Of any scale, and ...
 constexpr double kMost = 1e12;   ///< ... the most; 2^40 is less.
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 /// What "enabled" says must be what "precision" says, which also says what is in 16 bits.
 void check_enabled(bool enabled, Precision computing) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/train/json_object.h"
 #include "gradwire/train/loss_scaler_config.h"
@@ -17,10 +18,6 @@ namespace gradwire {
 namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000;
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 void read_transformer(JsonObject& json, ModelConfig& model) {
   model.width = json.integer("width", model.width, 1, 1 << 16);

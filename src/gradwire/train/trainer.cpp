@@ -82,12 +82,11 @@ class Trainer {
     if (local_ || kept_ != done_) keep();
     if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
     model_->synchronise_buffers();
-    auto& module = model_->whole_module();
-    auto summary = summarise(evaluate(module, test, group_, config_.parameters));
+    auto summary = summarise(evaluate_on(test));
     summary.checkpoint = write_checkpoint();
     // Nobody leaves while another still works on the last collective, or before the model is safe.
     group_.barrier()->wait();
-    return {module, summary, run_record(summary)};
+    return {model_->module(), summary, run_record(summary)};
   }
 
  private:
@@ -210,6 +209,13 @@ class Trainer {
     return seconds > 0 ? static_cast<double>(meter_.steps() * config_.batch_size) / seconds : 0;
   }
 
+  /// In batches of what this rank takes in a pass of training.
+  Evaluation evaluate_on(const DataSet& test) {
+    const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
+    const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
+    return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
+  }
+
   TrainingSummary summarise(const Evaluation& test) {
     const double ranks = group_.getSize();
     const auto sums = sum_over_ranks(
@@ -256,7 +262,7 @@ class Trainer {
     return record;
   }
 
-  /// Of training alone: evaluation takes larger batches.
+  /// Of training alone.
   void measure_memory() {
     memory_ = greatest_peak(group_, surroundings_.memory);
     if (surroundings_.memory != nullptr) {
@@ -273,8 +279,9 @@ class Trainer {
 
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
+    auto& module = model_->whole_module();
     if (group_.getRank() == 0) {
-      save_model(checkpoint_path(), *model_->module(), model_description(config_));
+      save_model(checkpoint_path(), *module, model_description(config_));
     }
     return checkpoint_path().string();
   }

@@ -26,7 +26,7 @@ struct TrainerSurroundings {
 
 /// A finished run: the model and how it went.
 struct TrainingResult {
-  torch::nn::Sequential model;
+  torch::nn::Sequential model;  ///< In ZeRO's third stage with parameters if a checkpoint has them.
   TrainingSummary summary;
   RunRecord record;  ///< For `gradwire report`, as this rank saw it.
 };

@@ -20,6 +20,14 @@ std::string_view heading(Collective collective, std::span<const AlgorithmEstimat
                                : "the tuner expects";
 }
 
+std::string_view how_found(const AlgorithmEstimate& estimate) {
+  return estimate.measured ? " (measured by gradwire tune)" : "";
+}
+
+std::string segments_found(const AlgorithmEstimate& estimate) {
+  return estimate.segments > 0 ? fmt::format(", messages in {} segments", estimate.segments) : "";
+}
+
 }  // namespace
 
 std::string links_explained(const Environment& environment) {
@@ -46,10 +54,9 @@ std::string estimates_explained(const BenchCase& what, std::span<const Algorithm
   std::string text = fmt::format("# {} {}: {}\n", name_of(what.collective),
                                  format_bytes(what.bytes), heading(what.collective, estimates));
   for (const AlgorithmEstimate& e : estimates) {
-    text +=
-        fmt::format("#   {:<19} {:>8}: {} step{}, a rank sends {}{}\n", e.algorithm,
-                    format_duration(e.time), e.steps, e.steps == 1 ? "" : "s",
-                    format_bytes(e.bytes_sent), e.measured ? " (measured by gradwire tune)" : "");
+    text += fmt::format("#   {:<19} {:>8}: {} step{}, a rank sends {}{}{}\n", e.algorithm,
+                        format_duration(e.time), e.steps, e.steps == 1 ? "" : "s",
+                        format_bytes(e.bytes_sent), segments_found(e), how_found(e));
   }
   if (!overriding.empty()) text += fmt::format("# the tuner does not choose: {}\n", overriding);
   return text;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/codec/catalogue.h"
@@ -116,10 +117,6 @@ void declare_output(CLI::App& app, StepOptions& options) {
   app.add_option("--python", options.python,
                  "the Python with PyTorch, for DDP; default: GRADWIRE_PYTHON, else python3")
       ->capture_default_str();
-}
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
 }
 
 Overlap overlap_of(const std::string& name) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/gradient/profiles.h"
@@ -16,10 +17,6 @@
 
 namespace gradwire {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
@@ -135,8 +132,10 @@ SimulatedLinks links_of(const SimulateOptions& options) {
     const Fabric fabric = fabric_of(options);
     return {fabric_times(fabric, options.algorithm), fabric.ranks(), 1};
   }
-  const Topology topology = topology_of(value_or_throw(read_cluster(file)));
-  return {measured_times(topology, options.algorithm), topology.ranks(), codec_slowdown(topology)};
+  const Cluster cluster = value_or_throw(read_cluster(file));
+  const JobTopology job = job_of(cluster, topology_of(cluster));
+  return {measured_times(job, options.algorithm), job.topology.ranks(),
+          codec_slowdown(job.topology)};
 }
 
 LayerProfile profile_of(const SimulateOptions& options) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/plan/models/built_in.h"
 #include "gradwire/plan/names.h"
 
@@ -101,10 +102,6 @@ constexpr std::array<Key, 6> kKeys{{{"layers", &TransformerSpec::layers, 1, 1000
                                     {"tokens", &TransformerSpec::tokens, 1, 1 << 24},
                                     {"vocabulary", &TransformerSpec::vocabulary, 1, 1 << 24},
                                     {"feed_forward", &TransformerSpec::feed_forward, 1, 1 << 24}}};
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw Exception(ErrorKind::invalid_argument, what);
-}
 
 /// One "key=value" of what follows a transformer's name.
 void set(TransformerSpec& spec, std::string_view setting) {

@@ -8,6 +8,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
+#include "gradwire/comm/outbox.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/plan/simulate/processor_wait.h"
@@ -57,10 +58,14 @@ class Remembered {
   std::map<Key, OperationTime> known_;
 };
 
+constexpr std::size_t kMostSegmentBytes = OutboxLimits{}.segment_bytes;
+
 class MeasuredTimes {
  public:
-  MeasuredTimes(const Topology& topology, std::string algorithm)
-      : topology_(topology), algorithm_(std::move(algorithm)), tuner_(topology) {
+  MeasuredTimes(const JobTopology& job, std::string algorithm)
+      : topology_(job.topology),
+        algorithm_(std::move(algorithm)),
+        tuner_(topology_, kMostSegmentBytes, job.choices) {
     check_algorithm(algorithm_);
   }
 
@@ -83,7 +88,10 @@ class MeasuredTimes {
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
     const Costed& costed = costed_for(collective, name);
     const ChunkLayout layout(costed.chunks, size, 1);
-    const CostOptions costs = executor_costs(costed.largest_message * bytes);
+    const int found = tuner_.segments(collective, size, name);
+    const CostOptions costs =
+        executor_costs(costed.largest_message * bytes, kMostSegmentBytes,
+                       found > 0 ? static_cast<std::uint32_t>(found) : kSegmentsPerMessage);
     const Duration total = costed.cost->estimate(topology_, layout, costs).total;
     const ProgramSet& programs = costed.cost->programs();
     const double seconds = costed.crowding * std::chrono::duration<double>(total).count();
@@ -187,8 +195,8 @@ class FabricTimes {
 
 }  // namespace
 
-OperationTimes measured_times(const Topology& topology, const std::string& algorithm) {
-  return [times = std::make_shared<MeasuredTimes>(topology, algorithm)](
+OperationTimes measured_times(const JobTopology& job, const std::string& algorithm) {
+  return [times = std::make_shared<MeasuredTimes>(job, algorithm)](
              Collective collective, double bytes) { return (*times)(collective, bytes); };
 }
 

@@ -9,6 +9,7 @@
 #include "gradwire/comm/executor_costs.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/schedule/schedule.h"
+#include "gradwire/topology/cluster.h"
 
 namespace gradwire {
 
@@ -25,10 +26,10 @@ using OperationTimes = std::function<OperationTime(Collective, double bytes)>;
 /// On links that `gradwire probe` measured, or that are assumed: the link model, on all ranks, with
 /// what it does not know of: streams that meet in one port lose some of its rate to each other, and
 /// hosts that are simulated on one machine share its processors. `algorithm`: "auto", as the tuner
-/// chooses; or the catalogue's name, which counts for the collectives that have it, as
-/// GRADWIRE_ALGORITHM does. For up to some hundred ranks. Throws Exception(invalid_argument): an
-/// unknown algorithm.
-OperationTimes measured_times(const Topology& topology, const std::string& algorithm = "auto");
+/// chooses, who goes by what `gradwire tune` measured, segments of messages included; or the
+/// catalogue's name, which counts for the collectives that have it, as GRADWIRE_ALGORITHM does. For
+/// up to some hundred ranks. Throws Exception(invalid_argument): an unknown algorithm.
+OperationTimes measured_times(const JobTopology& job, const std::string& algorithm = "auto");
 
 /// On a fabric of up to 16,384 ranks: simulate_collective(). "auto": the fastest of ring, direct,
 /// halving_doubling and double_tree, or of a collective's own.

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/train/checkpoint/stored_types.h"
 
 namespace gradwire {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 /// The parameter that a state belongs to: "optimizer.STATE.PARAMETER".
 std::string parameter_of(const std::string& name) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-[[noreturn]] void refuse() {
+[[noreturn]] void refuse_kind() {
   throw Exception(ErrorKind::unsupported,
                   "this optimiser's states cannot be put into a checkpoint; SGD, Adam, AdamW, "
                   "RMSprop, Adagrad, Lars and Lamb can");
@@ -109,7 +109,7 @@ std::unique_ptr<optim::OptimizerParamState> new_state(const torch::Tensor& param
   if (are<LambOptions>(options)) return new_lamb(parameter);
   if (are<optim::RMSpropOptions>(options)) return new_rms(parameter, options);
   if (are<optim::AdagradOptions>(options)) return new_sum(parameter, options);
-  refuse();
+  refuse_kind();
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ std::vector<NamedState> states_of(optim::Optimizer& optimizer, const torch::Tens
   if (auto* sum = dynamic_cast<optim::AdagradParamState*>(state)) {
     return States().count(sum->step()).tensor("sum", sum->sum()).list;
   }
-  refuse();
+  refuse_kind();
 }
 
 void make_states(optim::Optimizer& optimizer) {

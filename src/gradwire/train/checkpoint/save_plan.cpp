@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/shard_file.h"
 #include "gradwire/train/checkpoint/stored_types.h"
 
@@ -14,10 +14,6 @@ namespace gradwire {
 namespace {
 
 using nlohmann::json;
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 /// A tensor as the ranks describe it.
 struct Described {

@@ -16,25 +16,28 @@ namespace {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_zero(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, "Zero: " + message);
 }
 
 void check_options(const ZeroOptions& options) {
   if (!options.process_group) {
-    refuse("no process_group; pass {.process_group = gradwire::init()}");
+    refuse_zero("no process_group; pass {.process_group = gradwire::init()}");
   }
   if (!options.optimizer) {
-    refuse("no optimizer; pass {.optimizer = ...}: a function that makes one for some parameters");
+    refuse_zero(
+        "no optimizer; pass {.optimizer = ...}: a function that makes one for some parameters");
   }
   if (options.stage < 1 || options.stage > 3) {
-    refuse(fmt::format("stage is {}; it must be 1, 2 or 3 (0 is DataParallel)", options.stage));
+    refuse_zero(
+        fmt::format("stage is {}; it must be 1, 2 or 3 (0 is DataParallel)", options.stage));
   }
   if (!(options.bucket_cap_mb > 0)) {
-    refuse(fmt::format("bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb));
+    refuse_zero(fmt::format("bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb));
   }
   if (!(options.max_grad_norm >= 0)) {
-    refuse(fmt::format("max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm));
+    refuse_zero(
+        fmt::format("max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm));
   }
 }
 
