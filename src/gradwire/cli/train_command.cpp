@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "gradwire/base/atomic_file.h"
@@ -82,11 +83,23 @@ void write_record(RunRecord record, const TrainOptions& options) {
   write_run_record(record, folder);
 }
 
+/// Memory of stage 3's units, which come and go, shall be the system's again when they are gone: as
+/// mappings of their own. glibc would keep it once blocks as large have been freed, and place
+/// others between.
+void give_back_units([[maybe_unused]] const TrainConfig& config) {
+#ifdef __GLIBC__
+  constexpr int kOwnMapping = 4 << 20;
+  const bool chosen = process_environment()("MALLOC_MMAP_THRESHOLD_").has_value();
+  if (config.zero.stage == 3 && !chosen) ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);
+#endif
+}
+
 int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
   int threads = threads_per_rank(usable_cores(), job.local_world_size);
   const bool chosen = process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
   if (chosen) threads = std::min(threads, at::get_num_threads());
   at::set_num_threads(threads);
+  give_back_units(config);
   const SteadyClock clock;
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);
