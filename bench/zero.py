@@ -68,8 +68,8 @@ def peer(gradwire, python, way, steps):
 
 
 def write_text(path, steps):
-    """Anything that is not the same throughout: how fast a step is does not depend on it. A tenth is
-    for testing, so not much more than is needed."""
+    """Anything that is not the same throughout: how fast a step is does not depend on it. Not much
+    more than is needed, as a tenth is what the model is tested on."""
     length = 2 * (WARM_UP + steps) * COUNT * BATCH * CONTEXT
     path.write_bytes(bytes((i * i // 7 + i // 64) % 96 + 32 for i in range(length)))
 
