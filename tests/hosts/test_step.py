@@ -37,7 +37,9 @@ class Step(unittest.TestCase):
             self.assertAlmostEqual(row["eta"], min(row["single_ms"] / row["step_ms"], 1), places=6)
             # 25.6 million bytes and a scale for each block, to and from their owners.
             self.assertAlmostEqual(row["bytes_per_step"] / (1.5 * 25557032), 1, delta=0.05)
-            self.assertAlmostEqual(row["single_ms"], 500, delta=25)
+            # Computing is sleeping, which never ends early; on a busy machine it may end late.
+            self.assertGreater(row["single_ms"], 499)
+            self.assertLess(row["single_ms"], 650)
         # 38 MB take 320 ms of 1 Gb/s: all of it shows, or nearly none.
         self.assertGreater(none["exposed_ms"], 300)
         self.assertLess(full["exposed_ms"], none["exposed_ms"] / 2)
