@@ -156,6 +156,15 @@ TEST_F(TrainTrace, ABucketEndsOnNoRankBeforeItBeganOnTheOther) {
   }
 }
 
+TEST_F(TrainTrace, WhatStage3FetchesForTheFinalTestIsOfNoStep) {
+  const auto finished = train({"-n", "2", "--set", "zero.stage=3"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  std::map<int, int> gathers;
+  for (const auto& span : spans_of(written())) gathers[span.step] += span.name == "gather 0";
+  EXPECT_GT(gathers.at(-1), gathers.at(8)) << "101 images, 16 at a time";
+  EXPECT_LE(gathers.at(9), gathers.at(8));
+}
+
 TEST_F(TrainTrace, TheSummaryNamesTheBottleneck) {
   const auto finished = train({"-n", "2"});
   ASSERT_EQ(finished.status, 0) << finished.output;

@@ -211,6 +211,7 @@ class Trainer {
 
   /// In batches of what this rank takes in a pass of training.
   Evaluation evaluate_on(const DataSet& test) {
+    if (surroundings_.trace != nullptr) surroundings_.trace->begin_step(-1);  // Of no step.
     const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
     const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
     return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
