@@ -8,7 +8,7 @@ namespace gradwire {
 
 namespace {
 
-/// Reading so many bytes costs more than the system call.
+/// Copying so many bytes costs more than a system call.
 constexpr std::size_t kWorthACall = 64 * 1024;
 
 }  // namespace
@@ -18,9 +18,9 @@ Inbox::Reading Inbox::where_to_read(Bytes shared) const {
   if (lands_directly()) {
     reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
     reading.size += remaining();
-    // What comes behind the next header could not be read to its place, and would be copied.
-    if (remaining() >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
   }
+  // What comes behind the next header could not be read to its place, and would be copied.
+  if (direct_ >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
   reading.pieces[reading.count++] = shared;
   reading.size += shared.size();
   return reading;
@@ -89,8 +89,9 @@ Status Inbox::begin(ConstBytes bytes, Handler& handler) {
     landing_ = {.to = stage_.data()};
   }
   landed_ = 0;
-  if (checksums_) checksum_.begin(header_.length);
   in_frame_ = true;
+  direct_ = lands_directly() ? header_.length : 0;
+  if (checksums_) checksum_.begin(header_.length);
   return end_if_full(handler);
 }
 

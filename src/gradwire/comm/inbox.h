@@ -70,6 +70,7 @@ class Inbox {
   Landing landing_;         ///< Where the bytes go as they come.
   Landing after_;           ///< Where they go from there once they are all here, if `whole`.
   std::size_t landed_ = 0;  ///< Payload bytes of the frame under way that have landed.
+  std::size_t direct_ = 0;  ///< Length of the last frame, if its payload was read to its place.
   PayloadChecksum checksum_;
   bool in_frame_ = false;
   std::size_t carried_ = 0;
