@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/comm/rail_sender.h"
-#include "tests/comm/sim_collective.h"
+#include "tests/comm/simulation/sim_collective.h"
 #include "tests/comm/wrapped_transport.h"
 
 namespace gradwire::test {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/comm/sim_collective.h"
+#include "tests/comm/simulation/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

@@ -48,7 +48,7 @@ def compile_mutant(build, original, text, folder):
 
 def link(build, mutant, folder):
     program = folder / "simulation"
-    objects = sorted((build / "tests/CMakeFiles/simulation_objects.dir").rglob("*.o"))
+    objects = sorted((build / "tests/CMakeFiles/simulated_jobs.dir").rglob("*.o"))
     layers = ("comm", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",

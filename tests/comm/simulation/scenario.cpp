@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "tests/comm/simulated_run.h"
+#include "tests/comm/simulation/simulated_run.h"
 
 namespace gradwire::test {
 namespace {

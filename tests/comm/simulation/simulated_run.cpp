@@ -1,4 +1,4 @@
-#include "tests/comm/simulated_run.h"
+#include "tests/comm/simulation/simulated_run.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/comm/sim_collective.h"
+#include "tests/comm/simulation/sim_collective.h"
 
 /// Urgent operations overtake those under way: the gradients of the first layers are the last to be
 /// there and the first to be needed. In virtual time, so that what is compared does not depend on

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/comm/simulated_run.h"
+#include "tests/comm/simulation/simulated_run.h"
 
 namespace gradwire::test {
 namespace {

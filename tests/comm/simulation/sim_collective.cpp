@@ -1,4 +1,4 @@
-#include "tests/comm/sim_collective.h"
+#include "tests/comm/simulation/sim_collective.h"
 
 #include <cmath>
 #include <cstring>
