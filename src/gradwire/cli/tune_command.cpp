@@ -27,7 +27,7 @@ constexpr int kHopeless = 8;
 
 /// Numbers of segments that are tried, the usual one first, and from which size on: below it,
 /// segments are as small as they get anyway.
-constexpr std::array<int, 3> kSegments{static_cast<int>(kSegmentsPerMessage), 8, 32};
+constexpr std::array<int, 3> kSegments{kSegmentsPerMessage, 8, 32};
 constexpr std::size_t kSegmented = 512 * 1024;
 
 /// What another number of segments must save to be preferred: less may be an accident.

@@ -4,7 +4,7 @@
 
 namespace gradwire {
 
-CostOptions executor_costs(double message_bytes, std::size_t most_bytes, std::uint32_t segments) {
+CostOptions executor_costs(double message_bytes, std::size_t most_bytes, int segments) {
   const auto bytes = static_cast<std::size_t>(message_bytes);
   return {.segment_bytes = message_bytes > 0 ? segment_of(bytes, most_bytes, segments) : 0,
           .max_segments = 1024,

@@ -8,11 +8,10 @@
 namespace gradwire {
 
 /// What a message costs processors, as it was measured on the executor over TCP, and segments of
-/// the size that it cuts messages of `message_bytes` into (segment_of): about `segments` of at most
-/// `most_bytes`.
+/// the size that it cuts messages of `message_bytes` into: segment_of(message_bytes, most_bytes,
+/// segments).
 /// With 0 segment_bytes is 0 too, for models that cut each message by itself.
 CostOptions executor_costs(double message_bytes = 0,
-                           std::size_t most_bytes = OutboxLimits{}.segment_bytes,
-                           std::uint32_t segments = kSegmentsPerMessage);
+                           std::size_t most_bytes = OutboxLimits{}.segment_bytes, int segments = 0);
 
 }  // namespace gradwire

@@ -28,8 +28,9 @@ FrameHeader announcement_of(OperationKey key) {
 
 }  // namespace
 
-std::size_t segment_of(std::size_t message_bytes, std::size_t most, std::uint32_t segments) {
-  const std::size_t part = message_bytes / segments;
+std::size_t segment_of(std::size_t message_bytes, std::size_t most, int segments) {
+  const int wanted = segments > 0 ? segments : kSegmentsPerMessage;
+  const std::size_t part = message_bytes / static_cast<std::size_t>(wanted);
   const std::size_t aligned = (part + kSegmentAlignment - 1) & ~(kSegmentAlignment - 1);
   return std::min(std::max(aligned, kSmallestSegment), most);
 }
@@ -99,18 +100,16 @@ void Outbox::queue_message(Flight& flight, OpIndex op) {
   const std::size_t done = flight.operation.done(op);
   if (flight.operation.complete(op)) return;
   const int urgency = flight.operation.request().urgency;
-  const int asked = flight.operation.request().segments;
-  const auto segments = asked > 0 ? static_cast<std::uint32_t>(asked) : kSegmentsPerMessage;
   const auto less_urgent = [&](const Message& m) {
     return m.flight->operation.request().urgency < urgency;
   };
-  messages_.insert(
-      std::ranges::find_if(messages_, less_urgent),
-      {.flight = &flight,
-       .op = op,
-       .side = static_cast<std::size_t>(flight.side_of(peer_)),
-       .segment = segment_of(flight.operation.size(op), limits_.segment_bytes, segments),
-       .framed = done});
+  messages_.insert(std::ranges::find_if(messages_, less_urgent),
+                   {.flight = &flight,
+                    .op = op,
+                    .side = static_cast<std::size_t>(flight.side_of(peer_)),
+                    .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
+                                          flight.operation.request().segments),
+                    .framed = done});
 }
 
 void Outbox::announced(OperationKey key) {

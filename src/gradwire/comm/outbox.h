@@ -14,13 +14,12 @@ namespace gradwire {
 
 /// A message is passed on in about this many segments, so that the next rank can begin soon, unless
 /// they would be so small that each costs more than it saves.
-inline constexpr std::uint32_t kSegmentsPerMessage = 16;
+inline constexpr int kSegmentsPerMessage = 16;
 inline constexpr std::size_t kSmallestSegment = 16 * 1024;
 
-/// Bytes of the segments of such a message, of which there are to be about `segments`, at most
-/// `most`; a multiple of 64, unless `most` is less.
-std::size_t segment_of(std::size_t message_bytes, std::size_t most,
-                       std::uint32_t segments = kSegmentsPerMessage);
+/// Bytes of the segments of such a message, of which there are to be about `segments` (0:
+/// kSegmentsPerMessage), at most `most`; a multiple of 64, unless `most` is less.
+std::size_t segment_of(std::size_t message_bytes, std::size_t most, int segments = 0);
 
 /// What an outbox may do, the same for all peers of an executor.
 struct OutboxLimits {

@@ -88,10 +88,8 @@ class MeasuredTimes {
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
     const Costed& costed = costed_for(collective, name);
     const ChunkLayout layout(costed.chunks, size, 1);
-    const int found = tuner_.segments(collective, size, name);
-    const CostOptions costs =
-        executor_costs(costed.largest_message * bytes, kMostSegmentBytes,
-                       found > 0 ? static_cast<std::uint32_t>(found) : kSegmentsPerMessage);
+    const CostOptions costs = executor_costs(costed.largest_message * bytes, kMostSegmentBytes,
+                                             tuner_.segments(collective, size, name));
     const Duration total = costed.cost->estimate(topology_, layout, costs).total;
     const ProgramSet& programs = costed.cost->programs();
     const double seconds = costed.crowding * std::chrono::duration<double>(total).count();
