@@ -39,9 +39,10 @@ class Hook:
 
 
 def register(model, codec=None, *, warmup_steps=0, seed=1):
-    """Has `model` (a DistributedDataParallel over a gradwire group, on the CPU) average its
-    gradients with `codec`: "none", "bf16", "fp16", "int8", "int4", "one_bit", "top_k:FRACTION",
-    "power_sgd:RANK", "auto", ...; None: the codec of the group's Options.
+    """Has `model` (a DistributedDataParallel over a gradwire group) average its gradients with
+    `codec`: "none", "bf16", "fp16", "int8", "int4", "one_bit", "top_k:FRACTION", "power_sgd:RANK",
+    "auto", ...; None: the codec of the group's Options. Gradients of an accelerator are coded on
+    the host, also where its backend is another than that of the CPU ("cpu:gradwire,cuda:nccl").
 
     warmup_steps: steps until the codec applies in full. seed: of codecs that draw, the same on all
     ranks.
@@ -52,10 +53,18 @@ def register(model, codec=None, *, warmup_steps=0, seed=1):
     reducer = getattr(model, "reducer", None)
     if reducer is None:
         raise ValueError(f"a hook needs a DistributedDataParallel, not {type(model).__name__}")
-    backend = backend_of(model.process_group)
+    backend = _backend_for(model)
     if codec is None:
         codec = backend.options.codec
     return Hook(backend.add_codec_hook(reducer, codec, warmup_steps, seed), codec)
+
+
+def _backend_for(model):
+    """What its gradients go through: that of their device, or else of the CPU."""
+    try:
+        return backend_of(model.process_group, next(model.parameters()).device)
+    except ValueError:
+        return backend_of(model.process_group)
 
 
 def bf16(model, **options):

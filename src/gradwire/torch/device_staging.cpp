@@ -1,6 +1,7 @@
 #include "gradwire/torch/device_staging.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
@@ -69,6 +70,25 @@ std::vector<StagedPart> cut(const at::Tensor& input, int input_rows, const at::T
     } else if (output.defined()) {
       part.outputs = {as_rows(output, output_rows).narrow(-1, begin, count)};
     }
+  }
+  return parts;
+}
+
+std::vector<StagedPart> cut_alike(const TensorList& inputs, const TensorList& outputs, int rows,
+                                  std::size_t segment_bytes) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const TensorList all = joined(inputs, outputs);
+  const std::int64_t columns = all.front().numel();
+  const auto width = columns_of_a_segment(all.front(), rows, segment_bytes);
+  if (columns <= width || !all_equal(all)) return {{inputs, outputs}};
+  std::vector<StagedPart> parts;
+  for (std::int64_t begin = 0; begin < columns; begin += width) {
+    const auto segment = [&](const at::Tensor& tensor) {
+      return tensor.view({-1}).narrow(0, begin, std::min(width, columns - begin));
+    };
+    StagedPart& part = parts.emplace_back();
+    std::ranges::transform(inputs, std::back_inserter(part.inputs), segment);
+    std::ranges::transform(outputs, std::back_inserter(part.outputs), segment);
   }
   return parts;
 }

@@ -41,6 +41,11 @@ struct StagedOperation {
 std::vector<StagedPart> cut(const at::Tensor& input, int input_rows, const at::Tensor& output,
                             int output_rows, std::size_t segment_bytes);
 
+/// Tensors of as many elements each, of which `rows` that belong together are cut as if they were
+/// the rows of one matrix. In one part where their numbers of elements differ.
+std::vector<StagedPart> cut_alike(const TensorList& inputs, const TensorList& outputs, int rows,
+                                  std::size_t segment_bytes);
+
 /// One such operation under way. Like other operations on a device, it happens in the order of
 /// streams: it begins when what the caller's current stream had to do is done, and after wait() the
 /// current stream goes on when the results are there. The host waits for the network alone, as what

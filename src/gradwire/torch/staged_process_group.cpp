@@ -101,6 +101,11 @@ std::vector<StagedPart> StagedProcessGroup::cut_pairs(const TensorList& inputs, 
   return parts;
 }
 
+std::vector<StagedPart> StagedProcessGroup::cut_lists(const TensorList& inputs,
+                                                      const TensorList& outputs) const {
+  return cut_alike(inputs, outputs, size_, segment_bytes_);
+}
+
 WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart> parts,
                                       TensorList outputs, Post post) {
   communicator();  // Throws after shutdown().
@@ -151,7 +156,7 @@ WorkPointer StagedProcessGroup::reduce_scatter(TensorList& outputs, std::vector<
   if (!on_device(joined(inputs), outputs, "reduce_scatter")) {
     return Base::reduce_scatter(outputs, inputs, opts);
   }
-  return stage(c10d::OpType::REDUCE_SCATTER, {{joined(inputs), outputs}}, outputs,
+  return stage(c10d::OpType::REDUCE_SCATTER, cut_lists(joined(inputs), outputs), outputs,
                [opts, like = inputs](Base& host, TensorList& in, TensorList& out) {
                  auto lists = split_as(like, in);
                  return host.reduce_scatter(out, lists, opts);

@@ -76,6 +76,9 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   bool on_device(const TensorList& some, const TensorList& others, const char* operation) const;
   std::vector<StagedPart> cut_pairs(const TensorList& inputs, int input_rows,
                                     const TensorList& outputs, int output_rows) const;
+  /// All ranks must come to the same number of parts: for operations whose lists have tensors of
+  /// one size on every rank, or are known as a whole to all.
+  std::vector<StagedPart> cut_lists(const TensorList& inputs, const TensorList& outputs) const;
   WorkPointer stage(c10d::OpType type, std::vector<StagedPart> parts, TensorList outputs,
                     Post post);
 

@@ -23,7 +23,7 @@ WorkPointer StagedProcessGroup::allgather(std::vector<TensorList>& outputs, Tens
   if (!on_device(joined(outputs), inputs, "all_gather")) {
     return Base::allgather(outputs, inputs, opts);
   }
-  return stage(c10d::OpType::ALLGATHER, {{inputs, joined(outputs)}}, joined(outputs),
+  return stage(c10d::OpType::ALLGATHER, cut_lists(inputs, joined(outputs)), joined(outputs),
                [opts, like = outputs](Base& host, TensorList& in, TensorList& out) {
                  auto lists = split_as(like, out);
                  return host.allgather(lists, in, opts);
@@ -66,7 +66,7 @@ WorkPointer StagedProcessGroup::allgather_into_tensor_coalesced(
 WorkPointer StagedProcessGroup::gather(std::vector<TensorList>& outputs, TensorList& inputs,
                                        const c10d::GatherOptions& opts) {
   if (!on_device(joined(outputs), inputs, "gather")) return Base::gather(outputs, inputs, opts);
-  return stage(c10d::OpType::GATHER, {{inputs, joined(outputs)}}, joined(outputs),
+  return stage(c10d::OpType::GATHER, cut_lists(inputs, joined(outputs)), joined(outputs),
                [opts, like = outputs](Base& host, TensorList& in, TensorList& out) {
                  auto lists = split_as(like, out);
                  return host.gather(lists, in, opts);
@@ -76,7 +76,7 @@ WorkPointer StagedProcessGroup::gather(std::vector<TensorList>& outputs, TensorL
 WorkPointer StagedProcessGroup::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                                         const c10d::ScatterOptions& opts) {
   if (!on_device(joined(inputs), outputs, "scatter")) return Base::scatter(outputs, inputs, opts);
-  return stage(c10d::OpType::SCATTER, {{joined(inputs), outputs}}, outputs,
+  return stage(c10d::OpType::SCATTER, cut_lists(joined(inputs), outputs), outputs,
                [opts, like = inputs](Base& host, TensorList& in, TensorList& out) {
                  auto lists = split_as(like, in);
                  return host.scatter(out, lists, opts);

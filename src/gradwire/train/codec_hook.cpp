@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
+using FuturePointer = CodecHook::FuturePointer;
 
 LentSpan lend_bucket(const at::Tensor& buffer, Rank rank) {
   return lend(buffer, {"gradient hook", "bucket", rank});
@@ -19,7 +19,8 @@ BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
   BucketShape shape;
   const at::Tensor& buffer = bucket.getBuffer();
   shape.count = static_cast<std::size_t>(buffer.numel());
-  shape.type = lend_bucket(buffer, rank).type;
+  // A stand-in of no elements: what the bucket's device is, is not asked here.
+  shape.type = lend_bucket(at::empty({0}, buffer.scalar_type()), rank).type;
   shape.exact = shape.type != DataType::float32;
   std::size_t offset = 0;
   for (const at::Tensor& gradient : bucket.getGradients()) {
@@ -59,15 +60,20 @@ CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions
 
 FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
   if (!communicator_) throw Exception(ErrorKind::aborted, "the gradient hook has been closed");
+  check_shape(bucket);
+  const Flight flight{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
+  const at::Tensor& buffer = bucket.getBuffer();
+  return buffer.is_cpu() ? average(buffer, flight) : average_staged(buffer, flight);
+}
+
+/// Remembers it in the first steps; the codec begins after them.
+void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   const std::size_t index = bucket.getIndex();
-  const at::Tensor buffer = bucket.getBuffer();
   BucketShape shape = shape_of(bucket, communicator_->rank());
   if (steps_ < kPlainSteps) {
     shapes_.resize(index + 1);  // They come in order, and may be fewer than in the step before.
     shapes_[index] = std::move(shape);
-    const auto span = lend_bucket(buffer, communicator_->rank());
-    const Work work = communicator_->all_reduce(span, ReduceOp::mean);
-    return when_waited([work] { work.wait(); }, bucket);
+    return;
   }
   if (!averager_) begin();
   if (index >= shapes_.size() || !alike(shapes_[index], shape)) {
@@ -76,55 +82,56 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
                                 "step {}: gradients with a codec need the same buckets every step",
                                 communicator_->rank(), index, kPlainSteps));
   }
-  averager_->start(index, lend_bucket(buffer, communicator_->rank()), static_cast<int>(index));
-  return when_waited([this, index] { averager_->wait(index); }, bucket);
 }
 
-namespace {
-
-/// One bucket in a trace.
-struct BucketSpan {
-  TraceRecorder* recorder = nullptr;
-  std::int64_t step = -1;
-  Time begin{};
-  std::string name;
-  std::size_t bytes = 0;
-  bool last = false;
-
-  void end() const {
-    if (!recorder) return;
-    const Time now = recorder->now();
-    recorder->record(TraceKind::communication, name, step, begin, now, bytes);
-    if (last) recorder->record(TraceKind::wait, {}, step, begin, now);
+/// Of values in memory of the host.
+FuturePointer CodecHook::average(const at::Tensor& values, const Flight& flight) {
+  std::function<void()> wait;
+  if (averager_) {
+    averager_->start(flight.index, lend_bucket(values, communicator_->rank()),
+                     static_cast<int>(flight.index));
+    wait = [this, index = flight.index] { averager_->wait(index); };
+  } else {
+    const Work work =
+        communicator_->all_reduce(lend_bucket(values, communicator_->rank()), ReduceOp::mean);
+    wait = [work] { work.wait(); };
   }
-};
-
-BucketSpan span_of(TraceRecorder* recorder, const c10d::GradBucket& bucket) {
-  if (!recorder) return {};
-  return {.recorder = recorder,
-          .step = recorder->step(),
-          .begin = recorder->now(),
-          .name = fmt::format("bucket {}", bucket.getIndex()),
-          .bytes = bucket.getBuffer().nbytes(),
-          .last = bucket.isLast()};
-}
-
-}  // namespace
-
-FuturePointer CodecHook::when_waited(std::function<void()> wait, const c10d::GradBucket& bucket) {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
-  waiter_.run([this, wait = std::move(wait), future, buffer = bucket.getBuffer(),
-               last = bucket.isLast(), span = span_of(recorder_.get(), bucket)] {
+  waiter_.run([this, wait = std::move(wait), future, values, flight] {
     try {
       wait();
-      span.end();
-      if (last) end_step();
-      future->markCompleted(c10::IValue(std::vector<at::Tensor>{buffer}));
+      if (flight.trace_end) flight.trace_end();
+      if (flight.last) end_step();
+      future->markCompleted(c10::IValue(std::vector<at::Tensor>{values}));
     } catch (...) {
       future->setError(std::current_exception());
     }
   });
   return future;
+}
+
+/// Of values on a device: buckets are handed to the averager in their order, as copies arrive.
+FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& flight) {
+  StagedOperation operation{
+      .type = c10d::OpType::ALLREDUCE, .parts = {{{values}, {values}}}, .outputs = {values}};
+  operation.post = [this, flight](TensorList& on_host, TensorList&) {
+    return c10d::Work::create_from_future(average(on_host.front(), flight));
+  };
+  return staging_
+      .run(communicator_->rank(), static_cast<std::uint64_t>(steps_), std::move(operation))
+      ->getFuture();
+}
+
+/// What ends a bucket's span in a trace; may be empty.
+std::function<void()> CodecHook::trace_begin(const c10d::GradBucket& bucket) const {
+  if (!recorder_) return {};
+  return [recorder = recorder_, step = recorder_->step(), begin = recorder_->now(),
+          name = fmt::format("bucket {}", bucket.getIndex()), bytes = bucket.getBuffer().nbytes(),
+          last = bucket.isLast()] {
+    const Time now = recorder->now();
+    recorder->record(TraceKind::communication, name, step, begin, now, bytes);
+    if (last) recorder->record(TraceKind::wait, {}, step, begin, now);
+  };
 }
 
 /// Before DDP learns that its last bucket is there, so that nothing of the next step runs yet.
@@ -133,14 +140,23 @@ void CodecHook::end_step() {
   ++steps_;
 }
 
+namespace {
+
+void load_into(Averager& averager, const CodecHook::SavedTensors& tensors, Rank rank) {
+  std::vector<Averager::SavedState> saved;
+  for (const auto& [name, tensor] : tensors) {
+    saved.push_back({name, lend(tensor, {"gradient hook", "state", rank})});
+  }
+  averager.load_state(saved);
+}
+
+}  // namespace
+
 /// The buckets are known; what an earlier run left comes back.
 void CodecHook::begin() {
-  averager_ = make_averager(communicator_, shapes_, options_);
-  std::vector<Averager::SavedState> saved;
-  for (const auto& [name, tensor] : saved_) {
-    saved.push_back({name, lend(tensor, {"gradient hook", "state", communicator_->rank()})});
-  }
-  averager_->load_state(saved);
+  auto averager = make_averager(communicator_, shapes_, options_);
+  load_into(*averager, saved_, communicator_->rank());
+  averager_ = std::move(averager);
   saved_.clear();
 }
 
@@ -150,19 +166,24 @@ std::string CodecHook::describe() const {
                      kPlainSteps);
 }
 
-std::vector<std::pair<std::string, at::Tensor>> CodecHook::state() const {
+CodecHook::SavedTensors CodecHook::state() const {
   if (!averager_) return saved_;
-  std::vector<std::pair<std::string, at::Tensor>> copies;
+  SavedTensors copies;
   for (const auto& [name, data] : averager_->state()) copies.emplace_back(name, copy_of(data));
   return copies;
 }
 
-void CodecHook::load_state(std::vector<std::pair<std::string, at::Tensor>> saved) {
-  saved_ = std::move(saved);
-  if (averager_) begin();
+void CodecHook::load_state(SavedTensors saved) {
+  for (auto& [name, tensor] : saved) tensor = tensor.cpu().contiguous();
+  if (averager_) {
+    load_into(*averager_, saved, communicator_->rank());
+  } else {
+    saved_ = std::move(saved);
+  }
 }
 
 void CodecHook::close() {
+  staging_.close();
   waiter_.close();
   averager_.reset();
   communicator_.reset();

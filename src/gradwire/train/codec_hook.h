@@ -11,6 +11,7 @@
 #include "gradwire/gradient/make_averager.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/device_staging.h"
 
 namespace gradwire {
 
@@ -18,28 +19,33 @@ namespace gradwire {
 /// feedback as a communication hook. DDP plans its buckets anew after its first step, so that what
 /// they are is known after the second: the first two steps (kPlainSteps) travel as they are.
 ///
-/// Buckets of other types than float32 always do. Thread-safe as far as DDP needs it: one backward
-/// at a time.
+/// Buckets of other types than float32 always do. Those of an accelerator are coded on the host, by
+/// way of pinned memory (device_staging.h). Thread-safe as far as DDP needs it: one backward at a
+/// time.
 class CodecHook {
  public:
   static constexpr int kPlainSteps = 2;
+  using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
+  using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Throws Exception(invalid_argument) for an unknown codec.
   CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options);
   ~CodecHook() { close(); }
 
-  /// Begins to average a bucket in place; the future gives its tensor.
-  c10::intrusive_ptr<c10::ivalue::Future> run(const c10d::GradBucket& bucket);
+  /// Begins to average a bucket in place; the future gives its tensor, and makes whoever waits for
+  /// it on a device do so on its current stream.
+  FuturePointer run(const c10d::GradBucket& bucket);
 
   /// One line for people.
   std::string describe() const;
 
-  /// The error feedback of this rank, by name: copies. Empty before the codec applies. Between
-  /// steps.
-  std::vector<std::pair<std::string, at::Tensor>> state() const;
-  /// Takes over what state() was in an earlier run of the same model on as many ranks; kept until
-  /// the codec applies.
-  void load_state(std::vector<std::pair<std::string, at::Tensor>> saved);
+  /// The error feedback of this rank, by name: copies, on the CPU. Empty before the codec applies.
+  /// Between steps.
+  SavedTensors state() const;
+  /// Takes over what state() was in an earlier run of the same model on as many ranks, on whichever
+  /// device it is now; kept until the codec applies. Throws Exception(invalid_argument) if one has
+  /// another size, and goes on with the state that it has.
+  void load_state(SavedTensors saved);
 
   /// From now on each bucket is a span of communication, and the time from when the last one starts
   /// until all are there one of waiting. Before the first backward.
@@ -49,9 +55,17 @@ class CodecHook {
   void close();
 
  private:
-  /// Calls `wait`, which returns when the bucket is there, on the thread that waits.
-  c10::intrusive_ptr<c10::ivalue::Future> when_waited(std::function<void()> wait,
-                                                      const c10d::GradBucket& bucket);
+  /// A bucket under way.
+  struct Flight {
+    std::size_t index = 0;
+    bool last = false;
+    std::function<void()> trace_end;  ///< May be empty.
+  };
+
+  void check_shape(const c10d::GradBucket& bucket);
+  FuturePointer average(const at::Tensor& values, const Flight& flight);
+  FuturePointer average_staged(const at::Tensor& values, const Flight& flight);
+  std::function<void()> trace_begin(const c10d::GradBucket& bucket) const;
   void end_step();
   void begin();
 
@@ -59,10 +73,11 @@ class CodecHook {
   AveragerOptions options_;
   std::vector<BucketShape> shapes_;
   std::unique_ptr<Averager> averager_;
-  std::vector<std::pair<std::string, at::Tensor>> saved_;
+  SavedTensors saved_;
   std::shared_ptr<TraceRecorder> recorder_;  ///< May be null.
   int steps_ = 0;
   CompletionThreads waiter_{1};  ///< Waits for one bucket after the other.
+  DeviceStaging staging_;
 };
 
 /// The hook as DDP's reducer takes it.
