@@ -11,6 +11,7 @@ PREFIX ?= /usr/local
 DEMO_OUTPUT ?= demo-output
 
 comma = ,
+space = $(subst ,, )
 
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
@@ -33,8 +34,8 @@ help:
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
-	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread'
-	@echo '              (or address,undefined); without libtorch, a quarter of an hour'
+	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread,'
+	@echo '              or of all that needs no libtorch under address,undefined (half an hour)'
 	@echo 'make clean    remove what was built ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
 	@echo
 	@echo 'Variables: BUILD=$(BUILD) JOBS=$(JOBS) CMAKE_ARGS= PREFIX=$(PREFIX)'
@@ -92,17 +93,19 @@ tidy:
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@scripts/tidy.sh $(BUILD) $(JOBS)
 
-# Simulations have one thread, and take ten times as long. ThreadSanitizer wants its
-# memory where random addresses may be.
+# Simulations have one thread, and take ten times as long. ThreadSanitizer wants its memory where
+# random addresses may be, and is for what has threads.
 sanitize: SANITIZE ?= thread
 sanitize: FOLDER = $(BUILD)-$(firstword $(subst $(comma), ,$(SANITIZE)))
+sanitize: LAYERS = net comm gradient \
+	$(if $(filter-out thread,$(SANITIZE)),base topology schedule codec report checkpoint plan)
 sanitize:
 	@scripts/setup.sh build test
 	@cmake -S . -B $(FOLDER) -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=ON \
 	  -DGRADWIRE_HOST_TESTS=OFF -DGRADWIRE_SANITIZE=$(SANITIZE)
-	@setarch -R cmake --build $(FOLDER) --parallel $(JOBS) --target test_net test_comm test_gradient
-	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 -R '^(net|comm|gradient)\.' \
-	  -E 'Sim|Conformance'
+	@setarch -R cmake --build $(FOLDER) --parallel $(JOBS) --target $(addprefix test_,$(LAYERS))
+	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 \
+	  -R '^($(subst $(space),|,$(strip $(LAYERS))))\.' -E 'Sim|Conformance|report.page|plan.page'
 
 clean:
 	@rm -rf $(BUILD) $(DEMO_OUTPUT)

@@ -1,5 +1,7 @@
+#include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -13,7 +15,8 @@ namespace gradwire::test {
 namespace {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  return std::ranges::equal(a, b, {}, bits, bits);
 }
 
 class EveryAverager : public testing::TestWithParam<std::string> {
