@@ -189,13 +189,22 @@ class Packages(unittest.TestCase):
                          f"-DGRADWIRE_PYTHON={sys.executable}")
         self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
 
-    def test_wheel(self):
-        made = run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
+    def wheel(self, *options):
+        """The wheel that pip makes of the source package."""
+        made = run(sys.executable, "-m", "pip", "wheel", *options, "--no-deps",
                    "--disable-pip-version-check", "-w", self.folder,
                    "-C", f"cmake.define.GRADWIRE_PREBUILT={os.environ['GRADWIRE_BUILD']}",
                    self.source())
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         wheel, = self.folder.glob("*.whl")
+        return wheel
+
+    def test_isolated_build_is_for_the_pytorch_that_is_there(self):
+        """Which pip hides from it, and would fetch anew."""
+        self.assertIn(f"+torch{_check.release(_build.TORCH)}-cp", self.wheel().name)
+
+    def test_wheel(self):
+        wheel = self.wheel("--no-build-isolation")
         release = _check.release(_build.TORCH)
         self.assertIn(f"{gradwire.__version__}+torch{release}-cp", wheel.name)
         self.assertNotIn("none-any", wheel.name)
