@@ -52,7 +52,8 @@ class Compiler:
                      if f"/gradwire_{name}.dir/" in f"/{command['command']}"]
             found.sort(key=lambda command: ("cmake_pch" in command["command"]) != torch)
             if found:
-                return found[0]["directory"], _without_files(shlex.split(found[0]["command"]))
+                words = _without_files(shlex.split(found[0]["command"]))
+                return found[0]["directory"], words if torch else _without_precompiled(words)
         raise AssertionError(f"nothing compiles {layer}, nor base")
 
     def errors(self, include, layer, *more):
@@ -87,9 +88,19 @@ def _without_files(words):
     return kept
 
 
+def _without_precompiled(words):
+    """The same without headers that are there for every file."""
+    kept = [word for word in words if word != "-Winvalid-pch"]
+    while "-include" in kept:
+        place = kept.index("-include")
+        del kept[place:place + 2]
+    return kept
+
+
 def lone_headers(layers):
     """The headers of these layers that no source of the same name includes first: for the others
-    own_header_first and the build show that they compile alone."""
+    own_header_first and the build, which standard_headers.py completes, show that they compile
+    alone."""
     headers = (path for path in files(suffixes={".h"}) if path.parts[:2] == ("src", "gradwire"))
     return [h for h in headers
             if h.parts[2] in layers and not (ROOT / h.with_suffix(".cpp")).exists()]

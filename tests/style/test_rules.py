@@ -12,6 +12,7 @@ import cli_docs
 import compile_rules
 import doc_rules
 import layers
+import standard_headers
 import text_rules
 from banned_calls import BANS, banned_calls
 from tree import code_of, files
@@ -196,6 +197,14 @@ class Tools(unittest.TestCase):
             self.assertIn("string", compiler.errors("a.h", "base", f"-I{folder}"))
             header.write_text("#pragma once\n#include <string>\nstd::string f();\n")
             self.assertEqual(compiler.errors("a.h", "base", f"-I{folder}"), "")
+
+    def test_a_name_whose_header_is_precompiled(self):
+        found = [line for line, _ in standard_headers.missing('#include <map>\n\nstd::string f();')]
+        self.assertEqual(found, [3])
+        for text in ("#include <string>\nstd::string f();\n", "// std::string\n",
+                     '#include "gradwire/base/error.h"\nstd::string f();\n'):
+            self.assertEqual(list(standard_headers.missing(text)), [])
+        self.assertIn("string", standard_headers.precompiled())
 
     def test_the_files_looked_at_are_the_projects(self):
         names = {path.as_posix() for path in files()}

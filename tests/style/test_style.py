@@ -10,6 +10,7 @@ import cli_docs
 import compile_rules
 import doc_rules
 import layers
+import standard_headers
 from banned_calls import banned_calls
 from text_rules import RULES
 from tree import CODE, files, read
@@ -46,6 +47,9 @@ class Style(unittest.TestCase):
 
     def test_headers_compile_alone(self):
         self.assert_none(compile_rules.headers_that_need_others(BUILD))
+
+    def test_precompiled_headers_hide_nothing(self):
+        self.assert_none(standard_headers.violations())
 
     def test_every_command_is_documented(self):
         self.assert_none(cli_docs.violations(BUILD))

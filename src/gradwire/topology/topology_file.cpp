@@ -1,5 +1,6 @@
 #include "gradwire/topology/topology_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>

@@ -1,5 +1,7 @@
 #include "gradwire/cli/plan/check_command.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,7 @@
 #include "gradwire/plan/simulate/server_training.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 #include <vector>
 
