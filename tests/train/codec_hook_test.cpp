@@ -34,7 +34,7 @@ c10d::GradBucket bucket_of(const at::Tensor& values, std::size_t index, std::siz
 
 using Signal = std::shared_future<void>;
 
-/// Where the hook finds buckets: made empty, filled with values of the host, and read.
+/// Where the hook finds buckets: made empty, then filled with values of the host.
 struct Place {
   std::function<at::Tensor(const at::Tensor& like)> make;
   std::function<void(const at::Tensor& bucket, const at::Tensor& values, const Signal&)> fill;
@@ -85,7 +85,7 @@ Tensors step(CodecHook& hook, int rank, int number, const Place& place) {
   return means;
 }
 
-/// All steps' means, of a hook of its own.
+/// The means of all steps of a hook that has not begun.
 Tensors all_steps(CodecHook& hook, int rank, const Place& place) {
   Tensors all;
   for (int i = 0; i < CodecHook::kPlainSteps + kCodedSteps; ++i) {
