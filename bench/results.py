@@ -6,7 +6,7 @@ usage: results.py --gradwire PATH [--output DIR] [--rounds K] [--only NAME,...] 
 Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), hence needs root. For each kind
 of link `gradwire probe` and `gradwire tune` measure first what the tuner then goes by, and
 `gradwire bench --compare` does the rest. Writes DIR/results.json after each of them, so that --only
-can measure some of them anew, and DIR/RESULTS.md.
+can measure some of them anew, and DIR/RESULTS.md; the README's table too if DIR is this folder.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 from harness import RSH, Hosts
 from result_cases import (COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS, TUNER_LINKS,
                           TUNER_SIZES, links_named)
+from readme_table import with_table
 from results_page import machine, page
 
 # Ranks of several hosts share this machine's cores: those that wait must give them away. Shared
@@ -147,6 +148,7 @@ def measure_tuner(arguments):
     return {"busy": busy, "rows": rows}
 
 
+BENCH = pathlib.Path(__file__).resolve().parent
 WHOLE = {"collectives": measure_collectives, "tuner": measure_tuner}
 
 
@@ -154,13 +156,13 @@ def parse():
     names = [links.name for links in LINKS] + list(WHOLE)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gradwire", type=pathlib.Path)
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--output", type=pathlib.Path, default=BENCH)
     parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
     parser.add_argument("--seconds", type=float, default=1, help="for each size in each round")
     parser.add_argument("--only", default=",".join(names), help=f"of these: {', '.join(names)}")
     parser.add_argument("--no-probe", action="store_true",
                         help="let the tuner go by its model of 1 Gb/s links")
-    parser.add_argument("--page", action="store_true", help="only write RESULTS.md anew")
+    parser.add_argument("--page", action="store_true", help="only write the documents anew")
     arguments = parser.parse_args()
     arguments.names = [] if arguments.page else arguments.only.split(",")
     unknown = set(arguments.names) - set(names)
@@ -186,6 +188,9 @@ def main():
         results["links"][name] = {**measured, "rounds": arguments.rounds}
         stored.write_text(json.dumps(results, indent=1) + "\n")
     (arguments.output / "RESULTS.md").write_text(page(results, arguments.output))
+    if arguments.output.resolve() == BENCH:
+        readme = BENCH.parent / "README.md"
+        readme.write_text(with_table(readme.read_text(), results))
 
 
 if __name__ == "__main__":

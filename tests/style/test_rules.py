@@ -12,6 +12,7 @@ import cli_docs
 import compile_rules
 import doc_rules
 import layers
+import measured_docs
 import standard_headers
 import text_rules
 from banned_calls import BANS, banned_calls
@@ -165,6 +166,26 @@ class Documents(unittest.TestCase):
                     "`Schedule` `gradwire run` `all_reduce`\n`Gone`\n")
             wrong = doc_rules.names_nothing(text, {"Schedule"}, root)
             self.assertEqual([line for line, _ in wrong], [2, 3, 5])
+
+
+class MeasuredDocuments(unittest.TestCase):
+    def test_a_figure_that_was_not_measured(self):
+        made = "a\n| 4 B | 83 us |\nb\n"
+        for written, lines in ((made, []), (made.replace("83", "60"), [2]), (made + "c\n", [4]),
+                               ("a\n", [2])):
+            differing = measured_docs.differences("x.md", written, made)
+            self.assertEqual([line for line, _ in differing], lines)
+
+    def test_the_readmes_table_is_made_of_the_results(self):
+        marks = f"before\n{measured_docs.readme_table.BEGIN}old\n"
+        readme = marks + measured_docs.readme_table.END + "after\n"
+        row = {"system": "gradwire", "collective": "all_reduce", "bytes": 4, "median_us": 7.5}
+        made = measured_docs.readme_table.with_table(readme, {"links": {"1g": {"rows": [row]}}})
+        self.assertIn("| 4 B, 4 hosts, 1 Gb/s | 7.5 us | - | - |", made)
+        self.assertNotIn("old", made)
+        self.assertTrue(made.startswith("before\n") and made.endswith("after\n"))
+        with self.assertRaisesRegex(ValueError, "README.md lacks the line"):
+            measured_docs.readme_table.with_table("no marks", {"links": {}})
 
 
 class Commands(unittest.TestCase):

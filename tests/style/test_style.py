@@ -10,6 +10,7 @@ import cli_docs
 import compile_rules
 import doc_rules
 import layers
+import measured_docs
 import standard_headers
 from banned_calls import banned_calls
 from text_rules import RULES
@@ -41,6 +42,9 @@ class Style(unittest.TestCase):
 
     def test_documents(self):
         self.assert_none(doc_rules.violations())
+
+    def test_measured_documents(self):
+        self.assert_none(measured_docs.violations())
 
     def test_format(self):
         self.assert_none(compile_rules.unformatted(compile_rules.sources()))
