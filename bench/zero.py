@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """ZeRO's stages beside the peers: a GPT of 20 million parameters in float32 with Adam, batch
 4 x 128 a rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root.
-Prints one table for each rate and writes both as JSON: the median step time (of the peers' slowest
-rank; of ours of rank 0, with which the others are in step), bytes that a rank sends in a step
-(gradwire counts its payload, the peers' interface headers too, a twentieth), and the most resident
-memory of any rank.
+Prints one table for each rate, of medians over rounds, and writes the rounds as JSON: a round's
+median step time (of the peers' slowest rank; of ours of rank 0, with which the others are in step;
+in brackets the fastest and the slowest round), bytes that a rank sends in a step (gradwire counts
+its payload, the peers' interface headers too, a twentieth), and the most resident memory of any
+rank.
 
 usage: zero.py GRADWIRE JSON [--python P] [--rate RATE]... [--rounds K] [--steps S] [--way WAY]...
 """
@@ -75,22 +76,28 @@ def write_text(path, steps):
 
 
 def measure(given, text):
-    """Round after round, all in turn; medians."""
+    """Round after round, all in turn, every other round in reverse order: what goes first may gain
+    or lose by it."""
     ways = given.way or [*OURS, *PEERS]
     results = {way: [] for way in ways}
-    for _ in range(given.rounds):
-        for way in ways:
+    for turn in range(given.rounds):
+        for way in ways if turn % 2 == 0 else reversed(ways):
             results[way].append(ours(given.gradwire, OURS[way], given.steps, text) if way in OURS
                                 else peer(given.gradwire, given.python, PEERS[way], given.steps))
             print(f"{way}: {results[way][-1]['step_ms']:.0f} ms", file=sys.stderr, flush=True)
-    return {way: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-            for way, rows in results.items()}
+    return results
 
 
-def print_table(rate, rows):
+def median(rows, key):
+    return statistics.median(row[key] for row in rows)
+
+
+def print_table(rate, results):
     print(f"\n{rate}\n| | step, ms | sent, MB | peak, MiB |\n| --- | --- | --- | --- |")
-    for way, row in rows.items():
-        print(f"| {way} | {row['step_ms']:,.0f} | {row['sent_mb']:.1f} | {row['peak_mib']:,.0f} |")
+    for way, rows in results.items():
+        times = [row["step_ms"] for row in rows]
+        print(f"| {way} | {statistics.median(times):,.0f} ({min(times):,.0f}, {max(times):,.0f}) "
+              f"| {median(rows, 'sent_mb'):.1f} | {median(rows, 'peak_mib'):,.0f} |")
 
 
 def main():
