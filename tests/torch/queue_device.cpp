@@ -5,14 +5,18 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_cpu_dispatch.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -27,12 +31,17 @@ constexpr c10::StreamId kStreams = 9;  ///< 0 is the default; the others are the
 
 using Signal = std::shared_future<void>;
 
+struct Piece {
+  std::size_t bytes = 0;
+  at::Device device = at::kCPU;  ///< Of the CPU: pinned memory.
+};
+
 struct State {
   std::atomic<c10::StreamId> next = 0;
   std::atomic<bool> capturing = false;
   std::atomic<bool> out_of_memory = false;
   std::mutex mutex;
-  std::set<const void*> pinned;
+  std::map<const void*, Piece> pieces;  ///< Memory that is in use.
   std::function<void(const DeviceCopy&)> before_copy;
   /// The first to end: what they still have to do uses all the others.
   std::vector<std::unique_ptr<CompletionThreads>> streams;
@@ -124,19 +133,17 @@ struct Memory final : c10::Allocator {
     const bool pinned = device_.is_cpu();
     if (pinned && state().out_of_memory) throw std::runtime_error("no pinned memory is left");
     void* data = std::malloc(std::max<std::size_t>(bytes, 1));
-    const std::lock_guard lock(state().mutex);
-    if (pinned) state().pinned.insert(data);
     const at::Device device = pinned ? device_ : queue_device(current_device);
-    return {data, data, pinned ? free_pinned : std::free, device};
-  }
-  static void free_pinned(void* data) {
     const std::lock_guard lock(state().mutex);
-    state().pinned.erase(data);
+    state().pieces[data] = {bytes, device};
+    return {data, data, release, device};
+  }
+  static void release(void* data) {
+    const std::lock_guard lock(state().mutex);
+    state().pieces.erase(data);
     std::free(data);
   }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return device_.is_cpu() ? free_pinned : std::free;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
@@ -157,7 +164,20 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex deviceCount() const override { return kDevices; }
   bool isPinnedPtr(const void* data) const override {
     const std::lock_guard lock(state().mutex);
-    return state().pinned.contains(data);
+    const auto piece = state().pieces.find(data);
+    return piece != state().pieces.end() && piece->second.device.is_cpu();
+  }
+  at::Device getDeviceFromPtr(void* data) const override {
+    const std::lock_guard lock(state().mutex);
+    return state().pieces.at(data).device;
+  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    static std::vector<at::Generator> generators(kDevices);
+    static std::once_flag once;
+    std::call_once(once, [] {
+      for (auto& generator : generators) generator = at::detail::createCPUGenerator();
+    });
+    return generators.at(static_cast<std::size_t>(device));
   }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     static Memory memory(at::kCPU);
@@ -201,12 +221,33 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
+at::Tensor& set_storage(at::Tensor& tensor, at::Storage source, std::int64_t offset,
+                        at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::cpu::set_(tensor, std::move(source), offset, size, stride);
+}
+
+at::Tensor copy_of_result(const at::Tensor& from, const at::Tensor& to) {
+  return copy_from(from, to, false);
+}
+void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_host>());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_of_result);
+  // Others than the CPU have it in terms of other operations, with other last bits.
+  m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&compute_on_host>());
 }
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, QueueGuard);

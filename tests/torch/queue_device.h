@@ -7,8 +7,9 @@
 
 /// A device for tests of what treats devices alike: PyTorch's PrivateUse1 ("queue"), its memory
 /// that of the host, its streams threads that do one thing after the other, its events what such
-/// a thread waits for. So copies happen when their stream comes to them, and no sooner. PyTorch's
-/// tables are of the process, hence so is this device.
+/// a thread waits for. So copies happen when their stream comes to them, and no sooner. Operations
+/// compute on copies in the host's memory, with the CPU's kernels. PyTorch's tables are of the
+/// process, hence so is this device.
 namespace gradwire::test {
 
 /// What a stream copied; `pinned`: the host's side was pinned memory.

@@ -101,19 +101,20 @@ inline Task task_of(int step, int rank, int ranks) {
   return {inputs.narrow(0, rank * own, own), targets.narrow(0, rank * own, own)};
 }
 
-/// Runs `steps` steps of `parts` accumulated parts each.
+/// Runs `steps` steps of `parts` accumulated parts each, in the type and on the device of the
+/// model.
 template <class Model>
 void train_on_tasks(Model& model, int steps, int parts, const std::function<void()>& step) {
-  const auto type = model.module()->frozen.scalar_type();
+  const auto like = model.module()->frozen.options().requires_grad(false);
   for (int i = 0; i < steps; ++i) {
     const auto [inputs, targets] = task_of(i, model.rank(), model.world_size());
     const auto size = inputs.size(0) / parts;
     for (int part = 0; part < parts; ++part) {
       std::optional<NoSync> alone;
       if (part + 1 < parts) alone.emplace(model.core());
-      const auto output = model(inputs.narrow(0, part * size, size).to(type));
-      const auto loss = torch::cross_entropy_loss(output.to(torch::kFloat32),
-                                                  targets.narrow(0, part * size, size));
+      const auto output = model(inputs.narrow(0, part * size, size).to(like));
+      const auto loss = torch::cross_entropy_loss(
+          output.to(torch::kFloat32), targets.narrow(0, part * size, size).to(like.device()));
       (loss / parts).backward();
     }
     step();

@@ -19,7 +19,8 @@ namespace gradwire {
 ///
 /// Every rank starts the reductions in the same order, and the gathers in the same order; how the
 /// two interleave is each rank's own affair. Each unit has at most one of either kind under way.
-/// Calls may come from different threads, one at a time.
+/// Calls may come from different threads: those that start reductions, those that start gathers and
+/// those that wait for either, one at a time each.
 class ShardExchange {
  public:
   virtual ~ShardExchange() = default;

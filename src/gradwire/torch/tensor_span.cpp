@@ -95,16 +95,17 @@ std::optional<DataType> data_type_of(torch::ScalarType type) {
   }
 }
 
+DataType reducible_type_of(const torch::Tensor& tensor, const ArgumentName& name) {
+  if (const auto type = data_type_of(tensor.scalar_type())) return *type;
+  refuse(ErrorKind::unsupported, name,
+         fmt::format("cannot reduce elements of type {}; convert to float32, float64, bfloat16, "
+                     "float16, int8, int16, int32, int64 or uint8",
+                     torch::toString(tensor.scalar_type())));
+}
+
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
   check_memory(tensor, name);
-  const auto type = data_type_of(tensor.scalar_type());
-  if (!type) {
-    refuse(ErrorKind::unsupported, name,
-           fmt::format("cannot reduce elements of type {}; convert to float32, float64, bfloat16, "
-                       "float16, int8, int16, int32, int64 or uint8",
-                       torch::toString(tensor.scalar_type())));
-  }
-  return span_of(tensor, *type);
+  return span_of(tensor, reducible_type_of(tensor, name));
 }
 
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name) {

@@ -32,6 +32,10 @@ LentSpan lend_as(DataType type, const torch::Tensor& tensor, const ArgumentName&
 /// The DataType that is a tensor's element type; nothing for bool, complex and rarer ones.
 std::optional<DataType> data_type_of(torch::ScalarType type);
 
+/// The same for what is reduced, wherever the tensor lies: throws Exception(unsupported), which
+/// names the argument and the types there are, instead of nothing.
+DataType reducible_type_of(const torch::Tensor& tensor, const ArgumentName& name);
+
 /// A tensor of one dimension of its own, with what lies in the span.
 torch::Tensor copy_of(const LentSpan& span);
 

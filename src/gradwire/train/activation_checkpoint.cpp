@@ -1,7 +1,10 @@
 #include "gradwire/train/activation_checkpoint.h"
 
+#include <map>
 #include <optional>
+#include <utility>
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -16,36 +19,73 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Draws, while it lives, what was drawn from `state` on; nothing is drawn from where it was
+struct DeviceOrder {
+  bool operator()(c10::Device a, c10::Device b) const {
+    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+  }
+};
+
+/// Where each device's generator stands.
+using RandomStates = std::map<c10::Device, torch::Tensor, DeviceOrder>;
+
+/// Of the CPU and of the accelerators on which the tensors are.
+RandomStates random_states(const variable_list& tensors) {
+  RandomStates states{{torch::kCPU, random_state()}};
+  for (const auto& tensor : tensors) {
+    const auto device = tensor.device();
+    if (!at::accelerator::isAccelerator(device.type()) || states.contains(device)) continue;
+    states[device] = random_state(device);
+  }
+  return states;
+}
+
+/// Draws, while it lives, what was drawn from `states` on; nothing is drawn from where it was
 /// before.
 class RandomReplay {
  public:
-  explicit RandomReplay(const torch::Tensor& state) {
-    if (!state.defined()) return;
-    before_ = random_state();
-    set_random_state(state);
+  explicit RandomReplay(const RandomStates& states) {
+    for (const auto& [device, state] : states) {
+      before_[device] = random_state(device);
+      set_random_state(state, device);
+    }
   }
   ~RandomReplay() {
-    if (before_.defined()) set_random_state(before_);
+    for (const auto& [device, state] : before_) set_random_state(state, device);
   }
   RandomReplay(const RandomReplay&) = delete;
   RandomReplay& operator=(const RandomReplay&) = delete;
 
  private:
-  torch::Tensor before_;
+  RandomStates before_;
 };
 
-/// What autocast does on the CPU.
-struct AutocastMode {
-  bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType type = at::autocast::get_autocast_dtype(at::kCPU);
-  bool cache = at::autocast::is_autocast_cache_enabled();
-
+/// What autocast does on one kind of device.
+struct DeviceAutocast {
+  explicit DeviceAutocast(c10::DeviceType d) : device(d) {}
   void set() const {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled);
-    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_enabled(device, enabled);
+    at::autocast::set_autocast_dtype(device, type);
+  }
+
+  c10::DeviceType device;
+  bool enabled = at::autocast::is_autocast_enabled(device);
+  at::ScalarType type = at::autocast::get_autocast_dtype(device);
+};
+
+/// What it does on the CPU and on the accelerator, if there is one.
+struct AutocastMode {
+  AutocastMode() {
+    if (const auto found = at::accelerator::getAccelerator()) accelerator.emplace(*found);
+  }
+  void set() const {
+    cpu.set();
+    if (accelerator) accelerator->set();
     at::autocast::set_autocast_cache_enabled(cache);
   }
+
+  DeviceAutocast cpu{at::kCPU};
+  std::optional<DeviceAutocast> accelerator;
+  bool cache = at::autocast::is_autocast_cache_enabled();
 };
 
 class AutocastReplay {
@@ -81,7 +121,7 @@ class WithoutAutocastCache {
 /// One call, from forward to backward.
 struct Call : torch::CustomClassHolder {
   TensorFunction function;
-  torch::Tensor random;  ///< The generator's state before; undefined: not kept.
+  RandomStates random;  ///< The generators' before; none: not kept.
   AutocastMode autocast;
   BlockObserver* observer = block_observer();
   ProcessGroup partition_group;
@@ -171,7 +211,7 @@ std::vector<torch::Tensor> run_checkpointed(TensorFunction function,
   if (!torch::GradMode::is_enabled()) return function(inputs);
   auto call = c10::make_intrusive<Call>();
   call->function = std::move(function);
-  if (options.preserve_rng_state) call->random = random_state();
+  if (options.preserve_rng_state) call->random = random_states(inputs);
   call->partition_group = options.partition_group;
   for (const auto& input : inputs) call->differentiable.push_back(input.requires_grad());
   const auto anchor = torch::empty({0}).requires_grad_();

@@ -26,8 +26,8 @@ std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, 
 }
 
 DataType type_of(const torch::Tensor& flat) {
-  if (!flat.is_cpu() || flat.is_complex()) return DataType::float32;
-  return lend(flat, {"DataParallel", "gradients", 0}).type;
+  if (flat.is_complex()) return DataType::float32;
+  return reducible_type_of(flat, {"DataParallel", "gradients", 0});
 }
 
 BucketTensor described(const NamedTensor& parameter, std::size_t offset) {

@@ -11,16 +11,15 @@ namespace {
 
 using FuturePointer = CodecHook::FuturePointer;
 
-LentSpan lend_bucket(const at::Tensor& buffer, Rank rank) {
-  return lend(buffer, {"gradient hook", "bucket", rank});
+ArgumentName bucket_of(Rank rank) {
+  return {"gradient hook", "bucket", rank};
 }
 
 BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
   BucketShape shape;
   const at::Tensor& buffer = bucket.getBuffer();
   shape.count = static_cast<std::size_t>(buffer.numel());
-  // A stand-in of no elements: what the bucket's device is, is not asked here.
-  shape.type = lend_bucket(at::empty({0}, buffer.scalar_type()), rank).type;
+  shape.type = reducible_type_of(buffer, bucket_of(rank));
   shape.exact = shape.type != DataType::float32;
   std::size_t offset = 0;
   for (const at::Tensor& gradient : bucket.getGradients()) {
@@ -53,7 +52,9 @@ class DdpHook final : public c10d::CommHookInterface {
 }  // namespace
 
 CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options)
-    : communicator_(std::move(communicator)), options_(std::move(options)) {
+    : communicator_(std::move(communicator)),
+      options_(std::move(options)),
+      staged_(communicator_->rank()) {
   // A wrong codec is an error now, not in the third step: no buckets, no traffic.
   make_averager(communicator_, {}, options_);
 }
@@ -63,7 +64,7 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
   check_shape(bucket);
   const Flight flight{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
   const at::Tensor& buffer = bucket.getBuffer();
-  return buffer.is_cpu() ? average(buffer, flight) : average_staged(buffer, flight);
+  return buffer.is_cpu() ? average_here(buffer, flight) : average_staged(buffer, flight);
 }
 
 /// Remembers it in the first steps; the codec begins after them.
@@ -84,25 +85,30 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   }
 }
 
-/// Of values in memory of the host.
-FuturePointer CodecHook::average(const at::Tensor& values, const Flight& flight) {
+/// Begins to average values in memory of the host. Returns what waits until they are the mean.
+std::function<void()> CodecHook::average(const at::Tensor& values, const Flight& flight) {
+  LentSpan span = lend(values, bucket_of(communicator_->rank()));
   std::function<void()> wait;
   if (averager_) {
-    averager_->start(flight.index, lend_bucket(values, communicator_->rank()),
-                     static_cast<int>(flight.index));
+    averager_->start(flight.index, std::move(span), static_cast<int>(flight.index));
     wait = [this, index = flight.index] { averager_->wait(index); };
   } else {
-    const Work work =
-        communicator_->all_reduce(lend_bucket(values, communicator_->rank()), ReduceOp::mean);
+    const Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
     wait = [work] { work.wait(); };
   }
+  return [this, wait = std::move(wait), flight] {
+    wait();
+    if (flight.trace_end) flight.trace_end();
+    if (flight.last) end_step();
+  };
+}
+
+FuturePointer CodecHook::average_here(const at::Tensor& values, const Flight& flight) {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
-  waiter_.run([this, wait = std::move(wait), future, values, flight] {
+  waiter_.run([wait = average(values, flight), future, values] {
     try {
       wait();
-      if (flight.trace_end) flight.trace_end();
-      if (flight.last) end_step();
-      future->markCompleted(c10::IValue(std::vector<at::Tensor>{values}));
+      future->markCompleted(c10::IValue(TensorList{values}));
     } catch (...) {
       future->setError(std::current_exception());
     }
@@ -112,14 +118,10 @@ FuturePointer CodecHook::average(const at::Tensor& values, const Flight& flight)
 
 /// Of values on a device: buckets are handed to the averager in their order, as copies arrive.
 FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& flight) {
-  StagedOperation operation{
-      .type = c10d::OpType::ALLREDUCE, .parts = {{{values}, {values}}}, .outputs = {values}};
-  operation.post = [this, flight](TensorList& on_host, TensorList&) {
-    return c10d::Work::create_from_future(average(on_host.front(), flight));
+  const auto begin = [this, flight](const TensorList& on_host, const TensorList&) {
+    return average(on_host.front(), flight);
   };
-  return staging_
-      .run(communicator_->rank(), static_cast<std::uint64_t>(steps_), std::move(operation))
-      ->getFuture();
+  return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin)->getFuture();
 }
 
 /// What ends a bucket's span in a trace; may be empty.
@@ -183,7 +185,7 @@ void CodecHook::load_state(SavedTensors saved) {
 }
 
 void CodecHook::close() {
-  staging_.close();
+  staged_.close();
   waiter_.close();
   averager_.reset();
   communicator_.reset();

@@ -11,7 +11,7 @@
 #include "gradwire/gradient/make_averager.h"
 #include "gradwire/report/trace.h"
 #include "gradwire/torch/completion_threads.h"
-#include "gradwire/torch/device_staging.h"
+#include "gradwire/torch/staged_sequence.h"
 
 namespace gradwire {
 
@@ -63,7 +63,8 @@ class CodecHook {
   };
 
   void check_shape(const c10d::GradBucket& bucket);
-  FuturePointer average(const at::Tensor& values, const Flight& flight);
+  std::function<void()> average(const at::Tensor& values, const Flight& flight);
+  FuturePointer average_here(const at::Tensor& values, const Flight& flight);
   FuturePointer average_staged(const at::Tensor& values, const Flight& flight);
   std::function<void()> trace_begin(const c10d::GradBucket& bucket) const;
   void end_step();
@@ -77,7 +78,7 @@ class CodecHook {
   std::shared_ptr<TraceRecorder> recorder_;  ///< May be null.
   int steps_ = 0;
   CompletionThreads waiter_{1};  ///< Waits for one bucket after the other.
-  DeviceStaging staging_;
+  StagedSequence staged_;
 };
 
 /// The hook as DDP's reducer takes it.

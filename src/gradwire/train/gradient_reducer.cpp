@@ -31,6 +31,7 @@ GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> pa
       layout_(lay_out_buckets(parameters_, options_.buckets, options_.averager.codec != "none",
                               options_.codec_min_elements)),
       usage_(torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kFloat32)),
+      usage_of_all_(parameters_.empty() ? usage_ : usage_.to(parameters_[0].tensor.device())),
       timings_(layout_.buckets.size()) {
   const bool average = std::ranges::all_of(parameters_, [this](const auto& parameter) {
     return can_average(*group_, parameter.tensor.device().type());
@@ -51,7 +52,7 @@ void GradientReducer::make_averager_of_buckets() {
   for (const auto& bucket : layout_.buckets) flats.push_back(bucket.flat());
   if (options_.find_unused) {
     shapes.push_back({.count = parameters_.size(), .exact = true});
-    flats.push_back(usage_);
+    flats.push_back(usage_of_all_);
   }
   averager_ = trace_averager(averager_for(group_, flats, std::move(shapes), options_.averager),
                              options_.trace);
@@ -189,7 +190,9 @@ void GradientReducer::launch(std::size_t bucket) {
 void GradientReducer::launch_usage() {
   auto* used = usage_.data_ptr<float>();
   for (std::size_t i = 0; i < parameters_.size(); ++i) used[i] = touched_[i] ? 1 : 0;
-  averager_->start(usage_index(), lent_bucket(*group_, usage_), static_cast<int>(usage_index()));
+  usage_of_all_.copy_(usage_);
+  averager_->start(usage_index(), lent_bucket(*group_, usage_of_all_),
+                   static_cast<int>(usage_index()));
   ++stats_.operations;
 }
 
@@ -232,7 +235,10 @@ void GradientReducer::wait_for(std::size_t bucket) {
   auto& timing = timings_[bucket];
   timing.needed = options_.clock->now();
   averager_->wait(bucket);
-  if (options_.find_unused && !usage_known_) averager_->wait(usage_index());
+  if (options_.find_unused && !usage_known_) {
+    averager_->wait(usage_index());
+    usage_.copy_(usage_of_all_);
+  }
   usage_known_ = true;
   timing.ready = options_.clock->now();
   stats_.exposed += timing.ready - timing.needed;

@@ -121,7 +121,8 @@ class GradientReducer {
   std::vector<bool> ready_;
   std::vector<bool> touched_;  ///< Got a gradient since the last averaging.
   std::unordered_set<const torch::autograd::Node*> reachable_;
-  torch::Tensor usage_;  ///< Ranks that used each parameter, divided by their number.
+  torch::Tensor usage_;         ///< Ranks that used each parameter, divided by their number.
+  torch::Tensor usage_of_all_;  ///< The same where the parameters are, as it travels.
   bool usage_known_ = false;
   ReducerStats stats_;
   std::vector<BucketTiming> timings_;

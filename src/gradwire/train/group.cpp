@@ -95,6 +95,19 @@ std::vector<double> sum_over_ranks(c10d::ProcessGroup& group, std::vector<double
   return {sums, sums + values.size()};
 }
 
+c10::DeviceType one_device_type(std::string_view who, const std::vector<torch::Tensor>& tensors) {
+  if (tensors.empty()) return c10::DeviceType::CPU;
+  const auto device = tensors.front().device();
+  for (const auto& tensor : tensors) {
+    if (tensor.device().type() == device.type()) continue;
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("{}: parameters are on {} and on {}; move the module to one kind "
+                                "of device",
+                                who, device.str(), tensor.device().str()));
+  }
+  return device.type();
+}
+
 bool can_average(c10d::ProcessGroup& group, c10::DeviceType device) {
   if (!group.hasBackendForDeviceType(device)) return false;
   const auto name = group.getBackend(device)->getBackendName();

@@ -29,6 +29,10 @@ std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::stri
 /// The sum over ranks of each value, on every rank.
 std::vector<double> sum_over_ranks(c10d::ProcessGroup& group, std::vector<double> values);
 
+/// The kind of device that all tensors are on; of none, the CPU. Throws Exception(unsupported),
+/// which names `who`, if they are on several.
+c10::DeviceType one_device_type(std::string_view who, const std::vector<torch::Tensor>& tensors);
+
 /// Whether the group's backend for `device` can average while it reduces (c10d's ReduceOp::AVG).
 bool can_average(c10d::ProcessGroup& group, c10::DeviceType device);
 

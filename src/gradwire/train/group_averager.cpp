@@ -5,6 +5,7 @@
 
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/staged_averager.h"
 
 namespace gradwire {
 namespace {
@@ -56,14 +57,18 @@ std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
                                        std::vector<BucketShape> shapes,
                                        const AveragerOptions& options) {
   if (auto communicator = communicator_of(*group)) {
-    return make_averager(std::move(communicator), std::move(shapes), options);
+    const Rank rank = communicator->rank();
+    auto own = make_averager(std::move(communicator), std::move(shapes), options);
+    return one_device_type("DataParallel", flats) == c10::DeviceType::CPU
+               ? std::move(own)
+               : staged_averager(rank, std::move(own), flats);
   }
   refuse_codec_of_other_groups("DataParallel", options.codec);
   return group_averager(group, flats);
 }
 
 LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat) {
-  if (!communicator_of(group)) return {};
+  if (!communicator_of(group) || !flat.is_cpu()) return {};
   return lend(flat, {"DataParallel", "gradients", group.getRank()});
 }
 

@@ -16,15 +16,16 @@ namespace gradwire {
 std::unique_ptr<Averager> group_averager(ProcessGroup group, std::vector<torch::Tensor> flats);
 
 /// The averager for these buckets over `group`: of gradwire's own groups the one that `options` ask
-/// for, of others group_averager(). Throws Exception: invalid_argument (as make_averager does),
-/// unsupported (a codec on a group of others).
+/// for, by way of the host's memory for buckets on an accelerator; of others group_averager().
+/// Throws Exception: invalid_argument (as make_averager does), unsupported (a codec on a group of
+/// others; some buckets on an accelerator and some not).
 std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
                                        const std::vector<torch::Tensor>& flats,
                                        std::vector<BucketShape> shapes,
                                        const AveragerOptions& options);
 
 /// What that averager's start() is to be given of a bucket: its memory, kept alive until the
-/// operation lets go of it; nothing for groups of others, whose tensors may be on any device.
+/// operation lets go of it; nothing for tensors on an accelerator and for groups of others.
 LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat);
 
 }  // namespace gradwire

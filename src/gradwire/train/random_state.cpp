@@ -7,24 +7,24 @@ namespace {
 
 /// What `use` does with the generator while nobody else draws from it.
 template <class Use>
-auto with_generator(Use use) {
-  auto generator = at::detail::getDefaultCPUGenerator();
+auto with_generator(c10::Device device, Use use) {
+  auto generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   return use(generator);
 }
 
 }  // namespace
 
-torch::Tensor random_state() {
-  return with_generator([](at::Generator& generator) { return generator.get_state(); });
+torch::Tensor random_state(c10::Device device) {
+  return with_generator(device, [](at::Generator& generator) { return generator.get_state(); });
 }
 
-void set_random_state(const torch::Tensor& state) {
-  with_generator([&](at::Generator& generator) { generator.set_state(state); });
+void set_random_state(const torch::Tensor& state, c10::Device device) {
+  with_generator(device, [&](at::Generator& generator) { generator.set_state(state); });
 }
 
-void set_random_seed(std::uint64_t seed) {
-  with_generator([&](at::Generator& generator) { generator.set_current_seed(seed); });
+void set_random_seed(std::uint64_t seed, c10::Device device) {
+  with_generator(device, [&](at::Generator& generator) { generator.set_current_seed(seed); });
 }
 
 }  // namespace gradwire

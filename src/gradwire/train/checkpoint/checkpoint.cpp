@@ -1,5 +1,7 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -23,12 +25,30 @@ constexpr const char* kStep = "feedback.codec.step";
 constexpr const char* kOwn = "own.";
 constexpr const char* kRandom = "random";
 
+/// Whose random numbers a run of this model draws, by their names in a checkpoint: the CPU, and the
+/// accelerators that the model is on, in the order in which they appear.
+std::map<std::string, c10::Device> generators_of(const std::vector<TensorPiece>& pieces) {
+  std::vector<c10::Device> accelerators;
+  for (const auto& piece : pieces) {
+    const auto device = piece.data.device();
+    if (device.is_cpu() || std::ranges::find(accelerators, device) != accelerators.end()) continue;
+    accelerators.push_back(device);
+  }
+  std::map<std::string, c10::Device> generators{{kRandom, torch::kCPU}};
+  for (std::size_t i = 0; i < accelerators.size(); ++i) {
+    const auto kind = c10::DeviceTypeName(accelerators[i].type(), /*lower_case=*/true);
+    generators.emplace(fmt::format("{}.{}.{}", kRandom, kind, i), accelerators[i]);
+  }
+  return generators;
+}
+
 /// On other ranks than before: others than at the run's beginning, and the same whenever this is
 /// resumed so.
-void begin_random(std::int64_t step, int rank) {
+void begin_random(std::int64_t step, int rank, const std::vector<TensorPiece>& pieces) {
   constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
-  set_random_seed(static_cast<std::uint64_t>(step + 1) * kSpread +
-                  static_cast<std::uint64_t>(rank));
+  const auto seed =
+      static_cast<std::uint64_t>(step + 1) * kSpread + static_cast<std::uint64_t>(rank);
+  for (const auto& [name, device] : generators_of(pieces)) set_random_seed(seed, device);
 }
 
 std::string run_json(const RunState& run) {
@@ -66,10 +86,12 @@ void load_scaler(const RunState& run, const json& values) {
 }
 
 /// On other ranks `saved` is but what their codecs must not begin again: their warm-up.
-void load_rank_state(const RunState& run, const Tensors& saved) {
+void load_rank_state(const RunState& run, const std::vector<TensorPiece>& pieces,
+                     const Tensors& saved) {
   if (run.feedback != nullptr) load_state(*run.feedback, saved, kFeedback);
-  if (const auto random = saved.find(kRandom); random != saved.end()) {
-    set_random_state(random->second);
+  for (const auto& [name, device] : generators_of(pieces)) {
+    const auto random = saved.find(name);
+    if (random != saved.end()) set_random_state(random->second, device);
   }
 }
 
@@ -99,7 +121,9 @@ CheckpointContent content_of(const RunState& run) {
       content.rank_tensors.push_back(std::move(state));
     }
   }
-  content.rank_tensors.push_back({kRandom, random_state()});
+  for (const auto& [name, device] : generators_of(content.pieces)) {
+    content.rank_tensors.push_back({name, random_state(device)});
+  }
   return content;
 }
 
@@ -124,8 +148,8 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
   }
   together(*run.group, [&] {
     if (same) load_own(pieces, saved);
-    if (!same) begin_random(loader.manifest().step, run.group->getRank());
-    load_rank_state(run, saved);
+    if (!same) begin_random(loader.manifest().step, run.group->getRank(), pieces);
+    load_rank_state(run, pieces, saved);
     return "";
   });
   run.model.loaded();

@@ -12,7 +12,8 @@ namespace gradwire {
 /// A model of which every rank has all, and its optimisers: DataParallel's.
 ///
 ///     gradwire::ReplicatedModel state(*model.module(), model.core());
-///     gradwire::save_checkpoint("checkpoints", {.group = group, .model = state}, step);
+///     gradwire::save_checkpoint({.group = group, .model = state}, step, {.folder =
+///     "checkpoints"});
 class ReplicatedModel final : public Checkpointable {
  public:
   /// With the optimisers that `core` steps, or, if you step your own, with those. All must outlive

@@ -89,6 +89,7 @@ void FlatUnit::allocate() {
   const MemoryScope memory(MemoryCategory::communication);
   auto* storage = flat_.storage().unsafeGetStorageImpl();
   storage->clear_data_ptr_access_error_msg_();
+  const c10::OptionalDeviceGuard here(flat_.device());
   storage->set_data_ptr_noswap(storage->allocator()->allocate(storage->nbytes()));
   present_ = true;
 }

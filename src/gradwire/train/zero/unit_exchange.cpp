@@ -9,6 +9,8 @@
 #include "gradwire/gradient/coded_shard_exchange.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/zero/staged_exchange.h"
+#include "gradwire/train/zero/work_exchange.h"
 
 namespace gradwire {
 namespace {
@@ -43,29 +45,19 @@ class OwnExchange final : public UnitExchange {
   std::unique_ptr<ShardExchange> exchange_;
 };
 
-/// One operation of a group of others. What is to be done once it is over, is done by wait().
-struct GroupWork {
-  c10::intrusive_ptr<c10d::Work> work;
-  std::function<void()> finish;
-  std::string name;
-  std::int64_t step = -1;
-  Time begin{};
-  std::uint64_t bytes = 0;
-};
-
 bool lacks_operation(const std::exception& error) {
   return std::string_view(error.what()).find("does not support") != std::string_view::npos;
 }
 
 /// Over any c10d group.
-class GroupExchange final : public UnitExchange {
+class GroupExchange final : public WorkExchange {
  public:
   GroupExchange(ProcessGroup group, std::size_t units, TraceRecorder* trace)
-      : group_(std::move(group)), trace_(trace), reductions_(units), gathers_(units) {}
+      : WorkExchange(units, trace), group_(std::move(group)) {}
 
   void start_reduce(std::size_t index, const torch::Tensor& unit, const torch::Tensor& shard,
                     int /*urgency*/) override {
-    auto& reduction = reductions_[index] = begun("reduce", index, unit);
+    auto& reduction = begin_reduction(index, unit);
     if (has_reduce_scatter_) {
       try {
         reduction.work = reduce_scatter(unit, shard);
@@ -84,7 +76,7 @@ class GroupExchange final : public UnitExchange {
 
   void start_gather(std::size_t index, const torch::Tensor& shard, const torch::Tensor& unit,
                     int /*urgency*/) override {
-    auto& gather = gathers_[index] = begun("gather", index, unit);
+    auto& gather = begin_gather(index, unit);
     // Not every backend can gather a tensor into itself.
     auto input = shard.is_alias_of(unit) ? shard.clone() : shard;
     auto output = unit;
@@ -103,12 +95,6 @@ class GroupExchange final : public UnitExchange {
   }
 
   bool in_one_order() const override { return true; }
-  bool reduced(std::size_t index) override {
-    const auto& work = reductions_[index].work;
-    return !work || work->isCompleted();
-  }
-  void wait_reduce(std::size_t index) override { wait(reductions_[index]); }
-  void wait_gather(std::size_t index) override { wait(gathers_[index]); }
 
  private:
   c10::intrusive_ptr<c10d::Work> reduce_scatter(const torch::Tensor& unit,
@@ -129,33 +115,9 @@ class GroupExchange final : public UnitExchange {
     return unit.narrow(0, part * group_->getRank(), part);
   }
 
-  GroupWork begun(const char* kind, std::size_t index, const torch::Tensor& unit) const {
-    if (trace_ == nullptr) return {};
-    return {nullptr,        nullptr,       fmt::format("{} {}", kind, index),
-            trace_->step(), trace_->now(), unit.nbytes()};
-  }
-
-  void wait(GroupWork& slot) {
-    auto over = std::exchange(slot, {});
-    if (!over.work) return;
-    {
-      const std::string name = "wait for " + over.name;
-      const TraceScope scope(over.work->isCompleted() ? nullptr : trace_, TraceKind::wait, name);
-      over.work->wait();
-    }
-    const torch::NoGradGuard no_grad;
-    if (over.finish) over.finish();
-    if (trace_ == nullptr) return;
-    trace_->record(TraceKind::communication, over.name, over.step, over.begin, trace_->now(),
-                   over.bytes);
-  }
-
   ProcessGroup group_;
-  TraceRecorder* trace_;
   bool has_reduce_scatter_ = true;
   bool has_flat_gather_ = true;
-  std::vector<GroupWork> reductions_;
-  std::vector<GroupWork> gathers_;
 };
 
 /// A world of one.
@@ -179,13 +141,17 @@ class NoExchange final : public UnitExchange {
 
 std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
                                             const std::vector<BucketShape>& units,
-                                            const AveragerOptions& codec, TraceRecorder* trace) {
+                                            c10::DeviceType device, const AveragerOptions& codec,
+                                            TraceRecorder* trace) {
   if (group->getSize() == 1) return std::make_unique<NoExchange>();
   if (auto communicator = communicator_of(*group)) {
+    const bool staged = device != c10::DeviceType::CPU;
     ShardExchangeOptions options;
-    options.trace = trace;
-    auto exchange = coded_shard_exchange(communicator, units, codec, options);
-    return std::make_unique<OwnExchange>(communicator->rank(), std::move(exchange));
+    if (!staged) options.trace = trace;
+    auto own = coded_shard_exchange(communicator, units, codec, options);
+    const Rank rank = communicator->rank();
+    if (staged) return staged_exchange(rank, std::move(own), units.size(), trace);
+    return std::make_unique<OwnExchange>(rank, std::move(own));
   }
   refuse_codec_of_other_groups("Zero", codec.codec);
   return std::make_unique<GroupExchange>(group, units.size(), trace);

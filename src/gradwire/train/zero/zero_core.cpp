@@ -133,8 +133,10 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
 
 std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
   std::vector<BucketShape> shapes;
+  std::vector<torch::Tensor> shards;
   for (const auto& unit : units_) {
-    const auto type = unit.shard().scalar_type();
+    shards.push_back(unit.shard());
+    const auto type = shards.back().scalar_type();
     const auto count = static_cast<std::size_t>(unit.elements());
     shapes.push_back(
         {.count = count,
@@ -142,7 +144,7 @@ std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
          .exact = static_cast<std::size_t>(unit.used_elements()) < options_.codec_min_elements,
          .tensors = {{unit.name(), 0, count, 1}}});
   }
-  return unit_exchange(group(), shapes,
+  return unit_exchange(group(), shapes, one_device_type("Zero", shards),
                        {.codec = options_.codec,
                         .warmup_steps = options_.codec_warmup_steps,
                         .seed = options_.codec_seed},
@@ -154,6 +156,11 @@ void ZeroCore::make_optimizer(FlatUnit& unit) {
     return sum_over_ranks(*group(), std::move(values));
   };
   optimizers_.emplace_back(unit, options_.optimizer, options_.optimizer_is_per_element, sum);
+  if (!options_.offload_optimizer.empty() && !unit.shard().is_cpu()) {
+    refuse_zero(fmt::format(
+        "offload_optimizer is for states of the CPU's parameters, and '{}' is on {}; leave it out",
+        unit.members().front().name, unit.shard().device().str()));
+  }
   optimizers_.back().offload(options_.offload_optimizer);
 }
 

@@ -1,0 +1,258 @@
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/activation_checkpoint.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/lamb.h"
+#include "gradwire/train/local_sgd.h"
+#include "gradwire/train/random_state.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/torch/error_of.h"
+#include "tests/torch/loopback.h"
+#include "tests/torch/queue_device.h"
+#include "tests/train/small_models.h"
+#include "tests/train/zero_model.h"
+
+/// Modules on an accelerator, over gradwire's own group: they train what the same modules on the
+/// CPU do, to the bit, as the device computes with the CPU's kernels.
+namespace gradwire::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kStepsThere = 4;
+
+struct Way {
+  int stage = 0;  ///< 0: DataParallel.
+  std::string codec = "none";
+  Overlap overlap = Overlap::backward;
+  torch::ScalarType type = torch::kFloat32;
+  double max_grad_norm = 0;
+  OptimizerFactory optimizer = make_adam;
+};
+
+std::unique_ptr<torch::optim::Optimizer> make_lamb(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<Lamb>(std::move(parameters), LambOptions(0.01));
+}
+
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << "stage " << way.stage << ", codec " << way.codec << ", overlap "
+       << static_cast<int>(way.overlap) << ", " << way.type << ", clipped to " << way.max_grad_norm;
+}
+
+/// Each rank has a device of its own.
+at::Device device_for(const ProcessGroup& group, bool accelerator) {
+  if (!accelerator) return at::kCPU;
+  to_queue_device(at::empty({0}), group->getRank());  // Makes it current.
+  return queue_device(group->getRank());
+}
+
+/// As Module::to() does for the devices that libtorch has in its lists.
+void move(torch::nn::Module& module, at::Device device) {
+  if (device.is_cpu()) return;
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : module.parameters()) {
+    auto* place = parameter.unsafeGetTensorImpl();
+    place->set_storage_keep_dtype(to_queue_device(parameter, device.index()).storage());
+    place->_change_backend_component_keys(device);
+  }
+}
+
+Values on_host(const Values& values) {
+  Values copies;
+  for (const auto& [name, tensor] : values) copies[name] = to_host(tensor);
+  return copies;
+}
+
+template <class Model>
+Values trained(Model& model) {
+  train_on_tasks(model, kStepsThere, 2, [&] { model.step(); });
+  if constexpr (requires { model.consolidate(); }) model.consolidate();
+  return on_host(values_of(*model.module()));
+}
+
+Values train_as(const Way& way, const ProcessGroup& group, at::Device device) {
+  ZeroNet module;
+  initialise(*module, 1);
+  move(*module, device);
+  if (way.stage > 0) {
+    Zero model(module, {.process_group = group,
+                        .stage = way.stage,
+                        .optimizer = way.optimizer,
+                        .parameters = way.type,
+                        .codec = way.codec,
+                        .codec_min_elements = 0,
+                        .max_grad_norm = way.max_grad_norm,
+                        .overlap = way.overlap,
+                        .least_block_elements = 0,
+                        .prefetch_elements = 0});
+    return trained(model);
+  }
+  DataParallel model(module, {.process_group = group,
+                              .bucket_cap_mb = 0.002,
+                              .find_unused_parameters = true,
+                              .optimizer = make_adam,
+                              .overlap = way.overlap,
+                              .codec = way.codec,
+                              .codec_min_elements = 0});
+  return trained(model);
+}
+
+/// What rank 0 has in the end.
+Values train(const Way& way, bool accelerator) {
+  Values values;
+  run_on_loopback(2, [&](const auto& group) {
+    auto own = train_as(way, group, device_for(group, accelerator));
+    if (group->getRank() == 0) values = std::move(own);
+  });
+  return values;
+}
+
+struct OnAnAccelerator : ::testing::TestWithParam<Way> {
+  OnAnAccelerator() {
+    at::set_num_threads(1);
+    install_queue_device();
+  }
+};
+
+TEST_P(OnAnAccelerator, TrainsTheBitsOfTheCpu) {
+  EXPECT_EQ(difference(train(GetParam(), false), train(GetParam(), true)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, OnAnAccelerator,
+                         ::testing::Values(Way{.stage = 0},
+                                           Way{.stage = 0, .overlap = Overlap::full},
+                                           Way{.stage = 0, .overlap = Overlap::none},
+                                           Way{.stage = 0, .codec = "int8"}, Way{.stage = 1},
+                                           Way{.stage = 2, .overlap = Overlap::full},
+                                           Way{.stage = 2, .codec = "int8"}, Way{.stage = 3},
+                                           Way{.stage = 3, .overlap = Overlap::full},
+                                           Way{.stage = 3, .type = torch::kBFloat16},
+                                           Way{.stage = 2, .optimizer = make_lamb},
+                                           Way{.stage = 3, .max_grad_norm = 0.5}));
+
+TEST_F(OnAnAccelerator, LocalStepsMeetThere) {
+  const auto train = [](bool accelerator) {
+    std::vector<torch::Tensor> ends;
+    run_on_loopback(2, [&](const auto& group) {
+      const auto device = device_for(group, accelerator);
+      const auto parameter = torch::arange(60, torch::kFloat32).view({6, 10}).to(device);
+      LocalSgd local({{"p", parameter}}, group,
+                     {.steps = {.steps = 2, .outer_momentum = 0.9, .overlap_steps = 1}});
+      for (int step = 0; step < 5; ++step) {
+        parameter.sub_(torch::full_like(parameter, 0.1 * group->getRank() + step));
+        local.step();
+      }
+      local.synchronise();
+      if (group->getRank() == 0) ends.push_back(to_host(parameter));
+    });
+    return ends;
+  };
+  expect_equal(train(false), train(true));
+}
+
+TEST_F(OnAnAccelerator, ParametersElsewhereTooAreRefusedOnAllRanks) {
+  run_on_loopback(2, [](const auto& group) {
+    const auto device = device_for(group, true);
+    torch::nn::Sequential module(torch::nn::Linear(2, 3), torch::nn::Linear(3, 2));
+    move(*module->ptr(1), device);
+    const auto names_both =
+        AllOf(HasSubstr("are on queue:"), HasSubstr("on cpu; move the module to one kind"));
+    const auto wrap = [&] {
+      const DataParallel<torch::nn::Sequential> model(module, {.process_group = group});
+    };
+    EXPECT_THAT(error_of(wrap), names_both);
+  });
+}
+
+TEST_F(OnAnAccelerator, StatesInFilesAreForTheCpu) {
+  const TemporaryFolder folder;
+  run_on_loopback(2, [&](const auto& group) {
+    torch::nn::Linear module(4, 4);
+    move(*module, device_for(group, true));
+    const auto wrap = [&] {
+      const Zero<torch::nn::Linear> model(module, {.process_group = group,
+                                                   .stage = 1,
+                                                   .optimizer = make_adam,
+                                                   .offload_optimizer = folder.path()});
+    };
+    EXPECT_THAT(error_of(wrap),
+                AllOf(HasSubstr("offload_optimizer"), HasSubstr("'bias' is on queue:")));
+  });
+}
+
+/// From the device's own generator, as dropout does.
+torch::Tensor draw(const torch::Tensor& like) {
+  auto generator = at::globalContext().defaultGenerator(like.device());
+  return torch::empty(like.sizes()).uniform_(0, 1, generator).to(like.device());
+}
+
+TEST_F(OnAnAccelerator, CheckpointedActivationsDrawTheSameNumbersAgain) {
+  const auto x = to_queue_device(torch::ones({8}), 0).requires_grad_();
+  std::vector<torch::Tensor> drawn;
+  const auto dropout = [&](const torch::Tensor& input) {
+    drawn.push_back(draw(input));
+    return input * drawn.back();
+  };
+  const auto output = checkpointed(dropout, x);
+  const auto later = draw(x);
+  output.sum().backward();
+  ASSERT_EQ(drawn.size(), 2u);
+  EXPECT_TRUE(to_host(drawn[0]).equal(to_host(drawn[1])));
+  EXPECT_TRUE(to_host(x.grad()).equal(to_host(drawn[0])));
+  EXPECT_FALSE(to_host(draw(x)).equal(to_host(later))) << "recomputing must not turn it back";
+}
+
+struct Resumed {
+  Values values;
+  torch::Tensor random;
+};
+
+/// Two steps and, with `folder` not empty, saves and loads between them in a model of its own.
+Resumed two_steps(const std::filesystem::path& folder, bool accelerator) {
+  Resumed end;
+  run_on_loopback(1, [&](const auto& group) {
+    const auto device = device_for(group, accelerator);
+    set_random_seed(5, device);
+    torch::nn::Linear module(4, 3);
+    initialise(*module, 2);
+    move(*module, device);
+    auto model = std::make_unique<DataParallel<torch::nn::Linear>>(
+        module, DataParallelOptions{.process_group = group, .optimizer = make_adam});
+    const auto step = [&] {
+      auto input = torch::empty({5, 4}).to(device);
+      (*model)(draw(input)).square().sum().backward();
+      model->step();
+    };
+    step();
+    if (!folder.empty()) {
+      ReplicatedModel state(*model->module(), model->core());
+      const RunState run{.group = group, .model = state};
+      save_checkpoint(run, 1, {.folder = folder});
+      set_random_seed(77, device);
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : module->parameters()) parameter.zero_();
+      load_checkpoint(folder, run);
+    }
+    step();
+    end.values = on_host(values_of(*model->module()));
+    end.random = random_state(device);
+  });
+  return end;
+}
+
+TEST_F(OnAnAccelerator, ACheckpointBringsBackTheModelAndItsRandomNumbers) {
+  const TemporaryFolder folder;
+  const auto whole = two_steps({}, true);
+  const auto resumed = two_steps(folder.path(), true);
+  EXPECT_EQ(difference(whole.values, resumed.values), 0);
+  EXPECT_TRUE(whole.random.equal(resumed.random));
+}
+
+}  // namespace
+}  // namespace gradwire::test
