@@ -134,14 +134,25 @@ struct Memory final : c10::Allocator {
     if (pinned && state().out_of_memory) throw std::runtime_error("no pinned memory is left");
     void* data = std::malloc(std::max<std::size_t>(bytes, 1));
     const at::Device device = pinned ? device_ : queue_device(current_device);
-    const std::lock_guard lock(state().mutex);
-    state().pieces[data] = {bytes, device};
+    {
+      const std::lock_guard lock(state().mutex);
+      state().pieces[data] = {bytes, device};
+    }
+    report(data, static_cast<std::int64_t>(bytes), device);
     return {data, data, release, device};
   }
   static void release(void* data) {
-    const std::lock_guard lock(state().mutex);
-    state().pieces.erase(data);
+    Piece piece;
+    {
+      const std::lock_guard lock(state().mutex);
+      piece = state().pieces.extract(data).mapped();
+    }
+    report(data, -static_cast<std::int64_t>(piece.bytes), piece.device);
     std::free(data);
+  }
+  /// To profilers, as CUDA's allocator does.
+  static void report(void* data, std::int64_t bytes, at::Device device) {
+    if (!device.is_cpu()) c10::reportMemoryUsageToProfiler(data, bytes, 0, 0, device);
   }
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -267,6 +278,12 @@ void install_queue_device() {
 at::Tensor to_queue_device(const at::Tensor& tensor, int index) {
   QueueGuard().setDevice(queue_device(index));
   return tensor.to(queue_device(index));
+}
+
+void move_to_queue_device(const at::Tensor& tensor, int index) {
+  auto* place = tensor.unsafeGetTensorImpl();
+  place->set_storage_keep_dtype(to_queue_device(tensor.detach(), index).storage());
+  place->_change_backend_component_keys(queue_device(index));
 }
 
 at::Tensor to_host(const at::Tensor& tensor) {

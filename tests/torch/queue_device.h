@@ -31,6 +31,10 @@ inline at::Device queue_device(int index) {
 /// Makes it the calling thread's current device and returns a copy on it.
 at::Tensor to_queue_device(const at::Tensor& tensor, int index);
 
+/// Has a tensor of the host itself be one on that device, as Module::to() does for the devices that
+/// libtorch has in its lists. Before it is used in any graph.
+void move_to_queue_device(const at::Tensor& tensor, int index);
+
 /// What the tensor is on the host, once the current stream has come to the copy.
 at::Tensor to_host(const at::Tensor& tensor);
 

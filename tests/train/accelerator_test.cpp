@@ -9,6 +9,7 @@
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/lamb.h"
 #include "gradwire/train/local_sgd.h"
+#include "gradwire/train/memory/mapped_tensor.h"
 #include "gradwire/train/random_state.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/error_of.h"
@@ -52,15 +53,9 @@ at::Device device_for(const ProcessGroup& group, bool accelerator) {
   return queue_device(group->getRank());
 }
 
-/// As Module::to() does for the devices that libtorch has in its lists.
-void move(torch::nn::Module& module, at::Device device) {
+void move(const torch::nn::Module& module, at::Device device) {
   if (device.is_cpu()) return;
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : module.parameters()) {
-    auto* place = parameter.unsafeGetTensorImpl();
-    place->set_storage_keep_dtype(to_queue_device(parameter, device.index()).storage());
-    place->_change_backend_component_keys(device);
-  }
+  for (auto& parameter : module.parameters()) move_to_queue_device(parameter, device.index());
 }
 
 Values on_host(const Values& values) {
@@ -184,6 +179,9 @@ TEST_F(OnAnAccelerator, StatesInFilesAreForTheCpu) {
     EXPECT_THAT(error_of(wrap),
                 AllOf(HasSubstr("offload_optimizer"), HasSubstr("'bias' is on queue:")));
   });
+  const auto there = to_queue_device(torch::ones({4}), 0);
+  EXPECT_THAT(error_of([&] { move_to_file(there, folder.path()); }),
+              HasSubstr("move_to_file: a tensor is on queue:0"));
 }
 
 /// From the device's own generator, as dropout does.

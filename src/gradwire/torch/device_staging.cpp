@@ -8,6 +8,8 @@
 #include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
+#include "gradwire/torch/carried_state.h"
+
 namespace gradwire {
 namespace {
 
@@ -178,7 +180,7 @@ void StagedWork::complete(const Self& self) {
     future = self->future_;
   }
   // Not here: callbacks may wait for operations that this thread has yet to post.
-  if (future) self->threads_->run([self, future] { self->mark(*future); });
+  if (future) self->threads_->run(as_on_this_thread([self, future] { self->mark(*future); }));
 }
 
 void StagedWork::mark(c10::ivalue::Future& future) {
@@ -251,9 +253,9 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
   auto work = c10::make_intrusive<StagedWork>(rank, number, std::move(operation), streams.to_device,
                                               callbacks_);
   work->copy_to_host(callers, streams.to_host);
-  poster_.run([work] {
+  poster_.run(as_on_this_thread([work] {
     for (std::size_t part = 0; part < work->host_.size(); ++part) StagedWork::post(work, part);
-  });
+  }));
   return work;
 }
 

@@ -4,6 +4,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "gradwire/torch/carried_state.h"
+
 namespace gradwire {
 
 c10::intrusive_ptr<StagedWork> StagedSequence::run(c10d::OpType type, TensorList inputs,
@@ -13,14 +15,14 @@ c10::intrusive_ptr<StagedWork> StagedSequence::run(c10d::OpType type, TensorList
   operation.post = [this, begin = std::move(begin)](TensorList& host_inputs,
                                                     TensorList& host_outputs) {
     auto over = c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
-    waiter_.run([over, wait = begin(host_inputs, host_outputs)] {
+    waiter_.run(as_on_this_thread([over, wait = begin(host_inputs, host_outputs)] {
       try {
         wait();
         over->markCompleted();
       } catch (...) {
         over->setError(std::current_exception());
       }
-    });
+    }));
     return c10d::Work::create_from_future(over);
   };
   return staging_.run(rank_, number_++, std::move(operation));

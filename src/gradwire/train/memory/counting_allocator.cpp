@@ -54,7 +54,7 @@ void CountingAllocator::copy_data(void* to, const void* from, std::size_t bytes)
   std::memcpy(to, from, bytes);
 }
 
-void relabel_memory(const c10::DataPtr& data, MemoryCategory category) {
+void CountingAllocator::relabel(const c10::DataPtr& data, MemoryCategory category) {
   if (data.get_deleter() != &release) return;
   auto* header = header_of(data.get_context());
   header->ledger->relabel(header->block, category);

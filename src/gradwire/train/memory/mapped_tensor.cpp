@@ -62,6 +62,11 @@ torch::Tensor mapped_tensor(const std::filesystem::path& folder,
 }
 
 void move_to_file(const torch::Tensor& tensor, const std::filesystem::path& folder) {
+  if (!tensor.is_cpu()) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("move_to_file: a tensor is on {}; files hold memory of the CPU",
+                                tensor.device().str()));
+  }
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   const auto bytes = storage->nbytes();
   if (bytes == 0) return;

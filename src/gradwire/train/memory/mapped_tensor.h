@@ -17,7 +17,8 @@ torch::Tensor mapped_tensor(const std::filesystem::path& folder,
                             const std::vector<std::int64_t>& sizes, torch::ScalarType type);
 
 /// Moves the memory of this tensor, all of its storage, to such a file: all views of it see the
-/// same, and what was its memory is free. Nobody may hold a pointer into it.
+/// same, and what was its memory is free. Nobody may hold a pointer into it. Throws Exception: as
+/// mapped_tensor(), invalid_argument (the tensor is not on the CPU).
 void move_to_file(const torch::Tensor& tensor, const std::filesystem::path& folder);
 
 }  // namespace gradwire

@@ -10,6 +10,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/memory/counting_allocator.h"
+#include "gradwire/train/memory/reported_memory.h"
 
 namespace gradwire {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 constexpr std::string_view kName = "GRADWIRE_MEMORY";
 const c10::DebugInfoKind kKind(&kName);
 
-// As libtorch has one allocator a process. Null: nobody counts.
-std::atomic<CountingAllocator*> installed = nullptr;
+// One, as libtorch has one allocator a process. Null: nobody counts.
+std::atomic<MemoryCounter*> installed = nullptr;
 std::atomic<std::uint32_t> last_scope = 0;
 
 /// libtorch hands it from thread to thread.
@@ -27,7 +28,7 @@ struct LabelInfo final : c10::DebugInfoBase {
   MemoryLabel label;
 };
 
-CountingAllocator* counting() {
+MemoryCounter* counting() {
   return installed.load(std::memory_order_acquire);
 }
 
@@ -38,21 +39,33 @@ MemoryLabel current_memory_label() {
   return info == nullptr ? MemoryLabel{} : static_cast<const LabelInfo*>(info)->label;
 }
 
-MemoryTracker::MemoryTracker(const Clock& clock)
-    : ledger_(std::make_shared<MemoryLedger>(clock)), before_(c10::GetCPUAllocator()) {
+MemoryTracker::MemoryTracker(const Clock& clock, c10::DeviceType device)
+    : ledger_(std::make_shared<MemoryLedger>(clock)) {
   if (counting() != nullptr) {
     throw Exception(ErrorKind::invalid_argument,
                     "MemoryTracker: there is one already; libtorch has one allocator a process");
   }
+  device == c10::DeviceType::CPU ? count_cpu() : count_reports(device);
+}
+
+void MemoryTracker::count_cpu() {
+  before_ = c10::GetCPUAllocator();
   // Never freed: memory that it made may be in use for as long as the process lives.
-  allocator_ = std::make_unique<CountingAllocator>(*before_, ledger_).release();
-  c10::SetCPUAllocator(allocator_);
-  installed.store(allocator_, std::memory_order_release);
+  auto* allocator = std::make_unique<CountingAllocator>(*before_, ledger_).release();
+  c10::SetCPUAllocator(allocator);
+  installed.store(allocator, std::memory_order_release);
+}
+
+void MemoryTracker::count_reports(c10::DeviceType device) {
+  auto reported = std::make_shared<ReportedMemory>(device, ledger_);
+  auto* counter = reported.get();
+  reports_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::move(reported));
+  installed.store(counter, std::memory_order_release);
 }
 
 MemoryTracker::~MemoryTracker() {
   installed.store(nullptr, std::memory_order_release);
-  c10::SetCPUAllocator(before_);
+  if (before_ != nullptr) c10::SetCPUAllocator(before_);
   ledger_->stop_sampling();
 }
 
@@ -62,9 +75,9 @@ MemoryScope::MemoryScope(MemoryCategory category) {
 }
 
 KeptMemoryScope::KeptMemoryScope(MemoryCategory kept, MemoryCategory meanwhile) : kept_(kept) {
-  auto* allocator = counting();
-  if (allocator == nullptr) return;
-  ledger_ = allocator->ledger();
+  const auto* counter = counting();
+  if (counter == nullptr) return;
+  ledger_ = counter->ledger();
   scope_ = 1 + last_scope.fetch_add(1, std::memory_order_relaxed);
   from_ = ledger_->next_serial();
   guard_.emplace(kKind,
@@ -76,10 +89,11 @@ KeptMemoryScope::~KeptMemoryScope() {
 }
 
 void label_memory(const torch::Tensor& tensor, MemoryCategory category) {
-  if (counting() == nullptr || !tensor.defined() || !tensor.has_storage()) return;
+  auto* counter = counting();
+  if (counter == nullptr || !tensor.defined() || !tensor.has_storage()) return;
   // Without checks, for Zero may have taken it away: then it counts when it is back.
   const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  if (data) relabel_memory(data, category);
+  if (data) counter->relabel(data, category);
 }
 
 ParameterLabels::ParameterLabels(const std::vector<torch::Tensor>& parameters) {

@@ -13,21 +13,25 @@
 
 namespace gradwire {
 
-class CountingAllocator;
-
-/// Counts, while it lives, the memory of all tensors on the CPU of this process that are made
-/// meanwhile, exactly: it stands before libtorch's allocator, so it sees what is freed on other
-/// threads and storages that get other memory. It costs 64 bytes and a lock for each
-/// allocation. What a tensor's memory is for is said by MemoryScope, and otherwise `other`.
+/// Counts, while it lives, the memory of all tensors of this process that are made meanwhile, on
+/// the CPU or on accelerators of one kind. What a tensor's memory is for is said by MemoryScope,
+/// and otherwise `other`. One at a time in a process. Tensors may outlive it; those made before are
+/// not counted.
 ///
-/// One at a time in a process, as there is one allocator; make it and destroy it while no other
-/// thread uses libtorch (c10::SetCPUAllocator is not thread-safe). Tensors may outlive it; those
-/// made before are not counted. Memory that does not come from libtorch's allocator is not either:
-/// a communicator's scratch memory, oneDNN's, mapped files.
+/// On the CPU it is exact: it stands before libtorch's allocator, so it sees what is freed on other
+/// threads and storages that get other memory. It costs 64 bytes and a lock for each allocation.
+/// Make it and destroy it while no other thread uses libtorch (c10::SetCPUAllocator is not
+/// thread-safe). Memory that does not come from libtorch's allocator is not counted: a
+/// communicator's scratch memory, oneDNN's, mapped files.
+///
+/// On accelerators it hears what their allocators tell libtorch's profilers (ReportedMemory), on
+/// the thread that makes it, where it must be destroyed, and on those to which that thread's state
+/// is handed: autograd's, and those that bring tensors to and from the network. Not while a
+/// profiler of libtorch's own runs there.
 class MemoryTracker {
  public:
   /// `clock` must outlive it. Throws Exception(invalid_argument) if there is another.
-  explicit MemoryTracker(const Clock& clock);
+  explicit MemoryTracker(const Clock& clock, c10::DeviceType device = c10::DeviceType::CPU);
   ~MemoryTracker();
   MemoryTracker(const MemoryTracker&) = delete;
   MemoryTracker& operator=(const MemoryTracker&) = delete;
@@ -36,9 +40,12 @@ class MemoryTracker {
   const MemoryLedger& ledger() const { return *ledger_; }
 
  private:
+  void count_cpu();
+  void count_reports(c10::DeviceType device);
+
   std::shared_ptr<MemoryLedger> ledger_;
-  CountingAllocator* allocator_;
-  c10::Allocator* before_;
+  c10::Allocator* before_ = nullptr;            ///< The CPU's; null: it was not replaced.
+  std::optional<c10::DebugInfoGuard> reports_;  ///< Nothing: nobody listens to them.
 };
 
 /// While it lives, memory that this thread makes is counted as `category`, and so is that which
