@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+HOME = HERE.parent.parent
 
 # Name, ranks, stage of ZeRO (0: data parallelism).
 RUNS = [
@@ -93,12 +94,16 @@ def print_table(runs):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--gradwire", default="build/bin/gradwire", help="the program")
+    parser.add_argument("--gradwire", type=pathlib.Path, default=HOME / "build/bin/gradwire",
+                        help="the program")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("zero-output"),
                         help="folder for the runs and report.html")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="goes before what resnet.json says, in all runs")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.gradwire.exists():
+        parser.error(f"there is no {options.gradwire}: run `make build` first, or say --gradwire")
+    return options
 
 
 def main():
