@@ -39,7 +39,7 @@ class Block(nn.Module):
                    for part in self.qkv(self.before(x)).chunk(3, -1))
         heads = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(heads.transpose(1, 2).reshape(n, t, WIDTH))
-        return x + self.down(nn.functional.gelu(self.up(self.after(x))))
+        return x + self.down(nn.functional.gelu(self.up(self.after(x)), approximate="tanh"))
 
 
 class Gpt(nn.Module):

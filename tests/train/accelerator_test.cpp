@@ -71,7 +71,8 @@ Values trained(Model& model) {
   return on_host(values_of(*model.module()));
 }
 
-Values train_as(const Way& way, const ProcessGroup& group, at::Device device) {
+Values train_as(const Way& way, const ProcessGroup& group, at::Device device,
+                TraceRecorder* trace = nullptr) {
   ZeroNet module;
   initialise(*module, 1);
   move(*module, device);
@@ -85,7 +86,8 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device) {
                         .max_grad_norm = way.max_grad_norm,
                         .overlap = way.overlap,
                         .least_block_elements = 0,
-                        .prefetch_elements = 0});
+                        .prefetch_elements = 0,
+                        .trace = trace});
     return trained(model);
   }
   DataParallel model(module, {.process_group = group,
@@ -94,7 +96,8 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device) {
                               .optimizer = make_adam,
                               .overlap = way.overlap,
                               .codec = way.codec,
-                              .codec_min_elements = 0});
+                              .codec_min_elements = 0,
+                              .trace = trace});
   return trained(model);
 }
 
@@ -130,6 +133,30 @@ INSTANTIATE_TEST_SUITE_P(Ways, OnAnAccelerator,
                                            Way{.stage = 3, .type = torch::kBFloat16},
                                            Way{.stage = 2, .optimizer = make_lamb},
                                            Way{.stage = 3, .max_grad_norm = 0.5}));
+
+/// How many bytes travelled on rank 0, by what they were.
+std::map<std::string, std::uint64_t> traced(int stage, bool accelerator) {
+  std::map<std::string, std::uint64_t> bytes;
+  run_on_loopback(2, [&](const auto& group) {
+    const SteadyClock clock;
+    TraceRecorder recorder(clock);
+    train_as({.stage = stage}, group, device_for(group, accelerator), &recorder);
+    if (group->getRank() != 0) return;
+    const auto log = recorder.log();
+    for (const auto& span : log.spans) {
+      if (span.kind == TraceKind::communication) bytes[log.names.at(span.name)] += span.bytes;
+    }
+  });
+  return bytes;
+}
+
+TEST_F(OnAnAccelerator, TracesSayHowManyBytesTravelled) {
+  for (const int stage : {0, 2}) {
+    const auto there = traced(stage, true);
+    EXPECT_EQ(there, traced(stage, false)) << "stage " << stage;
+    EXPECT_FALSE(there.empty());
+  }
+}
 
 TEST_F(OnAnAccelerator, LocalStepsMeetThere) {
   const auto train = [](bool accelerator) {

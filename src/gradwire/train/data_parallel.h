@@ -86,6 +86,7 @@ class DataParallelCore : public Synchronising {
 /// Trains one module on several ranks, each with its part of the batch: after backward, every
 /// parameter's gradient is the mean over ranks, so that the ranks' optimisers make the same step.
 /// `Module` is what one calls forward on: a TORCH_MODULE holder or a std::shared_ptr to a module.
+/// It may be on an accelerator (docs/library.md): everything happens in the order of streams there.
 ///
 ///     gradwire::DataParallel model(Net(), {.process_group = gradwire::init()});
 ///     auto loss = torch::nll_loss(model(inputs), targets);   // means over this rank's part

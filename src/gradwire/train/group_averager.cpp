@@ -68,7 +68,8 @@ std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
 }
 
 LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat) {
-  if (!communicator_of(group) || !flat.is_cpu()) return {};
+  if (!communicator_of(group) || !flat.is_cpu())
+    return {.count = flat.nbytes(), .type = DataType::uint8};
   return lend(flat, {"DataParallel", "gradients", group.getRank()});
 }
 

@@ -25,7 +25,8 @@ std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
                                        const AveragerOptions& options);
 
 /// What that averager's start() is to be given of a bucket: its memory, kept alive until the
-/// operation lets go of it; nothing for tensors on an accelerator and for groups of others.
+/// operation lets go of it; only how many bytes, for traces, of tensors on an accelerator and for
+/// groups of others.
 LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat);
 
 }  // namespace gradwire
