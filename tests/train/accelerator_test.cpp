@@ -189,6 +189,11 @@ TEST_F(OnAnAccelerator, ParametersElsewhereTooAreRefusedOnAllRanks) {
       const DataParallel<torch::nn::Sequential> model(module, {.process_group = group});
     };
     EXPECT_THAT(error_of(wrap), names_both);
+    const auto spread = [&] {
+      const Zero<torch::nn::Sequential> model(
+          module, {.process_group = group, .stage = 2, .optimizer = make_adam});
+    };
+    EXPECT_THAT(error_of(spread), names_both);
   });
 }
 

@@ -141,11 +141,11 @@ class NoExchange final : public UnitExchange {
 
 std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
                                             const std::vector<BucketShape>& units,
-                                            c10::DeviceType device, const AveragerOptions& codec,
-                                            TraceRecorder* trace) {
+                                            const std::vector<torch::Tensor>& shards,
+                                            const AveragerOptions& codec, TraceRecorder* trace) {
   if (group->getSize() == 1) return std::make_unique<NoExchange>();
   if (auto communicator = communicator_of(*group)) {
-    const bool staged = device != c10::DeviceType::CPU;
+    const bool staged = one_device_type("Zero", shards) != c10::DeviceType::CPU;
     ShardExchangeOptions options;
     if (!staged) options.trace = trace;
     auto own = coded_shard_exchange(communicator, units, codec, options);

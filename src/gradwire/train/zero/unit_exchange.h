@@ -38,15 +38,16 @@ class UnitExchange {
   virtual Averager* feedback() { return nullptr; }
 };
 
-/// For these units, in memory of `device`, whose reductions travel as `codec` says. Of gradwire's
-/// own groups it uses two lanes of the communicator, which it reserves: ranks that make several
-/// make them in the same order; of others the reduce-scatter and all-gather of flat tensors, and
-/// all-reduce and all-gather where the backend has no such. In a world of one nothing travels.
-/// `trace` gets what is under way, and what is waited for; null: nobody does. Throws Exception:
-/// unsupported (a codec on a group of others), or as coded_shard_exchange does.
+/// For these units, whose reductions travel as `codec` says; `shards` are this rank's parts, on the
+/// device on which the units are. Of gradwire's own groups it uses two lanes of the communicator,
+/// which it reserves: ranks that make several make them in the same order; of others the
+/// reduce-scatter and all-gather of flat tensors, and all-reduce and all-gather where the backend
+/// has no such. In a world of one nothing travels. `trace` gets what is under way, and what is
+/// waited for; null: nobody does. Throws Exception: unsupported (a codec on a group of others; on a
+/// group of our own some units on an accelerator and some not), or as coded_shard_exchange does.
 std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
                                             const std::vector<BucketShape>& units,
-                                            c10::DeviceType device, const AveragerOptions& codec,
-                                            TraceRecorder* trace);
+                                            const std::vector<torch::Tensor>& shards,
+                                            const AveragerOptions& codec, TraceRecorder* trace);
 
 }  // namespace gradwire

@@ -144,7 +144,7 @@ std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
          .exact = static_cast<std::size_t>(unit.used_elements()) < options_.codec_min_elements,
          .tensors = {{unit.name(), 0, count, 1}}});
   }
-  return unit_exchange(group(), shapes, one_device_type("Zero", shards),
+  return unit_exchange(group(), shapes, shards,
                        {.codec = options_.codec,
                         .warmup_steps = options_.codec_warmup_steps,
                         .seed = options_.codec_seed},
