@@ -1,6 +1,9 @@
 #include <condition_variable>
+#include <functional>
+#include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -26,11 +29,17 @@ using testing::HasSubstr;
 class MemoryStore final : public Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
+    {
+      const std::lock_guard lock(mutex_);
+      values_[key] = value;
+      changed_.notify_all();
+    }
+    if (on_set) on_set(key, value);
     return {};
   }
+
+  /// Called after each set(), on its thread.
+  std::function<void(const std::string& key, const std::string& value)> on_set;
 
   Result<std::string> get(const std::string& key, Duration timeout) override {
     std::unique_lock lock(mutex_);
@@ -47,6 +56,28 @@ class MemoryStore final : public Store {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
 };
+
+/// The part of `key` behind `prefix`; nothing if it begins otherwise.
+std::optional<std::string> behind(const std::string& prefix, const std::string& key) {
+  if (!key.starts_with(prefix)) return std::nullopt;
+  return key.substr(prefix.size());
+}
+
+/// Rank 1, which knows nobody, is let in to a room where this is written.
+void let_in(MemoryStore& store, const std::string& secret, const std::string& places) {
+  store.on_set = [&store, secret, places](const std::string& key, const std::string& word) {
+    if (key != "gradwire/0/knock/1") return;
+    ASSERT_TRUE(store.set("gradwire/0/made/secret", secret));
+    ASSERT_TRUE(store.set("gradwire/0/made/places/0", places));
+    ASSERT_TRUE(store.set("gradwire/0/room/" + word, "made"));
+  };
+}
+
+/// Of rank 0's room, once that has knocked.
+std::string secret_in(const MemoryStore& store, const std::string& scope) {
+  const std::string prefix = "gradwire/" + scope + "/";
+  return store.values().at(prefix + store.values().at(prefix + "knock/0") + "/secret");
+}
 
 std::vector<Job> launched_job(int world_size) {
   // Nothing of ours may use the port: the launcher does.
@@ -66,7 +97,7 @@ TEST(RendezvousInGivenStore, GivenStoreBringsAddressesAndASecret) {
   for (const auto& [key, value] : store.values()) {
     EXPECT_THAT(key, testing::StartsWith("gradwire/0/"));
   }
-  EXPECT_EQ(store.values().at("gradwire/0/secret").size(), 64u);
+  EXPECT_EQ(secret_in(store, "0").size(), 64u);
 }
 
 TEST(RendezvousInGivenStore, EncryptionNeedsASecretThatIsNotInTheStore) {
@@ -91,8 +122,39 @@ TEST(RendezvousInGivenStore, OneGivenStoreServesSeveralCommunicators) {
     auto meshes = connect_all(launched_job(3), options, &store);
     expect_connected(meshes);
   }
-  EXPECT_NE(store.values().at("gradwire/first/secret"),
-            store.values().at("gradwire/second/secret"));
+  EXPECT_NE(secret_in(store, "first"), secret_in(store, "second"));
+}
+
+// As torchrun's is when it starts its workers again, and that of a program which makes its process
+// group anew.
+TEST(RendezvousInGivenStore, RanksMeetAgainWhereTheyHaveMetBefore) {
+  MemoryStore store;
+  std::vector<std::string> secrets;
+  for (int time = 0; time < 3; ++time) {
+    auto meshes = connect_all(launched_job(3), within(seconds(30)), &store);
+    expect_connected(meshes);
+    secrets.push_back(secret_in(store, "0"));
+  }
+  EXPECT_NE(secrets[0], secrets[1]);
+  EXPECT_NE(secrets[1], secrets[2]);
+}
+
+TEST(RendezvousInGivenStore, RankZeroFindsThatAKnockWasAnEarlierMeetings) {
+  MemoryStore store;
+  ASSERT_TRUE(store.set("gradwire/0/knock/1", "of a rank that is no more"));
+  const auto jobs = launched_job(2);
+  std::promise<void> answered;
+  store.on_set = [&](const std::string& key, const std::string&) {
+    if (behind("gradwire/0/room/", key) == "of a rank that is no more") answered.set_value();
+  };
+  auto late = std::async(std::launch::async, [&] {
+    answered.get_future().wait();
+    return connect_mesh(jobs[1], within(seconds(30)), &store);
+  });
+  std::vector<Result<Mesh>> meshes;
+  meshes.push_back(connect_mesh(jobs[0], within(seconds(30)), &store));
+  meshes.push_back(late.get());
+  expect_connected(meshes);
 }
 
 TEST(RendezvousInGivenStore, GivenStoreNamesMissingRanksToo) {
@@ -108,9 +170,13 @@ TEST(RendezvousInGivenStore, GivenStoreNamesMissingRanksToo) {
 
 TEST(RendezvousInGivenStore, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
   MemoryStore store;
-  ASSERT_TRUE(
-      store.set("gradwire/0/place/1",
-                R"({"host":"b","rails":[{"address":"10.0.0.2:1234","interface":"eth0"}]})"));
+  ASSERT_TRUE(store.set("gradwire/0/knock/1", "word"));
+  store.on_set = [&store](const std::string& key, const std::string& room) {
+    if (key != "gradwire/0/room/word") return;
+    ASSERT_TRUE(
+        store.set("gradwire/0/" + room + "/place/1",
+                  R"({"host":"b","rails":[{"address":"10.0.0.2:1234","interface":"eth0"}]})"));
+  };
   Job job = job_of(0, 2, /*port=*/1);
   const auto mesh = connect_mesh(job, within(seconds(60)), &store);
   ASSERT_FALSE(mesh);
@@ -137,8 +203,7 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
         address.to_string());
   };
   const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
-  ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
-  ASSERT_TRUE(store.set("gradwire/0/places/0", fmt::format("[{},{}]", place(gone), place(own))));
+  let_in(store, "s", fmt::format("[{},{}]", place(gone), place(own)));
   const auto mesh = connect_mesh(jobs[1], within(seconds(30)), &store);
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
@@ -151,8 +216,7 @@ TEST(RendezvousInGivenStore, NonsenseInAStoreIsAnErrorNotACrash) {
        {"", "[", "[1,2]", "{}", "[\"{}\",\"{}\"]", "[\"x\"]", "null", "{\"failed\":1}",
         "[\"{\\\"rails\\\":7}\",\"\"]", "[\"{\\\"rails\\\":[]}\",\"{\\\"rails\\\":[7]}\"]"}) {
     MemoryStore store;
-    ASSERT_TRUE(store.set("gradwire/0/secret", "s"));
-    ASSERT_TRUE(store.set("gradwire/0/places/0", nonsense));
+    let_in(store, "s", nonsense);
     const auto mesh = connect_mesh(launched_job(2)[1], within(seconds(30)), &store);
     ASSERT_FALSE(mesh) << nonsense;
     EXPECT_EQ(mesh.error().kind, ErrorKind::corrupted) << nonsense;

@@ -27,19 +27,14 @@ TEST(C10dStore, AKeyThatNobodySetsTimesOut) {
   EXPECT_THAT(result.error().message, ::testing::HasSubstr("'nobody'"));
 }
 
-TEST(LauncherStore, RanksMeetThroughTheStoreThatTorchrunServes) {
-  c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
-  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+void meet_and_add(std::uint16_t port) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
+    threads.emplace_back([=] {
       Job job;
       job.rank = rank;
       job.world_size = 3;
-      job.master_port = server->getPort();
+      job.master_port = port;
       job.launcher_store = true;
       job.launcher = "torchrun";
       const auto group = init(job);
@@ -48,6 +43,16 @@ TEST(LauncherStore, RanksMeetThroughTheStoreThatTorchrunServes) {
       EXPECT_TRUE(tensors[0].eq(6).all().item<bool>());
     });
   }
+}
+
+TEST(LauncherStore, RanksMeetThroughTheStoreThatTorchrunServes) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  meet_and_add(server->getPort());
+  meet_and_add(server->getPort());  // As after a restart of the workers: what was left is there.
 }
 
 TEST(LauncherStore, NobodyThereIsAnErrorThatSaysWhere) {

@@ -1,6 +1,7 @@
 #include "gradwire/comm/meeting.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +21,10 @@ constexpr std::size_t kPlacesAPart = 32;
 /// To find out whether a key is there. Not zero, which some stores take for "for ever".
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 
+/// How long rank 0 looks for one rank's knock or place before it looks whether others have knocked,
+/// or that one anew: a knock that was answered may be from an earlier meeting.
+constexpr Duration kPatience = std::chrono::milliseconds(100);
+
 /// Bytes that are no UTF-8 are replaced.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -37,7 +42,15 @@ std::size_t parts_of(std::size_t ranks) {
 }  // namespace
 
 Meeting::Meeting(Store& store, const std::string& scope, Who who)
-    : store_(store), prefix_("gradwire/" + scope + "/"), who_(std::move(who)) {}
+    : store_(store), scope_("gradwire/" + scope + "/"), who_(std::move(who)) {}
+
+std::string Meeting::key_of_knock(Rank rank) const {
+  return fmt::format("{}knock/{}", scope_, rank);
+}
+
+std::string Meeting::key_of_room(const std::string& word) const {
+  return fmt::format("{}room/{}", scope_, word);
+}
 
 std::string Meeting::key_of_place(Rank rank) const {
   return fmt::format("{}place/{}", prefix_, rank);
@@ -45,6 +58,45 @@ std::string Meeting::key_of_place(Rank rank) const {
 
 std::string Meeting::key_of_part(std::size_t part) const {
   return fmt::format("{}places/{}", prefix_, part);
+}
+
+Status Meeting::enter(Deadline deadline) {
+  const std::string word = random_hex(8);
+  if (Status knocked = store_.set(key_of_knock(who_.rank), word); !knocked) return knocked;
+  if (who_.rank == 0) {
+    room_ = word;
+  } else {
+    auto room = store_.get(key_of_room(word), deadline.left());
+    if (!room && room.error().kind == ErrorKind::timeout) return tl::unexpected<Error>(missing());
+    if (!room) return tl::unexpected<Error>(room.error());
+    room_ = std::move(*room);
+  }
+  prefix_ = scope_ + room_ + "/";
+  return {};
+}
+
+/// Lets a rank in, once it has knocked.
+Status Meeting::answer(Rank rank, Duration patience) {
+  const auto word = store_.get(key_of_knock(rank), patience);
+  if (!word) return tl::unexpected<Error>(word.error());
+  return store_.set(key_of_room(*word), room_);
+}
+
+/// Returns when the time is over, too: whoever has not knocked leaves no place either.
+Status Meeting::answer_all(Deadline deadline) {
+  std::vector<Rank> outside(static_cast<std::size_t>(who_.world_size - 1));
+  std::iota(outside.begin(), outside.end(), 1);
+  while (!outside.empty() && !deadline.passed()) {
+    Duration patience = std::min(deadline.left(), kPatience);  // With one of them.
+    std::vector<Rank> still;
+    for (const Rank rank : outside) {
+      const Status answered = answer(rank, std::exchange(patience, kGlance));
+      if (!answered && answered.error().kind != ErrorKind::timeout) return answered;
+      if (!answered) still.push_back(rank);
+    }
+    outside = std::move(still);
+  }
+  return {};
 }
 
 Result<std::string> Meeting::share_secret(Deadline deadline) {
@@ -70,10 +122,22 @@ Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, Deadline
   return places;
 }
 
+Result<std::string> Meeting::await_place(Rank rank, Deadline deadline) {
+  while (true) {
+    const Duration left = std::max(deadline.left(), kGlance);
+    auto place = store_.get(key_of_place(rank), std::min(left, kPatience));
+    if (place || place.error().kind != ErrorKind::timeout || deadline.passed()) return place;
+    (void)answer(rank, kGlance);
+  }
+}
+
 Result<std::vector<std::string>> Meeting::gather(Deadline deadline) {
+  if (Status answered = answer_all(deadline); !answered) {
+    return tl::unexpected<Error>(answered.error());
+  }
   std::vector<std::string> places;
   for (Rank rank = 0; rank < who_.world_size; ++rank) {
-    auto place = store_.get(key_of_place(rank), std::max(deadline.left(), kGlance));
+    auto place = await_place(rank, deadline);
     if (!place && place.error().kind == ErrorKind::timeout) {
       const Error error = missing();
       // The others shall not wait any longer, and learn the same.
@@ -120,7 +184,8 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
 Error Meeting::missing() {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < who_.world_size; ++rank) {
-    if (!store_.get(key_of_place(rank), kGlance)) ranks.push_back(rank);
+    const std::string key = room_.empty() ? key_of_knock(rank) : key_of_place(rank);
+    if (!store_.get(key, kGlance)) ranks.push_back(rank);
   }
   const double seconds = std::chrono::duration<double>(who_.timeout).count();
   const char* who = ranks.size() == 1 ? "rank" : "ranks";

@@ -12,6 +12,12 @@ namespace gradwire {
 /// The exchange of addresses over a store. Each rank leaves its place under "<prefix>place/<rank>";
 /// rank 0 gathers them and leaves them all, so that each rank asks for a few values, not for one of
 /// every other rank.
+///
+/// A store may still have what an earlier meeting of the same scope has left: a launcher that
+/// starts its workers again keeps it, and counts its restarts on each host by itself. So each
+/// meeting is in a room of its own: a rank knocks with a word that it has just made up,
+/// "<scope>knock/<rank>", and rank 0 answers under that word, "<scope>room/<word>", with the room
+/// that it has just made up.
 class Meeting {
  public:
   struct Who {
@@ -23,6 +29,10 @@ class Meeting {
 
   Meeting(Store& store, const std::string& scope, Who who);
 
+  /// Finds the room; to be called first. Errors: timeout (names the ranks that are missing),
+  /// disconnected.
+  Status enter(Deadline deadline);
+
   /// The secret that rank 0 has left here; rank 0 makes and leaves it.
   Result<std::string> share_secret(Deadline deadline);
 
@@ -31,15 +41,22 @@ class Meeting {
   Result<std::vector<RankPlace>> exchange(const RankPlace& mine, Deadline deadline);
 
  private:
+  std::string key_of_knock(Rank rank) const;
+  std::string key_of_room(const std::string& word) const;
   std::string key_of_place(Rank rank) const;
   std::string key_of_part(std::size_t part) const;
+  Status answer(Rank rank, Duration patience);
+  Status answer_all(Deadline deadline);
+  Result<std::string> await_place(Rank rank, Deadline deadline);
   Result<std::vector<std::string>> gather(Deadline deadline);
   Status publish(const std::vector<std::string>& places);
   Result<std::vector<std::string>> fetch(Deadline deadline);
   Error missing();
 
   Store& store_;
-  std::string prefix_;
+  std::string scope_;
+  std::string room_;    ///< Empty: this rank was not let in yet.
+  std::string prefix_;  ///< Of the keys in the room.
   Who who_;
 };
 

@@ -218,6 +218,9 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
                                         deadline);
   if (!store) return tl::unexpected<Error>(store.error());
   Meeting meeting(**store, options.scope, who_of(job, options));
+  if (Status entered = meeting.enter(deadline); !entered) {
+    return tl::unexpected<Error>(entered.error());
+  }
   Result<Mesh> mesh = join(job, options, job.secret, (*store)->server(), meeting, deadline);
   // Rank 0 may have closed the store already.
   if (mesh) (void)(*store)->finish();
@@ -247,6 +250,9 @@ Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& opti
         "encryption needs a secret that nobody on the network can see, but the one that "
         "ranks leave in a launcher's store can be seen there: set GRADWIRE_SECRET=$(openssl "
         "rand -hex 32), the same on every rank");
+  }
+  if (Status entered = meeting.enter(deadline); !entered) {
+    return tl::unexpected<Error>(entered.error());
   }
   if (secret.empty()) {
     auto shared = meeting.share_secret(deadline);

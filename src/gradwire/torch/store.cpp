@@ -8,10 +8,7 @@
 namespace gradwire {
 namespace {
 
-std::string prefix_in(const Environment& environment) {
-  const auto attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
-  return attempt == "0" ? "gradwire/" : "gradwire/attempt_" + attempt + "/";
-}
+constexpr const char* kPrefix = "gradwire/";
 
 std::chrono::milliseconds milliseconds_of(Duration duration) {
   return std::chrono::ceil<std::chrono::milliseconds>(duration);
@@ -19,13 +16,10 @@ std::chrono::milliseconds milliseconds_of(Duration duration) {
 
 }  // namespace
 
-C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store, const Environment& environment)
-    : store_(std::move(store)), prefix_(prefix_in(environment)) {}
-
 Status C10dStore::set(const std::string& key, const std::string& value) {
   try {
     const std::lock_guard lock(mutex_);
-    store_->set(prefix_ + key, std::vector<std::uint8_t>(value.begin(), value.end()));
+    store_->set(kPrefix + key, std::vector<std::uint8_t>(value.begin(), value.end()));
     return {};
   } catch (const std::exception& error) {
     return failure(ErrorKind::disconnected,
@@ -36,8 +30,8 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   try {
     const std::lock_guard lock(mutex_);
-    store_->wait({prefix_ + key}, milliseconds_of(timeout));
-    const auto value = store_->get(prefix_ + key);
+    store_->wait({kPrefix + key}, milliseconds_of(timeout));
+    const auto value = store_->get(kPrefix + key);
     return std::string(value.begin(), value.end());
   } catch (const c10::DistStoreError& error) {
     return failure(ErrorKind::timeout,

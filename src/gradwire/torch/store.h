@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -12,13 +13,10 @@
 
 namespace gradwire {
 
-/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/", and
-/// where torchrun has started its workers again ($TORCHELASTIC_RESTART_COUNT) one for that attempt:
-/// it keeps the store, and in it what the workers before have left.
+/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/".
 class C10dStore final : public Store {
  public:
-  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store,
-                     const Environment& environment = process_environment());
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, Duration timeout) override;
@@ -26,7 +24,6 @@ class C10dStore final : public Store {
  private:
   std::mutex mutex_;  ///< c10d's clients carry one request at a time.
   c10::intrusive_ptr<c10d::Store> store_;
-  std::string prefix_;
 };
 
 /// Joins the TCPStore that torchrun serves at the job's master address and port. Throws
