@@ -185,6 +185,17 @@ TEST(EmulatedZero, IsAsFastAsTheNetworkWhereThatIsSlow) {
   EXPECT_NEAR(run({.stage = 3}, 0.5).step_ms, 2 * 960 * 47 / 32.0, 90);
 }
 
+// A reduction takes 7.5 ms of its layer's 40: the host looks every millisecond whether it is over.
+TEST(EmulatedZero, APartIsSteppedAndGatheredWhileALayerComputes) {
+  constexpr Duration kReductionAndALook = milliseconds(9);
+  std::map<std::size_t, Time> reduced;
+  for (const Moved& moved : run({.stage = 1}, 4).started) {
+    if (moved.kind == 'r') reduced[moved.unit] = moved.at;
+    if (moved.kind == 'g') EXPECT_LE(moved.at - reduced.at(moved.unit), kReductionAndALook);
+  }
+  EXPECT_EQ(reduced.size(), kLayers);
+}
+
 TEST(EmulatedZero, WithoutPrefetchEveryGatherShows) {
   // A layer's gather takes 15 ms of its forward's 20.
   EXPECT_GT(run({.stage = 3, .prefetch = 0}, 2).step_ms, 960 + 31 * 15);

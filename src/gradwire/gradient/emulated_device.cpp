@@ -14,4 +14,11 @@ void SteadyAlarm::await(Time time) {
   }
 }
 
+void EmulatedDevice::compute(Duration duration, const std::function<bool()>& look) {
+  constexpr Duration kLooks = std::chrono::milliseconds(1);
+  free_at_ += duration;
+  while (alarm_.now() + kLooks < free_at_ && look()) alarm_.await(alarm_.now() + kLooks);
+  alarm_.await(free_at_);
+}
+
 }  // namespace gradwire

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "gradwire/base/clock.h"
 #include "gradwire/base/types.h"
 
@@ -35,6 +37,11 @@ class EmulatedDevice {
     free_at_ += duration;
     alarm_.await(free_at_);
   }
+
+  /// The same. Meanwhile the host, which has nothing else to do, looks after what has come: it
+  /// calls `look` at once and then every millisecond, as long as that says that there is more to
+  /// come.
+  void compute(Duration duration, const std::function<bool()>& look);
 
   /// What is computed next had to wait for something that has come only now.
   void resume() {

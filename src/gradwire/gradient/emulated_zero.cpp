@@ -93,7 +93,10 @@ bool EmulatedZero::step_on(std::size_t unit) {
 
 void EmulatedZero::compute(double share) {
   const auto whole = static_cast<double>(options_.compute.count());
-  device_.compute(Duration(static_cast<Duration::rep>(share * whole)));
+  device_.compute(Duration(static_cast<Duration::rep>(share * whole)), [this] {
+    step_on_what_has_come();
+    return !gradients_.flying().empty();
+  });
 }
 
 void EmulatedZero::finish() {

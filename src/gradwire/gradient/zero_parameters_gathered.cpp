@@ -16,7 +16,9 @@ class GatheredParameters final : public ZeroParameters {
   }
 
   bool use(std::int64_t visit) override {
-    for (std::int64_t next = visit; next <= visit + prefetch_; ++next) gather_for(next);
+    visit_ = visit;
+    gather_for(visit);
+    gather_ahead();
     const std::size_t layer = visits_.layer_of(visit);
     bool waited = false;
     for (const std::size_t unit : units_.of_layer[layer]) {
@@ -39,6 +41,7 @@ class GatheredParameters final : public ZeroParameters {
   void stepped(std::size_t unit, std::int64_t visit) override {
     mark_version(held_[unit].shard, visits_.step_of(visit) + 1);
     held_[unit].steps = false;
+    gather_ahead();
   }
 
   /// What comes next is gathered ahead where its gradient has come, which on another rank it may
@@ -59,6 +62,10 @@ class GatheredParameters final : public ZeroParameters {
     bool gathering = false;
     bool steps = false;  ///< Its gradient is under way: the shard's values are of the past.
   };
+
+  void gather_ahead() {
+    for (std::int64_t next = visit_ + 1; next <= visit_ + prefetch_; ++next) gather_for(next);
+  }
 
   void gather_for(std::int64_t visit) {
     for (const std::size_t unit : units_.of_layer[visits_.layer_of(visit)]) {
@@ -96,6 +103,7 @@ class GatheredParameters final : public ZeroParameters {
   ShardExchange& exchange_;
   LayerVisits visits_;
   std::int64_t prefetch_;
+  std::int64_t visit_ = 0;  ///< The last one that use() was told of.
   std::vector<Unit> held_;
   UnitPool pool_;
 };
