@@ -1,5 +1,6 @@
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +95,54 @@ TEST(ReadRun, ARunRecordAndItsSummary) {
     EXPECT_NEAR(runs->front().phases.step, 0.092, 1e-9);
     EXPECT_NEAR(runs->front().phases.exposed, 0.01, 1e-9);
   }
+}
+
+TEST(ReadRun, ARunRecordSaysHowItWasTrained) {
+  RunRecord record{.name = "mine"};
+  record.summary.ranks = 4;
+  const auto how_of = [&](const char* config) {
+    record.config = config;
+    return parse_run(run_record_json(record), "run.json").value().front().how;
+  };
+  const RunCase plain = how_of("{}");
+  EXPECT_EQ(plain.codec, "none");
+  EXPECT_EQ(plain.overlap, "");
+  EXPECT_EQ(plain.accumulate, 1);
+  EXPECT_EQ(plain.local_steps, 1);
+  const RunCase coded = how_of(
+      R"({"parallel": {"codec": "int8", "overlap": "none"}, "gradient_accumulation_steps": 4})");
+  EXPECT_EQ(coded.codec, "int8");
+  EXPECT_EQ(coded.overlap, "none");
+  EXPECT_EQ(coded.accumulate, 4);
+  const RunCase local = how_of(R"({"local_steps": {"steps": 16, "fragments": 2,
+                                   "overlap_steps": 7, "codec": "bf16"}})");
+  EXPECT_EQ(local.codec, "bf16");
+  EXPECT_EQ(local.local_steps, 16);
+  EXPECT_EQ(local.fragments, 2);
+  EXPECT_EQ(local.overlap_steps, 7);
+  for (const char* wrong : {R"({"zero": {"stage": 2}})", R"({"parallel": {"codec": 7}})"}) {
+    record.config = wrong;
+    EXPECT_FALSE(parse_run(run_record_json(record), "run.json")) << wrong;
+  }
+}
+
+TEST(ReadRun, RowsOfZeroAreNotThoseOfAllReduces) {
+  const auto rows = [](int second_stage) {
+    std::string text;
+    for (const int stage : {1, second_stage}) {
+      text += fmt::format(
+          R"({}{{"system": "gradwire", "codec": "none", "accumulate": 1, "local_steps": 1,
+              "overlap": "full", "ranks": 4, "steps": 9, "single_ms": 200, "step_ms": 250,
+              "exposed_ms": 50, "eta": 0.8, "bytes_per_step": 5, "cpu_ms": 7,
+              "zero_stage": {}}})",
+          text.empty() ? "" : ",", stage);
+    }
+    return parse_run("{\"rows\": [" + text + "]}", "rows.json");
+  };
+  EXPECT_EQ(rows(0).value().size(), 1u);
+  const auto none = rows(3);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message, HasSubstr("without ZeRO"));
 }
 
 TEST(ReadRun, SaysWhatItExpected) {

@@ -239,6 +239,18 @@ TEST(Search, FindsTheBestThatFits) {
   }
 }
 
+TEST(Search, CutsABatchIntoWholeSamples) {
+  PlanInput input = case_study();
+  input.strategy.batch = 24;
+  std::set<int> passes;
+  for (const FoundStrategy& found : search_strategies(input)) {
+    const auto& how = found.input.strategy;
+    passes.insert(how.accumulate);
+    EXPECT_EQ(how.batch, std::floor(how.batch)) << how.accumulate;
+  }
+  EXPECT_EQ(passes, (std::set<int>{1, 2, 4, 8}));
+}
+
 TEST(Search, WritesWhatTrainReads) {
   PlanInput input = case_study();
   input.strategy.zero_stage = 2;

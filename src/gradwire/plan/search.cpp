@@ -10,11 +10,12 @@ namespace {
 
 constexpr double kEqual = 1e-4;
 
-/// The same global batch in twice as many passes, and so on.
+/// The same global batch in twice as many passes, and so on, as far as whole samples go.
 std::vector<PlanInput> cut_into_passes(const PlanInput& input) {
   std::vector<PlanInput> all;
   const double samples = input.strategy.batch * input.strategy.accumulate;
   for (int passes = 1; samples / passes >= 1 || passes == 1; passes *= 2) {
+    if (passes > 1 && std::fmod(samples, passes) != 0) break;
     PlanInput one = input;
     one.strategy.accumulate = passes;
     one.strategy.batch = samples / passes;

@@ -20,6 +20,14 @@ using Json = nlohmann::ordered_json;
 /// How many times larger or smaller gradients may be: 16 bits or 32, layers that are left out.
 constexpr double kAlike = 2.5;
 
+int nodes_of(int ranks, int per_node) {
+  if (ranks % per_node == 0) return ranks / per_node;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("the run had {} ranks, which are not {} on each of some nodes: say "
+                              "how many with --nodes and --per-node",
+                              ranks, per_node));
+}
+
 /// The options, and in place of those that were not given what the run says of itself.
 SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
                             const MeasuredRun& run) {
@@ -34,7 +42,7 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
     options.fragments = how.fragments;
     options.overlap_steps = how.overlap_steps;
   }
-  if (left_out("--nodes") && how.ranks > 0) options.nodes = how.ranks;
+  if (left_out("--nodes") && how.ranks > 0) options.nodes = nodes_of(how.ranks, options.per_node);
   if (!left_out("--compute-ms")) return options;
   // What the run computed by itself stands for the pass: the prediction is of communication then.
   const double update = std::max(run.phases.update, 0.0);

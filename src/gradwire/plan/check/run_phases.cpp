@@ -42,12 +42,40 @@ MeasuredRun run_of(const TrainingSummary& summary) {
   return run;
 }
 
+/// A configuration's own words, or what `gradwire train` does without (docs/training.md). Of what
+/// is not there nothing is known.
+RunCase case_of(const nlohmann::json& config, RunCase how) {
+  using Path = nlohmann::json::json_pointer;
+  const auto number = [&](const char* key, int otherwise) {
+    return config.value(Path(key), otherwise);
+  };
+  const auto text = [&](const char* key, const std::string& otherwise) {
+    return config.value(Path(key), otherwise);
+  };
+  how.codec = text("/parallel/codec", text("/codec", "none"));
+  how.overlap = text("/parallel/overlap", "");
+  how.accumulate = number("/accumulation_steps", number("/gradient_accumulation_steps",
+                                                        number("/gradient_accumulation", 1)));
+  how.local_steps = number("/local_steps/steps", 1);
+  if (how.local_steps == 1) return how;
+  how.codec = text("/local_steps/codec", "none");
+  how.fragments = number("/local_steps/fragments", 1);
+  how.overlap_steps = number("/local_steps/overlap_steps", 0);
+  return how;
+}
+
+int zero_stage_of(const nlohmann::json& config) {
+  using Path = nlohmann::json::json_pointer;
+  return config.value(Path("/zero/stage"), config.value(Path("/zero_optimization/stage"), 0));
+}
+
 Result<std::vector<MeasuredRun>> from_rows(std::string_view text) {
   const auto rows = parse_ladder(text);
   if (!rows) return tl::unexpected(rows.error());
   std::vector<MeasuredRun> runs;
   for (const LadderRow& row : *rows) {
-    if (row.system == "gradwire") runs.push_back(run_of(row));
+    // Those of ZeRO send other things than the prediction, which is of all-reduces.
+    if (row.system == "gradwire" && row.zero_stage == 0) runs.push_back(run_of(row));
   }
   return runs;
 }
@@ -57,6 +85,14 @@ Result<std::vector<MeasuredRun>> from_record(std::string_view text) {
   if (!record) return tl::unexpected(record.error());
   MeasuredRun run = run_of(record->summary);
   run.name = record->name;
+  const auto config = nlohmann::json::parse(record->config, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return std::vector{run};
+  try {
+    if (zero_stage_of(config) > 0) return std::vector<MeasuredRun>();
+    run.how = case_of(config, run.how);
+  } catch (const nlohmann::json::exception& error) {  // A number where a text belongs.
+    return failure(ErrorKind::invalid_argument, fmt::format("config: {}", error.what()));
+  }
   return std::vector{run};
 }
 
@@ -87,7 +123,7 @@ Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::str
   if (!runs) return failure(runs.error().kind, fmt::format("{}: {}", source, runs.error().message));
   if (runs->empty()) {
     return failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: there is no step of gradwire's in it", source));
+                   fmt::format("{}: there is no step of gradwire's without ZeRO in it", source));
   }
   return runs;
 }
