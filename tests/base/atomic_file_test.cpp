@@ -46,6 +46,30 @@ TEST_F(AtomicFileTest, LeavesWhatWasThereUnlessCommitted) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
+TEST_F(AtomicFileTest, AFolderIsRefusedBeforeAnythingIsWritten) {
+  for (const auto& path : {folder_, folder_ / "not/there/"}) {
+    try {
+      AtomicFile file(path);
+      FAIL() << path;
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::system);
+      EXPECT_EQ(error.what(), path.string() + " cannot be written: Is a directory");
+    }
+  }
+}
+
+TEST_F(AtomicFileTest, CheckingLeavesWhatWasThereAlone) {
+  const auto path = folder_ / "file";
+  write_file(path, "before");
+  check_writable(path);
+  EXPECT_EQ(content(path), "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_THROW(check_writable("/dev/null/x"), Exception);
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  check_writable(pipe);  // Else it would wait for somebody who reads.
+}
+
 TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {
   const auto path = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

@@ -43,6 +43,11 @@ struct TrainCommand : ::testing::Test {
         first, [&](const auto& item) { return item.second.equal(second.at(item.first)); });
   }
 
+  std::string content(const std::string& name) {
+    std::ifstream stream(folder / name);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
   static double number_after(const std::string& text, const std::string& words) {
     const auto at = text.find(words);
     return at == std::string::npos ? -1 : std::stod(text.substr(at + words.size()));
@@ -137,6 +142,36 @@ TEST_F(TrainCommand, AResumedRunHasTheSameBits) {
   const auto checkpoint = (folder / "parts" / "model.safetensors").string();
   run_with("parts", {"--set", "optimizer.learning_rate=0.003", "--set", "resume=" + checkpoint});
   EXPECT_TRUE(same_model("whole", "parts"));
+}
+
+TEST_F(TrainCommand, AFinishedRunThatIsStartedAgainKeepsItsRecords) {
+  const std::vector<std::string> arguments{"-n",       "2",
+                                           "--output", folder / "out",
+                                           "--json",   folder / "out.json",
+                                           "--set",    "checkpoint_every=4",
+                                           "--set",    "resume=auto"};
+  const auto first = train(arguments);
+  ASSERT_EQ(first.status, 0) << first.output;
+  const auto record = content("out/run.json"), summary = content("out.json");
+  EXPECT_THAT(record, HasSubstr("\"loss\""));
+  const auto again = train(arguments);
+  ASSERT_EQ(again.status, 0) << again.output;
+  EXPECT_THAT(again.output, AllOf(HasSubstr("Nothing was left to train on 2 ranks"),
+                                  HasSubstr("test accuracy"), Not(HasSubstr("T_s"))));
+  EXPECT_EQ(content("out/run.json"), record);
+  EXPECT_EQ(content("out.json"), summary);
+}
+
+TEST_F(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTraining) {
+  write_file(folder / "file", "not a folder");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--output", folder / "file"},
+        {"--output", folder / "out", "--set", "checkpoint=models/"},
+        {"--output", folder / "out", "--json", folder.path()}}) {
+    const auto finished = train(arguments);
+    EXPECT_NE(finished.status, 0);
+    EXPECT_THAT(finished.output, AllOf(HasSubstr("cannot be written: "), Not(HasSubstr("step"))));
+  }
 }
 
 TEST_F(TrainCommand, RecordsAProfile) {

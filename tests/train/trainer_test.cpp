@@ -107,6 +107,16 @@ TEST(StepMeter, CountsWaitingForDataByItself) {
   EXPECT_EQ(meter.total(), milliseconds(15));
 }
 
+TEST(StepMeter, SaysHowLongALongRunWillTake) {
+  StepMeter meter;
+  Time now{};
+  for (int step = 0; step < 1000; ++step) {
+    meter.begin(now, {}, -1);
+    meter.end(now += std::chrono::minutes(10), {}, -1);
+  }
+  EXPECT_EQ(meter.time_of(1'000'000) / std::chrono::hours(1), 1'000'000 / 6);
+}
+
 TEST(LearningRate, WarmsUpThenFollowsTheCosine) {
   const ScheduleConfig schedule{.warmup_epochs = 1, .decay = "cosine", .final_fraction = 0.1};
   EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 0, 50, 10), 0.1);

@@ -42,6 +42,10 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     if (std::filesystem::is_symlink(path_, ignored)) {
       path_ = std::filesystem::weakly_canonical(path_, ignored);
     }
+    if (!path_.has_filename() || std::filesystem::is_directory(path_, ignored)) {
+      errno = EISDIR;  // Renaming would say so, but only when everything is written.
+      fail("cannot be written");
+    }
     std::filesystem::create_directories(folder_of(path_), ignored);
     temporary_ = path_;
     temporary_ += fmt::format(".{}.part", ::getpid());
@@ -79,6 +83,10 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
   fd_ = UniqueFd();
   flush_folder(folder_of(path_));
+}
+
+void check_writable(const std::filesystem::path& path) {
+  if (!is_special(path)) const AtomicFile never_committed(path);
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {

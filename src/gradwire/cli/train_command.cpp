@@ -71,13 +71,32 @@ TrainConfig load(const TrainOptions& options) {
   return config;
 }
 
+std::filesystem::path output_folder(const TrainOptions& options) {
+  return std::filesystem::absolute(options.output).lexically_normal();
+}
+
+/// Before hours of training, whose results would find no place. (That of traces is taken then.)
+void check_outputs(const TrainConfig& config, const TrainOptions& options) {
+  const auto folder = output_folder(options);
+  check_writable(folder / RunRecord::kFileName);
+  if (!config.checkpoint.empty()) check_writable(folder / config.checkpoint);
+  if (!options.json.empty()) check_writable(options.json);
+}
+
+/// Whether a run that is resumed though it has ended would put its nothing in the place of that.
+bool has_ended_before(const TrainingSummary& summary, const std::filesystem::path& file) {
+  return summary.steps == 0 && std::filesystem::is_regular_file(file);
+}
+
 void write_json(const TrainingSummary& summary, const std::string& path) {
-  if (!path.empty()) write_file(path, summary_json(summary));
+  if (path.empty() || has_ended_before(summary, path)) return;
+  write_file(path, summary_json(summary));
 }
 
 /// What the rank cannot know of itself, and the file.
 void write_record(RunRecord record, const TrainOptions& options) {
-  const auto folder = std::filesystem::absolute(options.output).lexically_normal();
+  const auto folder = output_folder(options);
+  if (has_ended_before(record.summary, folder / RunRecord::kFileName)) return;
   record.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   record.config = configuration_text(options.config, options.settings);
   write_run_record(record, folder);
@@ -104,6 +123,7 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);
   ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
+  if (job.rank == 0) check_outputs(config, options);
   const auto group = init(job);
   if (job.rank == 0 && !options.record_profile.empty()) {
     write_profile(record_profile(config, job.world_size, clock), options.record_profile);
@@ -120,12 +140,12 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
                                      .trace = session.recorder(),
                                      .memory = memory ? &*memory : nullptr});
   if (job.rank == 0) {
-    write_json(result.summary, options.json);
     write_record(result.record, options);
     std::cout << format_summary(result.summary) << std::flush;
   }
   if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
   if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
+  if (job.rank == 0) write_json(result.summary, options.json);
   return 0;
 }
 

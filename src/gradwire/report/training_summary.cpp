@@ -27,14 +27,8 @@ std::string traffic(const TrainingSummary& s) {
                      s.sent_bytes / textbook, formula);
 }
 
-}  // namespace
-
-std::string format_summary(const TrainingSummary& s) {
-  std::string text = fmt::format("Trained on {} rank{}: {} steps in {}\n", s.ranks,
-                                 s.ranks == 1 ? "" : "s", s.steps, format_clock(s.training));
-  text += line("test accuracy", fmt::format("{:.2f} % of {} images (loss {:.4f})",
-                                            100 * s.test_accuracy, s.test_images, s.test_loss));
-  text += line("throughput", fmt::format("{:.0f} images/s", s.images_per_second));
+std::string steps_text(const TrainingSummary& s) {
+  std::string text = line("throughput", fmt::format("{:.0f} images/s", s.images_per_second));
   text += line("compute T_s", fmt::format("{:.2f} ms a step (median)", 1e3 * s.compute_seconds));
   text += line(
       "communication T_c",
@@ -49,6 +43,19 @@ std::string format_summary(const TrainingSummary& s) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
                                                 bytes_text(static_cast<double>(s.memory.bytes))));
   }
+  return text;
+}
+
+}  // namespace
+
+std::string format_summary(const TrainingSummary& s) {
+  const auto ranks = fmt::format("{} rank{}", s.ranks, s.ranks == 1 ? "" : "s");
+  std::string text = s.steps == 0 ? fmt::format("Nothing was left to train on {}\n", ranks)
+                                  : fmt::format("Trained on {}: {} steps in {}\n", ranks, s.steps,
+                                                format_clock(s.training));
+  text += line("test accuracy", fmt::format("{:.2f} % of {} images (loss {:.4f})",
+                                            100 * s.test_accuracy, s.test_images, s.test_loss));
+  if (s.steps > 0) text += steps_text(s);
   if (!s.checkpoint.empty()) text += line("checkpoint", s.checkpoint);
   return text;
 }

@@ -37,6 +37,12 @@ void StepMeter::sent_so_far(double sent) {
   sent_bytes_ = sent < 0 ? -1 : sent - sent_at_first_;
 }
 
+Duration StepMeter::time_of(std::int64_t steps) const {
+  // Not in whole nanoseconds: days times steps are more than 64 bits hold.
+  const std::chrono::duration<double> step = total_ / static_cast<double>(this->steps());
+  return std::chrono::duration_cast<Duration>(step * steps);
+}
+
 double StepMeter::communication_share() const {
   return total_ > Duration{} ? seconds(waited_) / seconds(total_) : 0;
 }

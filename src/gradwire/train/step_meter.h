@@ -33,6 +33,8 @@ class StepMeter {
 
   std::int64_t steps() const { return static_cast<std::int64_t>(compute_.size()); }
   Duration total() const { return total_; }
+  /// What so many more would take; there must be one.
+  Duration time_of(std::int64_t steps) const;
   double communication_share() const;
 
   // Of a step: medians of the times in seconds, means of the bytes.

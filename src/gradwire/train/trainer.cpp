@@ -192,7 +192,6 @@ class Trainer {
     constexpr double kMemory = 0.95;  // The line shows a running mean of about 20 steps.
     smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
     if (surroundings_.progress == nullptr) return;
-    const auto left = meter_.total() * (total_steps() - done_) / meter_.steps();
     surroundings_.progress->update({.epoch = static_cast<int>(epoch + 1),
                                     .epochs = static_cast<int>(config_.epochs),
                                     .step = step,
@@ -200,7 +199,7 @@ class Trainer {
                                     .loss = smooth_loss_,
                                     .images_per_second = images_per_second(),
                                     .communication_share = meter_.communication_share(),
-                                    .left = left},
+                                    .left = meter_.time_of(total_steps() - done_)},
                                    now());
   }
 
