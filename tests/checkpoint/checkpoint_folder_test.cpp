@@ -80,6 +80,19 @@ TEST_F(CheckpointFolder, WhatIsNoneIsAnErrorThatSaysWhy) {
               AllOf(HasSubstr("model alone"), HasSubstr("checkpoint_every")));
 }
 
+TEST_F(CheckpointFolder, OneThatCannotBeListedIsNotAnEmptyOne) {
+  EXPECT_TRUE(list_checkpoints(place / "nowhere").empty());
+  std::filesystem::create_directories(place);
+  std::filesystem::create_symlink("loop", place / "loop");
+  try {
+    list_checkpoints(place / "loop");
+    FAIL() << "it was listed";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::system);
+    EXPECT_THAT(error.what(), HasSubstr("loop cannot be listed: "));
+  }
+}
+
 TEST_F(CheckpointFolder, ReadsAnyRangeOfElements) {
   write(7, 1, 4);
   const CheckpointReader reader(place / "step-000007");

@@ -100,14 +100,14 @@ TEST(TrainingSummary, SaysWhatWasMeasuredAndHow) {
 }
 
 TEST(TrainingSummary, SaysHowGradientsTravelledIfNotAsTheyAre) {
-  EXPECT_THAT(format_summary({.ranks = 2, .codec = "auto: int8, for"}),
+  EXPECT_THAT(format_summary({.ranks = 2, .steps = 1, .codec = "auto: int8, for"}),
               HasSubstr("  codec                auto: int8, for\n"));
-  EXPECT_THAT(format_summary({.ranks = 2}), Not(HasSubstr("codec")));
+  EXPECT_THAT(format_summary({.ranks = 2, .steps = 1}), Not(HasSubstr("codec")));
 }
 
 TEST(TrainingSummary, OfAWorldOfOneOrAnotherBackend) {
-  EXPECT_THAT(format_summary({.ranks = 1}), Not(HasSubstr("textbook")));
-  EXPECT_THAT(format_summary({.ranks = 2, .gradient_bytes = 8, .sent_bytes = -1}),
+  EXPECT_THAT(format_summary({.ranks = 1, .steps = 1}), Not(HasSubstr("textbook")));
+  EXPECT_THAT(format_summary({.ranks = 2, .steps = 1, .gradient_bytes = 8, .sent_bytes = -1}),
               HasSubstr("not counted by this backend"));
 }
 

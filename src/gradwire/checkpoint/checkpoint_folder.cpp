@@ -33,10 +33,19 @@ FoundCheckpoint look_at(const fs::path& path) {
   return found;
 }
 
+/// None if there is no such folder. A disk that does not answer is not that: a run that goes on
+/// where it was would begin anew, and prune what it did not see.
 std::vector<fs::path> names_in(const fs::path& folder) {
   std::vector<fs::path> paths;
-  std::error_code gone;
-  for (const auto& entry : fs::directory_iterator(folder, gone)) paths.push_back(entry.path());
+  std::error_code error;
+  const fs::directory_iterator entries(folder, error);
+  const bool none =
+      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  if (error && !none) {
+    throw Exception(ErrorKind::system,
+                    fmt::format("{} cannot be listed: {}", folder.string(), error.message()));
+  }
+  for (const auto& entry : entries) paths.push_back(entry.path());
   return paths;
 }
 

@@ -29,6 +29,7 @@ struct FoundCheckpoint {
 };
 
 /// The complete ones, in the order in which they were written; none if there is no such folder.
+/// Throws Exception(system) if it cannot be listed.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& folder);
 
 /// The checkpoint that a user means by `path`: it itself, the newest in that folder of checkpoints
