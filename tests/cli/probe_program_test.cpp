@@ -102,6 +102,15 @@ TEST(DoctorProgramTest, ARemoteShellThatFailsIsAFinding) {
                     HasSubstr("to mend it: name a remote shell"), HasSubstr("1 thing is wrong.")));
 }
 
+TEST(DoctorProgramTest, ARemoteShellThatRunsNothingIsAFinding) {
+  const Folder folder;
+  const std::string rsh = folder.script("shift; exec \"$@\" </dev/null");
+  Launched doctor({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
+  EXPECT_EQ(doctor.wait(), 1);
+  EXPECT_THAT(doctor.out(), AllOf(HasSubstr("elsewhere.invalid sh\" ran nothing"),
+                                  HasSubstr("pass its standard input on")));
+}
+
 TEST(DoctorProgramTest, RanksOfOneHostHaveNothingWrongBetweenThem) {
   Launched doctor(
       {gradwire_program(), "run", "-n", "2", "--no-prefix", "--", gradwire_program(), "doctor"});

@@ -169,6 +169,18 @@ TEST(RemoteHostsTest, AHostThatCannotBeReached) {
   EXPECT_EQ(run.out(), "");
 }
 
+TEST(RemoteHostsTest, ARemoteShellThatRunsNothing) {
+  const TemporaryFolder folder;
+  // As `ssh -n`, or `docker exec` without -i.
+  const std::string rsh = folder.write("rsh", "#!/bin/sh\nshift\nexec \"$@\" </dev/null\n", 0755);
+  Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("could not be started: \"" + rsh + " "),
+                               HasSubstr("pass its standard input on"), HasSubstr("docker exec -i"),
+                               HasSubstr("ssh -n")));
+  EXPECT_EQ(run.out(), "");
+}
+
 TEST(RemoteHostsTest, ARemoteShellThatIsNotThere) {
   Launched run(run_script({"--hosts", "a,b", "--rsh", "no-such-shell"}, "echo started"));
   EXPECT_EQ(run.wait(), 127);

@@ -1,8 +1,10 @@
 #include <csignal>
 #include <map>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/cli/launched.h"
 
@@ -253,6 +255,27 @@ TEST(RunTest, AReaderThatGoesAwayEndsRanksAsItWouldWithoutUs) {
   run.close_stdout();
   EXPECT_EQ(run.wait(), 128 + SIGPIPE);
   EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, AReaderThatGoesAwayBeforeTheLastOutputIsNotWaitedFor) {
+  // What a rank writes fits in its pipe, so that all end; of all it is more than the launcher
+  // holds.
+  constexpr int kRanks = 30;
+  const TemporaryFolder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  UniqueFd held(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd ends(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+  Launched run(run_script({"-n", std::to_string(kRanks)},
+                          "exec 9>$FIFO; printf x >&9; head -c 60000 /dev/zero | tr '\\0' x"),
+               {{"FIFO", fifo}});
+  char letter = 0;
+  for (int i = 0; i < kRanks; ++i) ASSERT_EQ(::read(ends.get(), &letter, 1), 1);
+  held.close();
+  ASSERT_EQ(::read(ends.get(), &letter, 1), 0);  // All have ended.
+  run.close_stdout();
+  ASSERT_TRUE(run.all_gone(20'000));
+  EXPECT_EQ(run.wait(), 0);
 }
 
 TEST(RunTest, WrongCommandLines) {

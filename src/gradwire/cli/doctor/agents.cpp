@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <sys/wait.h>
 
+#include "gradwire/cli/launch/remote_script.h"
 #include "gradwire/cli/launch/shell_quote.h"
 
 namespace gradwire {
@@ -104,8 +105,10 @@ void Agents::start(const LaunchOptions& options, const RankPlan& rank) {
     for (const auto& [name, value] : rank.variables) variables[name] = value;
   }
   agent.command = fmt::format("{}", fmt::join(arguments, " "));
-  auto process =
-      spawn({.arguments = arguments, .environment = entries_of(variables), .pipe_stdin = true});
+  auto process = spawn({.arguments = arguments,
+                        .environment = entries_of(variables),
+                        .pipe_stdin = true,
+                        .own_session = rank.remote});
   if (process) {
     agent.process = std::move(*process);
   } else {
@@ -229,6 +232,9 @@ void Agents::explain(const Agent& agent, Patient& patient) const {
     patient.failure = agent.greeted ? "the doctor there does not come to an end" + said
                                     : fmt::format("\"{}\" does not answer{}", agent.command, said);
     patient.remedy = fmt::format("look whether the host is up: {}", agent.command);
+  } else if (!agent.greeted && agent.status == 0) {
+    patient.failure = fmt::format("\"{}\" ran nothing{}", agent.command, said);
+    patient.remedy = kPassInputOn;
   } else if (!agent.greeted) {
     patient.failure =
         fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);

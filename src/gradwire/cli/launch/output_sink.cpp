@@ -35,7 +35,7 @@ void OutputSink::write_piece() {
 }
 
 void OutputSink::write_some() {
-  while (!empty() && !broken_ && writable()) write_piece();
+  while (!empty() && writable()) write_piece();
 }
 
 }  // namespace gradwire

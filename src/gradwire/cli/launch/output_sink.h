@@ -20,7 +20,8 @@ class OutputSink {
 
   /// Enough waits for the reader: take no more from the ranks for now.
   bool full() const { return pending_.size() - written_ > (1 << 20); }
-  bool empty() const { return pending_.size() == written_; }
+  /// Nothing waits for the reader, or there is none.
+  bool empty() const { return broken_ || pending_.size() == written_; }
 
   /// Nobody reads any more (EPIPE); what is appended is lost.
   bool broken() const { return broken_; }

@@ -65,7 +65,7 @@ void connect_streams(const SpawnRequest& request, const Pipes& pipes) {
 
 [[noreturn]] void become(const SpawnRequest& request, const Pipes& pipes, char** arguments,
                          char** environment, pid_t parent) {
-  ::setpgid(0, 0);
+  request.own_session ? ::setsid() : ::setpgid(0, 0);
   if (request.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
@@ -111,8 +111,8 @@ Result<Process> spawn(const SpawnRequest& request) {
     become(request, pipes, const_cast<char**>(arguments.data()),
            const_cast<char**>(environment.data()), parent);
   }
-  // Both sides set the group, so that it exists whoever runs first.
-  ::setpgid(pid, pid);
+  // This waits for exec, before which the child has made its group: were we to make it too, it
+  // could no longer have a session of its own.
   if (const int error = exec_error(pipes.failure)) {
     ::waitpid(pid, nullptr, 0);
     return cannot_start(request, error);

@@ -17,6 +17,9 @@ struct SpawnRequest {
   bool pipe_stdin = false;               ///< Else it reads /dev/null.
   bool pipe_output = true;               ///< Else it has our stdout and stderr.
   bool die_with_parent = true;           ///< SIGKILL when the thread that started it ends.
+  /// A session without a terminal: ssh with a question fails there, and says so. In a background
+  /// group of ours the terminal would stop it, and nobody would hear of it.
+  bool own_session = false;
 };
 
 /// A child process, leader of its own process group. Our ends of its pipes do not block.

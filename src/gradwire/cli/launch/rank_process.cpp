@@ -32,12 +32,16 @@ SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, b
   return {options.program, entries_of(variables), false, !plain, true};
 }
 
-/// Not to die with us: it must live to tell the other host that we are gone.
+/// Not to die with us: it must live to tell the other host that we are gone. Without our terminal.
 SpawnRequest remote_request(const RankPlan& plan, const LaunchOptions& options) {
   std::vector<std::string> arguments = options.rsh;
   arguments.push_back(plan.host.name);
   arguments.emplace_back("sh");
-  return {arguments, entries_of(own_variables()), true, true, false};
+  return {.arguments = arguments,
+          .environment = entries_of(own_variables()),
+          .pipe_stdin = true,
+          .die_with_parent = false,
+          .own_session = true};
 }
 
 std::string script_for(const RankPlan& plan, const std::string& run, const LaunchOptions& options) {
@@ -110,11 +114,15 @@ void RankProcess::append_poll_items(std::vector<pollfd>& items) const {
 
 void RankProcess::transfer() {
   for (Stream* stream : {&out_, &err_}) {
-    // Nobody reads our output: then the rank must notice that as if it wrote there itself.
-    if (stream->sink.broken()) stream->fd.close();
+    close_if_unread(*stream);
     if (stream->fd.valid() && !stream->sink.full()) read_from(*stream);
   }
   write_input();
+}
+
+void RankProcess::close_if_unread(Stream& stream) {
+  // Nobody reads our output: then the rank must notice that as if it wrote there itself.
+  if (stream.sink.broken()) stream.fd.close();
 }
 
 void RankProcess::read_from(Stream& stream) {
@@ -157,6 +165,15 @@ void RankProcess::write_input() {
 void RankProcess::set_ended(const Ending& ending) {
   ending_ = ending;
   process_.in.close();
+  if (!ending.failed() && never_ran()) look_whether_it_ran();
+}
+
+void RankProcess::look_whether_it_ran() {
+  // The line that says so may be in the last output: one piece is all that a pipe holds.
+  if (out_.fd.valid()) read_from(out_);
+  // What nobody reads we do not read either, and cannot know.
+  ran_nothing_ = never_ran() && !out_.sink.broken();
+  if (ran_nothing_) ending_ = Ending{kCannotStart, 0};
 }
 
 bool RankProcess::finish_output() {
@@ -164,6 +181,7 @@ bool RankProcess::finish_output() {
 }
 
 bool RankProcess::finish(Stream& stream) {
+  close_if_unread(stream);
   while (stream.fd.valid()) {
     if (stream.sink.full()) return false;
     pollfd item{stream.fd.get(), POLLIN, 0};

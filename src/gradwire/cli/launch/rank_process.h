@@ -13,6 +13,9 @@
 
 namespace gradwire {
 
+/// Exit status of shells for a program that cannot be started.
+inline constexpr int kCannotStart = 127;
+
 /// How a process ended.
 struct Ending {
   int status = 0;  ///< 0 .. 255; 128 + signal if by a signal, as shells have it.
@@ -46,7 +49,7 @@ class RankProcess {
   /// Takes in what has come and sends what waits; call it after every poll.
   void transfer();
 
-  /// waitpid() has reported its end.
+  /// waitpid() has reported its end, and what it wrote can be read.
   void set_ended(const Ending& ending);
 
   /// For when all processes of the job have ended: takes in the last output and passes unfinished
@@ -59,6 +62,8 @@ class RankProcess {
   const std::optional<Ending>& ending() const { return ending_; }
   /// On another host, and the script there has not said that the rank runs.
   bool never_ran() const { return plan_.remote && remote_process_.empty(); }
+  /// The remote shell ended well without running the script, which ending() has as kCannotStart.
+  bool ran_nothing() const { return ran_nothing_; }
 
  private:
   /// One of its two streams of output.
@@ -68,10 +73,12 @@ class RankProcess {
     OutputSink& sink;
   };
 
+  void close_if_unread(Stream& stream);
   void read_from(Stream& stream);
   void end_stream(Stream& stream);
   bool finish(Stream& stream);
   void take_in(Stream& stream, std::string_view text);
+  void look_whether_it_ran();
   void look_for_ready_line(Stream& stream, std::string_view text);
   void write_input();
 
@@ -83,6 +90,7 @@ class RankProcess {
   std::string greeting_;        ///< What a remote host wrote before the ready line.
   std::string remote_process_;  ///< The rank's process id there, once it runs.
   std::optional<Ending> ending_;
+  bool ran_nothing_ = false;
 };
 
 }  // namespace gradwire

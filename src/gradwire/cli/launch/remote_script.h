@@ -36,6 +36,11 @@ std::string remote_script(const RemoteRank& rank);
 /// What the line that says that a rank runs begins with; a blank and the process id follow.
 std::string ready_line(const std::string& run);
 
+/// What to do about a remote shell that ends well although no script ran.
+inline constexpr const char* kPassInputOn =
+    "the remote shell must run the command that it is given and pass its standard input on (docker "
+    "exec -i, not ssh -n)";
+
 /// A control line for the script.
 std::string control_line(int signal, const std::string& process);
 

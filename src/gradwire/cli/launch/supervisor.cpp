@@ -11,6 +11,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/cli/launch/remote_script.h"
 
 namespace gradwire {
 namespace {
@@ -28,9 +29,6 @@ bool same_file(int a, int b) {
 /// How long the other ranks have to say what they saw of a failure, before they are asked to end:
 /// a rank that loses its peer knows which one, and prints it.
 constexpr Duration kNotice = std::chrono::milliseconds(300);
-
-/// Exit statuses of shells for a program that cannot be started.
-constexpr int kCannotStart = 127;
 
 }  // namespace
 
@@ -215,6 +213,12 @@ std::string Supervisor::where(const RankProcess& rank) const {
   return fmt::format("rank {} on host {}", rank.plan().place.rank, rank.plan().host.name);
 }
 
+std::string Supervisor::why_never_ran(const RankProcess& rank) const {
+  return fmt::format(
+      "\"{} {} sh\" {}", fmt::join(options_.rsh, " "), rank.plan().host.name,
+      rank.ran_nothing() ? fmt::format("ran nothing: {}", kPassInputOn) : describe(*rank.ending()));
+}
+
 void Supervisor::report_late_ranks() {
   std::string late;
   for (const RankProcess& rank : ranks_) {
@@ -234,9 +238,7 @@ void Supervisor::report_end() {
   if (rank.pid() < 0) {
     say(fmt::format("{} could not be started{}", where(rank), others));
   } else if (rank.never_ran()) {
-    say(fmt::format("{} could not be started: \"{} {} sh\" {}{}", where(rank),
-                    fmt::join(options_.rsh, " "), rank.plan().host.name, describe(*rank.ending()),
-                    others));
+    say(fmt::format("{} could not be started: {}{}", where(rank), why_never_ran(rank), others));
   } else if (!stop_signal_ || rank.ending()->status != 128 + *stop_signal_) {
     say(fmt::format("{} {}{}", where(rank), describe(*rank.ending()), others));
   }

@@ -59,6 +59,7 @@ class Supervisor {
   void report_late_ranks();
   void report_end();
   std::string where(const RankProcess& rank) const;
+  std::string why_never_ran(const RankProcess& rank) const;
   OutputSink& error_sink() { return one_sink_ ? out_ : err_; }
 
   const LaunchOptions& options_;

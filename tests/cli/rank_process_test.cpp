@@ -1,0 +1,105 @@
+#include "gradwire/cli/launch/rank_process.h"
+
+#include <array>
+#include <csignal>
+#include <stdexcept>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gradwire/cli/launch/remote_script.h"
+#include "gradwire/cli/launch/variables.h"
+
+namespace gradwire::testing {
+namespace {
+
+/// A rank's process that has ended before anybody looked at what it wrote.
+class RankProcessTest : public ::testing::Test {
+ protected:
+  RankProcessTest() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::array<int, 2> ends{-1, -1};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    reader_ = UniqueFd(ends[0]);
+    writer_ = UniqueFd(ends[1]);
+    sink_ = OutputSink(writer_.get());
+  }
+
+  /// Starts it and waits for its end, which it is not told of.
+  Ending start(RankProcess& rank, const LaunchOptions& options) {
+    value_or_throw(rank.start(options));
+    int status = 0;
+    ::waitpid(rank.pid(), &status, 0);
+    return Ending::from_wait(status);
+  }
+
+  /// A rank on another host, where instead of it `script` runs.
+  RankProcess remote(const std::string& script, LaunchOptions& options) {
+    options.program = {"true"};
+    options.rsh = {"sh", "-c", script};
+    return RankProcess({.place = {}, .host = {.name = "a"}, .remote = true, .variables = {}}, kRun,
+                       sink_, sink_);
+  }
+
+  void stop_reading() {
+    reader_.close();
+    sink_.append("unread");
+    sink_.write_some();
+    ASSERT_TRUE(sink_.broken());
+  }
+
+  const std::string kRun = "ab12";
+  const std::string kReady = "echo " + ready_line(kRun) + " 4711";
+  UniqueFd reader_, writer_;
+  OutputSink sink_{-1};
+};
+
+TEST_F(RankProcessTest, ItsLastOutputIsDroppedIfNobodyReadsAnyMore) {
+  LaunchOptions options;
+  options.program = {"sh", "-c", "echo last; printf words"};
+  RankProcess rank({.place = {}, .host = {}, .remote = false, .variables = {}}, kRun, sink_, sink_);
+  rank.set_ended(start(rank, options));
+  stop_reading();
+  EXPECT_TRUE(rank.finish_output());
+  EXPECT_TRUE(sink_.empty());
+}
+
+TEST_F(RankProcessTest, ASinkThatNobodyReadsStaysEmpty) {
+  stop_reading();
+  sink_.buffer() += "more";
+  sink_.write_some();
+  EXPECT_TRUE(sink_.empty());
+}
+
+TEST_F(RankProcessTest, ARemoteShellThatEndedWellAndRanNothingIsAFailure) {
+  LaunchOptions options;
+  RankProcess rank = remote("echo Welcome", options);
+  rank.set_ended(start(rank, options));
+  EXPECT_TRUE(rank.ran_nothing());
+  EXPECT_EQ(rank.ending()->status, 127);
+}
+
+TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
+  LaunchOptions options;
+  RankProcess rank = remote("echo Welcome; " + kReady, options);
+  rank.set_ended(start(rank, options));
+  EXPECT_FALSE(rank.never_ran());
+  EXPECT_FALSE(rank.ran_nothing());
+  EXPECT_EQ(rank.ending()->status, 0);
+}
+
+TEST_F(RankProcessTest, WhoseOutputNobodyReadsMayHaveRun) {
+  LaunchOptions options;
+  RankProcess rank = remote(kReady, options);
+  const Ending ending = start(rank, options);
+  stop_reading();
+  rank.transfer();
+  rank.set_ended(ending);
+  EXPECT_FALSE(rank.ran_nothing());
+  EXPECT_EQ(rank.ending()->status, 0);
+}
+
+}  // namespace
+}  // namespace gradwire::testing
