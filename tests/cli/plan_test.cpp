@@ -130,6 +130,10 @@ TEST(PlanSimulate, GoesByWhatTuneMeasured) {
 TEST(Plan, RefusesWhatCannotBe) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--nodes", "0"}, "expected 1 to"},
+      {{"simulate", "--clients", "100", "--asked", "0"}, "--asked"},
+      {{"simulate", "--clients", "100", "--window-s", "0"}, "--window-s"},
+      {{"simulate", "--update-ms", "-1"}, "--update-ms"},
+      {{"simulate", "--failures-per-day", "3", "--restart-s", "-1"}, "--restart-s"},
       {{"--model", "resnet5O"}, "did you mean \"resnet50\""},
       {{"--network", "10gbee"}, "did you mean \"10gbe\""},
       {{"--device", "a10O"}, "did you mean \"a10\""},

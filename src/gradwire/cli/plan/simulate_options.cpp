@@ -69,8 +69,11 @@ void declare_work(CLI::App& app, SimulateOptions& options) {
                  "the model, as in gradwire bench step or gradwire plan")
       ->capture_default_str();
   app.add_option("--compute-ms,--step-ms", options.compute_ms,
-                 "of a forward and backward pass; default: the profile's");
-  app.add_option("--update-ms", options.update_ms, "of the optimiser")->capture_default_str();
+                 "of a forward and backward pass; default: the profile's")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--update-ms", options.update_ms, "of the optimiser")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--codec", options.codec, "how gradients travel")->capture_default_str();
   app.add_option("--codec-speeds", options.codec_speeds,
                  "what gradwire bench codec --json wrote on such a host");
@@ -93,8 +96,10 @@ void declare_failures(CLI::App& app, SimulateOptions& options) {
   app.add_option("--failures-per-day", options.failures_per_day, "of all hosts together")
       ->check(CLI::Range(0.0, 1e5));
   app.add_option("--checkpoint-s", options.checkpoint_s, "that training stands still for one")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--restart-s", options.restart_s, "from a failure until training goes on")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
 

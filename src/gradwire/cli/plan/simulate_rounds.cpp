@@ -13,9 +13,15 @@ void declare(CLI::App& app, RoundOptions& options) {
   app.add_flag("--asynchronous", options.asynchronous, "workers of servers do not wait");
   app.add_option("--clients", options.clients, "federated learning: who could take part")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--asked", options.asked, "of them, in each round")->capture_default_str();
-  app.add_option("--used", options.used, "the first of these that count")->capture_default_str();
-  app.add_option("--window-s", options.window_s, "after which a round ends")->capture_default_str();
+  app.add_option("--asked", options.asked, "of them, in each round")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--used", options.used, "the first of these that count")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--window-s", options.window_s, "after which a round ends")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--dropout", options.dropout, "share of the asked that never answers")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--up", options.up, "a client's rate, the median")->capture_default_str();
