@@ -165,6 +165,21 @@ TEST(DataParallel, UnusedOnAllRanksLeavesTheGradientAlone) {
   });
 }
 
+// An evaluation with gradients, a batch that is passed over.
+TEST(DataParallel, AForwardWithoutBackwardLeavesNothingBehind) {
+  run_on_threads(2, [](const auto& group) {
+    DataParallel model(TwoLayers(), {.process_group = group, .find_unused_parameters = true});
+    const auto x = input_of(group->getRank());
+    for (int i = 0; i < 3; ++i) model(x, true, true);
+    model(x, false, true).sum().backward();
+    EXPECT_FALSE(model->a->weight.grad().defined());
+    EXPECT_TRUE(model->b->weight.grad().allclose(torch::full({3, 2}, 1.5)));
+    model(x, true, true);
+    model(x, true, false).sum().backward();
+    EXPECT_TRUE(model->a->weight.grad().allclose(torch::full({3, 2}, 1.5)));
+  });
+}
+
 TEST(DataParallel, ARankThatUsesNothingDoesNotHoldTheOthersUp) {
   run_on_threads(2, [](const auto& group) {
     DataParallel model(TwoLayers(), {.process_group = group, .find_unused_parameters = true});

@@ -288,6 +288,45 @@ TEST_P(ZeroEachStage, AnOverflowOnOneRankMakesAllSkipTheStep) {
   EXPECT_EQ(difference(results[0], results[1]), 0);
 }
 
+TEST_P(ZeroEachStage, ConsolidatingAroundAStepShowsWhatItDid) {
+  run_on_threads(2, [&](const auto& group) {
+    ZeroNet net;
+    initialise(*net, 3);
+    Zero model(net, options_of(group, GetParam()));
+    const auto [inputs, targets] = task_of(0, model.rank(), model.world_size());
+    torch::cross_entropy_loss(model(inputs), targets).backward();
+    model.consolidate();
+    const auto before = values_of(*net);
+    model.step();
+    model.consolidate();
+    EXPECT_GT(difference(values_of(*net), before), 1e-4);
+  });
+}
+
+// As in training for consistency with what the model says of another view of the batch.
+TEST_P(ZeroEachStage, AForwardWithoutGradientsMayComeBeforeBackward) {
+  const auto trained = [&](const ProcessGroup& group, bool looks) {
+    ZeroNet net;
+    initialise(*net, 3);
+    Zero model(net, options_of(group, GetParam()));
+    for (int step = 0; step < 3; ++step) {
+      const auto [inputs, targets] = task_of(step, model.rank(), model.world_size());
+      const auto loss = torch::cross_entropy_loss(model(inputs), targets);
+      if (looks) {
+        const torch::NoGradGuard no_grad;
+        model(inputs);
+      }
+      loss.backward();
+      model.step();
+    }
+    model.consolidate();
+    return values_of(*net);
+  };
+  run_on_threads(2, [&](const auto& group) {
+    EXPECT_EQ(difference(trained(group, true), trained(group, false)), 0);
+  });
+}
+
 TEST_P(ZeroEachStage, PiecesHoldEveryElementAndCarryOverToAnyOtherStage) {
   std::vector<std::vector<TensorPiece>> pieces(3);
   Values expected;

@@ -93,8 +93,7 @@ void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) 
 }
 
 void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
-  std::unordered_set<const torch::autograd::Node*> reached;
-  walk_graph(outputs, reached);
+  const auto reached = walk_graph(graph_roots(outputs));
   for (const auto& [name, tensor] : parameters_) {
     if (!steps_->pending(tensor)) continue;
     if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;

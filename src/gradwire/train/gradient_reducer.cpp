@@ -77,11 +77,9 @@ void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool sy
   require_complete();
   expecting_ = synchronise && !parameters_.empty();
   if (!expecting_ || !options_.find_unused) return;
-  walk_graph(outputs, reachable_);
+  for (const auto& root : graph_roots(outputs)) roots_.emplace_back(root);
   // Nothing of this rank's backward would then ever tell the others that it has nothing to add.
-  const bool no_backward = std::ranges::none_of(
-      accumulators_, [this](const auto& node) { return reachable_.contains(node.get()); });
-  if (no_backward) {
+  if (unused().size() == parameters_.size()) {
     start();
     end_of_backward();
   }
@@ -128,9 +126,14 @@ void GradientReducer::start() {
 }
 
 std::vector<std::size_t> GradientReducer::unused() const {
+  std::vector<GraphNode> roots;
+  for (const auto& root : roots_) {
+    if (auto alive = root.lock()) roots.push_back(std::move(alive));
+  }
+  const auto reachable = walk_graph(roots);
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!reachable_.contains(accumulators_[i].get())) found.push_back(i);
+    if (!reachable.contains(accumulators_[i].get())) found.push_back(i);
   }
   return found;
 }
@@ -287,7 +290,7 @@ void GradientReducer::reset() {
   for (const auto& place : layout_.places) ++flights_[place.bucket].missing;
   ready_.assign(parameters_.size(), false);
   touched_.assign(parameters_.size(), false);
-  reachable_.clear();
+  roots_.clear();
 }
 
 }  // namespace gradwire

@@ -4,7 +4,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
@@ -120,7 +119,9 @@ class GradientReducer {
   std::size_t missing_ = 0;  ///< Parameters that are not ready.
   std::vector<bool> ready_;
   std::vector<bool> touched_;  ///< Got a gradient since the last averaging.
-  std::unordered_set<const torch::autograd::Node*> reachable_;
+  /// Where backward may begin: at what forwards returned since the last averaging. What nobody has
+  /// any more, as after an evaluation with gradients, leads nowhere.
+  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
   torch::Tensor usage_;         ///< Ranks that used each parameter, divided by their number.
   torch::Tensor usage_of_all_;  ///< The same where the parameters are, as it travels.
   bool usage_known_ = false;

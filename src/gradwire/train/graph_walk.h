@@ -8,9 +8,13 @@
 
 namespace gradwire {
 
-/// Adds every node of the autograd graph that backward from `outputs` can reach to `reached`. A
-/// parameter gets a gradient only if its accumulator is among them. Iterative: graphs are deep.
-void walk_graph(const std::vector<torch::Tensor>& outputs,
-                std::unordered_set<const torch::autograd::Node*>& reached);
+using GraphNode = c10::intrusive_ptr<torch::autograd::Node>;
+
+/// The nodes where backward from `outputs` begins.
+std::vector<GraphNode> graph_roots(const std::vector<torch::Tensor>& outputs);
+
+/// Every node of the autograd graph that backward from `roots` can reach. A parameter gets a
+/// gradient only if its accumulator is among them. Iterative: graphs are deep.
+std::unordered_set<const torch::autograd::Node*> walk_graph(const std::vector<GraphNode>& roots);
 
 }  // namespace gradwire

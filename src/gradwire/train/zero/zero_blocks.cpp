@@ -131,6 +131,7 @@ void ZeroCore::after_forward(const std::vector<torch::Tensor>& outputs) {
   complete_.assign(units_.size(), false);
   hook_outputs(outputs, [](ZeroCore& core) {
     const Lock backward_lock(core.mutex_);
+    core.require_roots();
     core.in_backward_ = true;
     core.gradients_->begin_backward();
   });
@@ -141,7 +142,7 @@ void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const 
   std::unordered_set<const torch::autograd::Node*> reached;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (awaited(unit)) continue;
-    if (reached.empty()) walk_graph(outputs, reached);
+    if (reached.empty()) reached = walk_graph(graph_roots(outputs));
     for (const auto& member : units_[unit].members()) {
       const auto node = torch::autograd::impl::grad_accumulator(member.parameter);
       if (!reached.contains(node.get())) continue;
@@ -197,6 +198,15 @@ void ZeroCore::on_backward_over() {
   const Lock lock(mutex_);
   in_backward_ = false;
   release_all();
+}
+
+/// A forward without gradients, between this backward and its forward, has dropped them, and no
+/// block's outputs bring them back.
+void ZeroCore::require_roots() {
+  if (!sharded()) return;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (is_root_[unit]) gathers_->require(unit);
+  }
 }
 
 void ZeroCore::release_all() {

@@ -41,6 +41,13 @@ void check_options(const ZeroOptions& options) {
   }
 }
 
+/// Checkpoints hold them flat.
+void make_contiguous(std::vector<NamedTensor>& buffers) {
+  for (auto& [name, tensor] : buffers) {
+    if (!tensor.is_contiguous()) tensor.set_data(tensor.data().contiguous());
+  }
+}
+
 /// Parameters that are not trained stay whole, but are computed with like the others.
 void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::ScalarType> type) {
   const torch::NoGradGuard no_grad;
@@ -56,6 +63,7 @@ void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::Scala
 ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential)
     : options_(options), buffers_(all_buffers(module)) {
   check_options(options_);
+  make_contiguous(buffers_);
   auto state = all_parameters(module);
   for (const auto& parameter : state) {
     if (!parameter.tensor.requires_grad()) frozen_.push_back(parameter);
@@ -172,6 +180,7 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
     return false;
   }
+  if (consolidated_) release_all();  // What was gathered is of before the step.
   before_ = std::move(before);
   factor_ = factor;
   to_step_.assign(units_.size(), true);

@@ -123,6 +123,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   void on_output_gradient(const std::vector<std::size_t>& units, std::size_t position);
   void on_complete(std::size_t unit);
   void on_backward_over();
+  void require_roots();
   void release_all();
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
   void require_own_module(const torch::nn::Module& module) const;
