@@ -49,6 +49,7 @@ class PythonBackend final : public StagedProcessGroup {
         communicator(),
         AveragerOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
     reducer.register_comm_hook(as_ddp_hook(hook));
+    std::erase_if(hooks_, [](const auto& each) { return each.expired(); });
     hooks_.push_back(hook);
     return hook;
   }
@@ -61,17 +62,20 @@ class PythonBackend final : public StagedProcessGroup {
 
  private:
   void close() {
-    std::vector<std::shared_ptr<CodecHook>> hooks;
+    std::vector<std::weak_ptr<CodecHook>> hooks;
     {
       const std::lock_guard lock(mutex_);
       hooks.swap(hooks_);
     }
-    for (const auto& hook : hooks) hook->close();
+    for (const auto& each : hooks) {
+      if (const auto hook = each.lock()) hook->close();
+    }
     StagedProcessGroup::shutdown();
   }
 
   std::mutex mutex_;
-  std::vector<std::shared_ptr<CodecHook>> hooks_;
+  /// Those of models that are no more go with them: their error feedback is as large as the model.
+  std::vector<std::weak_ptr<CodecHook>> hooks_;
 };
 
 template <class T, class... Bases>

@@ -191,7 +191,9 @@ TEST(EmulatedZero, APartIsSteppedAndGatheredWhileALayerComputes) {
   std::map<std::size_t, Time> reduced;
   for (const Moved& moved : run({.stage = 1}, 4).started) {
     if (moved.kind == 'r') reduced[moved.unit] = moved.at;
-    if (moved.kind == 'g') EXPECT_LE(moved.at - reduced.at(moved.unit), kReductionAndALook);
+    if (moved.kind == 'g') {
+      EXPECT_LE(moved.at - reduced.at(moved.unit), kReductionAndALook);
+    }
   }
   EXPECT_EQ(reduced.size(), kLayers);
 }

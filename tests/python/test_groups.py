@@ -78,6 +78,10 @@ class Groups(Case):
         with self.assertRaisesRegex(ValueError, "GRADWIRE_SECRET"):
             dist.new_group(pg_options=gradwire.Options(encryption=True, shared_memory=False))
 
+    def test_a_port_that_is_none(self):
+        with self.assertRaisesRegex(ValueError, "'port' is 70000"):
+            dist.new_group(pg_options=gradwire.Options(port=70000))
+
     def test_devices_by_name(self):
         """One backend for both, whether or not there is a GPU."""
         group = dist.new_group(backend="cpu:gradwire,cuda:gradwire")

@@ -1,5 +1,6 @@
 """Codec hooks and the step trace, on three ranks, against what is computed or measured here."""
 
+import gc
 import json
 import os
 import time
@@ -61,6 +62,22 @@ def learn_digits(hook_up, steps=60):
         optimizer.step()
         losses.append(loss.item())
     return losses, hook, model
+
+
+class Lives(unittest.TestCase):
+    def test_a_hook_goes_with_its_model(self):
+        def threads():
+            gc.collect()  # A DDP is part of cycles.
+            return len(os.listdir("/proc/self/task"))
+
+        def use():
+            gradients(AS_THEY_ARE + 2, gradwire.hooks.int8)
+
+        use()
+        after_one = threads()
+        for _ in range(4):
+            use()
+        self.assertLessEqual(threads(), after_one)  # Each has one that waits for its buckets.
 
 
 class Means(unittest.TestCase):

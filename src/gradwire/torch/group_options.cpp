@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "gradwire/base/error.h"
 #include "gradwire/comm/environment_variables.h"
 #include "gradwire/torch/store.h"
 
@@ -39,6 +41,10 @@ Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& op
   if (size > 1) job.master_address = master_address(store, variables);
   const int port =
       options.port ? *options.port : variables.number("GRADWIRE_PORT", 1, 65535).value_or(0);
+  if (port < 0 || port > 65535) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("option 'port' is {}; it must be 1 to 65535, or 0 for any", port));
+  }
   job.port = static_cast<std::uint16_t>(port);
   job.shared_memory = options.shared_memory.value_or(
       variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1);

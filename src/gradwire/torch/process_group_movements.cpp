@@ -43,7 +43,7 @@ void post_gather(Communicator& communicator, const ListGather& gather, const Arg
                                             lend_bytes(gather.flat, name), options));
     return;
   }
-  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor& own = gather.list[static_cast<std::size_t>(name.rank)];
   own.copy_(gather.input.view(own.sizes()));
   for (std::size_t root = 0; root < gather.list.size(); ++root) {

@@ -89,7 +89,8 @@ at::Tensor flattened(const TensorList& list) {
 }
 
 void unflatten(const at::Tensor& flat, const TensorList& list) {
-  const at::NoGradGuard no_grad;
+  // On whichever thread this is, the list may be of tensors that were made in inference mode.
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   std::int64_t begin = 0;
   for (const at::Tensor& tensor : list) {
     tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));

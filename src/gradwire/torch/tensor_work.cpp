@@ -37,6 +37,16 @@ void TensorWork::State::finish_once() {
   });
 }
 
+std::exception_ptr TensorWork::State::finish_or_error() noexcept {
+  if (const auto failed = error()) return failed;
+  try {
+    finish_once();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 bool TensorWork::isCompleted() {
   if (!state_->done()) return false;
   if (!state_->error()) state_->finish_once();
@@ -44,7 +54,7 @@ bool TensorWork::isCompleted() {
 }
 
 bool TensorWork::isSuccess() const {
-  return state_->done() && !state_->error();
+  return state_->done() && !state_->finish_or_error();
 }
 
 std::exception_ptr TensorWork::exception() const {
@@ -80,11 +90,10 @@ bool TensorWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void TensorWork::complete(State& state, c10::ivalue::Future& future) {
-  if (const auto error = state.error()) {
+  if (const auto error = state.finish_or_error()) {
     future.setError(error);
     return;
   }
-  state.finish_once();
   future.markCompleted(c10::IValue(state.operation.outputs));
 }
 
@@ -111,7 +120,8 @@ c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFuture() {
 c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFutureResult() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
   when_done([state = state_, future] {
-    const auto result = state->error() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+    const auto result =
+        state->finish_or_error() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
     future->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
   });
   return future;

@@ -60,6 +60,8 @@ class TensorWork final : public c10d::Work {
     bool done() const;
     std::exception_ptr error() const;
     void finish_once();
+    /// Of the operation, or of finishing it; null: all is well.
+    std::exception_ptr finish_or_error() noexcept;
   };
 
   static void complete(State& state, c10::ivalue::Future& future);
