@@ -196,6 +196,19 @@ class Tensors(Case):
         dist.scatter(output, parts if self.rank == 0 else None, src=0)
         self.assertTrue(torch.equal(output, parts[self.rank]))
 
+    def test_lists_may_be_of_inference_mode(self):
+        for sizes in ([3] * self.size, [2 + rank for rank in range(self.size)]):
+            with torch.inference_mode():
+                outputs = [torch.empty(size) for size in sizes]
+                mine = torch.full((sizes[self.rank],), 1.0 + self.rank)
+                work = dist.all_gather(outputs, mine, async_op=True)
+                future = work.get_future()  # Its thread is not in that mode.
+            future.wait()
+            work.wait()
+            self.assertTrue(work.is_success())
+            for rank, output in enumerate(outputs):
+                self.assertTrue(torch.equal(output, torch.full((sizes[rank],), 1.0 + rank)))
+
 
 class Shapes(Case):
     def test_that_do_not_fit(self):

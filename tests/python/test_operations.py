@@ -252,19 +252,6 @@ class Movements(Case):
         for output, right in zip(outputs, truth):
             self.same(output, right)
 
-    def test_all_gather_in_inference_mode(self):
-        for sizes in ([3] * self.size, [2 + rank for rank in range(self.size)]):
-            with torch.inference_mode():
-                outputs = [torch.empty(size) for size in sizes]
-                mine = torch.full((sizes[self.rank],), 1.0 + self.rank)
-                work = dist.all_gather(outputs, mine, async_op=True)
-                future = work.get_future()  # Its thread is not in that mode.
-            future.wait()
-            work.wait()
-            self.assertTrue(work.is_success())
-            for rank, output in enumerate(outputs):
-                self.same(output, torch.full((sizes[rank],), 1.0 + rank))
-
     def test_all_gather_into_tensor(self):
         def run(_dtype, _count, inputs):
             truth = torch.stack(inputs)
