@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "gradwire/torch/init.h"
+#include "tests/data/temporary_folder.h"
 
 namespace gradwire::test {
 namespace {
@@ -20,11 +22,17 @@ TEST(C10dStore, GivesBackWhatWasSetWhateverTheBytes) {
 }
 
 TEST(C10dStore, AKeyThatNobodySetsTimesOut) {
-  C10dStore store(c10::make_intrusive<c10d::HashStore>());
-  const auto result = store.get("nobody", std::chrono::milliseconds(10));
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().kind, ErrorKind::timeout);
-  EXPECT_THAT(result.error().message, ::testing::HasSubstr("'nobody'"));
+  const TemporaryFolder folder;
+  const std::vector<c10::intrusive_ptr<c10d::Store>> stores{
+      c10::make_intrusive<c10d::HashStore>(),
+      c10::make_intrusive<c10d::FileStore>(folder / "store", 1)};
+  for (const auto& each : stores) {
+    C10dStore store(each);
+    const auto result = store.get("nobody", std::chrono::milliseconds(10));
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, ErrorKind::timeout);
+    EXPECT_THAT(result.error().message, ::testing::HasSubstr("'nobody'"));
+  }
 }
 
 void meet_and_add(std::uint16_t port) {

@@ -5,12 +5,14 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/exception.h>
 
+#include "gradwire/net/deadline.h"
+
 namespace gradwire {
 namespace {
 
 constexpr const char* kPrefix = "gradwire/";
 
-std::chrono::milliseconds milliseconds_of(Duration duration) {
+std::chrono::milliseconds whole_milliseconds(Duration duration) {
   return std::chrono::ceil<std::chrono::milliseconds>(duration);
 }
 
@@ -28,18 +30,22 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 }
 
 Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
+  const std::lock_guard lock(mutex_);
+  const Deadline deadline = Deadline::after(timeout);
   try {
-    const std::lock_guard lock(mutex_);
-    store_->wait({kPrefix + key}, milliseconds_of(timeout));
+    store_->wait({kPrefix + key}, whole_milliseconds(timeout));
     const auto value = store_->get(kPrefix + key);
     return std::string(value.begin(), value.end());
-  } catch (const c10::DistStoreError& error) {
-    return failure(ErrorKind::timeout,
-                   fmt::format("nobody set '{}' in the launcher's store within {} ms: {}", key,
-                               milliseconds_of(timeout).count(), error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return failure(ErrorKind::disconnected,
-                   fmt::format("the launcher's store did not give '{}': {}", key, error.what()));
+    // FileStore's error has no type of its own when the time is over.
+    const auto* of_store = dynamic_cast<const c10::DistStoreError*>(&error);
+    if (of_store == nullptr && !deadline.passed()) {
+      return failure(ErrorKind::disconnected,
+                     fmt::format("the launcher's store did not give '{}': {}", key, error.what()));
+    }
+    return failure(ErrorKind::timeout,
+                   fmt::format("nobody set '{}' in the launcher's store within {} ms", key,
+                               whole_milliseconds(timeout).count()));
   }
 }
 
