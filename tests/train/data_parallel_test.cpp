@@ -7,6 +7,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/accumulate.h"
+#include "tests/torch/loopback.h"
 #include "tests/train/proof_model.h"
 #include "tests/train/thread_group.h"
 
@@ -208,6 +209,43 @@ TEST(DataParallel, ARankThatWentAnotherWayDoesNotLetTheOthersWait) {
   });
   EXPECT_THAT(errors[0], HasSubstr("aborted"));
   EXPECT_THAT(errors[1], HasSubstr("b.weight"));
+}
+
+/// What it would leave is this rank's alone.
+TEST(DataParallel, ABackwardThatNoForwardOfItLedToIsAnError) {
+  const auto inside = errors_on_threads(2, [](const auto& group) {
+    TwoLayers net;
+    DataParallel model(net, {.process_group = group});
+    net->forward(input_of(0), true, true).sum().backward();
+  });
+  const auto again = errors_on_threads(2, [](const auto& group) {
+    DataParallel model(TwoLayers(), {.process_group = group});
+    const auto loss = model(input_of(0), true, true).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+  });
+  for (const auto& errors : {inside, again}) {
+    EXPECT_THAT(errors[0] + errors[1],
+                AllOf(HasSubstr("DataParallel: a gradient of '"), HasSubstr("no_sync()")));
+  }
+}
+
+TEST(DataParallel, ComplexGradientsAreTheMeanToo) {
+  const auto train = [](const auto& group) {
+    struct Phase : torch::nn::Module {
+      torch::Tensor turn = register_parameter("turn", torch::ones({3}, torch::kComplexFloat));
+      torch::Tensor bias = register_parameter("bias", torch::ones({3}));
+      torch::Tensor forward(double scale) { return torch::real(turn * scale + bias).sum(); }
+    };
+    DataParallel model(std::make_shared<Phase>(), {.process_group = group});
+    model(group->getRank() + 1.0).backward();
+    const auto expected = torch::full({3}, c10::complex<float>(1.5F, 0), torch::kComplexFloat);
+    EXPECT_TRUE(model->turn.grad().allclose(expected));
+    EXPECT_TRUE(model->bias.grad().allclose(torch::ones({3})));
+    EXPECT_EQ(model.stats().bytes, 3 * 8 + 3 * 4);
+  };
+  run_on_threads(2, train);
+  run_on_loopback(2, train);
 }
 
 TEST(DataParallel, SeveralForwardsMayShareABackward) {

@@ -206,7 +206,8 @@ TEST(LocalSgd, BeginsWithTheParametersOfRank0AndRefusesOtherShapes) {
   const auto errors = errors_on_threads(2, [](const auto& group) {
     LocalSgd local({{"w", torch::ones({3 + group->getRank()})}}, group, options_with({}));
   });
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("'w' of shape [3]"), HasSubstr("[4]"))));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("LocalSgd: "), HasSubstr("'w' of shape [3]"),
+                                 HasSubstr("[4]"))));
 }
 
 TEST(LocalSgd, OfOneRankIsItsInnerOptimiser) {

@@ -9,9 +9,11 @@
 namespace gradwire {
 
 c10::intrusive_ptr<StagedWork> StagedSequence::run(c10d::OpType type, TensorList inputs,
-                                                   TensorList outputs, Begin begin) {
-  StagedOperation operation{.type = type, .parts = {{std::move(inputs), outputs}}};
-  operation.outputs = std::move(outputs);
+                                                   TensorList outputs, Begin begin,
+                                                   TensorList results) {
+  StagedOperation operation{.type = type,
+                            .parts = {{std::move(inputs), std::move(outputs)}},
+                            .outputs = std::move(results)};
   operation.post = [this, begin = std::move(begin)](TensorList& host_inputs,
                                                     TensorList& host_outputs) {
     auto over = c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());

@@ -23,9 +23,10 @@ class StagedSequence {
 
   /// `inputs` are copied to the host before, `outputs` back to the device afterwards; all are on
   /// one device, and a tensor in both lists is one in host memory too. Throws as
-  /// DeviceStaging::run() does; what `begin` and its wait throw is the Work's error.
+  /// DeviceStaging::run() does; what `begin` and its wait throw is the Work's error. `results`:
+  /// what its future gives; without, nothing here has a hold on the tensors once it is over.
   c10::intrusive_ptr<StagedWork> run(c10d::OpType type, TensorList inputs, TensorList outputs,
-                                     Begin begin);
+                                     Begin begin, TensorList results = {});
 
   /// Returns when everything that was begun is over.
   void close();

@@ -32,6 +32,7 @@ Bucket::Bucket(const std::vector<torch::Tensor>& parameters) {
   std::int64_t elements = 0;
   for (const auto& parameter : parameters) elements += parameter.numel();
   flat_ = torch::zeros({elements}, parameters.front().options().requires_grad(false));
+  numbers_ = flat_.is_complex() ? torch::view_as_real(flat_).flatten() : flat_;
   std::int64_t offset = 0;
   for (const auto& parameter : parameters) {
     views_.push_back(place_for(parameter, flat_, offset));

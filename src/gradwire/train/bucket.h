@@ -7,14 +7,16 @@
 
 namespace gradwire {
 
-/// The gradients of some parameters in one flat tensor, which is what travels. Each parameter's
-/// gradient becomes a view of it, so that the averaged values need not be copied back.
+/// The gradients of some parameters in one flat tensor, whose memory is what travels. Each
+/// parameter's gradient becomes a view of it, so that the averaged values need not be copied back.
 class Bucket {
  public:
   /// `parameters` are dense, of one type and device.
   explicit Bucket(const std::vector<torch::Tensor>& parameters);
 
   const torch::Tensor& flat() const { return flat_; }
+  /// What travels: the flat tensor, or the pairs of real numbers of a complex one.
+  const torch::Tensor& numbers() const { return numbers_; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(flat_.nbytes()); }
   std::size_t size() const { return views_.size(); }
 
@@ -29,6 +31,7 @@ class Bucket {
 
  private:
   torch::Tensor flat_;
+  torch::Tensor numbers_;  ///< The same memory.
   std::vector<torch::Tensor> views_;
 };
 

@@ -4,9 +4,6 @@
 #include <string>
 
 #include <fmt/format.h>
-
-#include "gradwire/torch/tensor_span.h"
-
 namespace gradwire {
 namespace {
 
@@ -25,15 +22,15 @@ std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, 
   return sizes;
 }
 
-DataType type_of(const torch::Tensor& flat) {
-  if (flat.is_complex()) return DataType::float32;
-  return reducible_type_of(flat, {"DataParallel", "gradients", 0});
+/// Of real type; a complex one has two.
+std::size_t numbers_of(const torch::Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
 }
 
 BucketTensor described(const NamedTensor& parameter, std::size_t offset) {
   const auto& tensor = parameter.tensor;
   const auto rows = tensor.dim() == 0 ? 1 : static_cast<std::size_t>(tensor.size(0));
-  const auto elements = static_cast<std::size_t>(tensor.numel());
+  const auto elements = numbers_of(tensor);
   return {.name = parameter.name,
           .offset = offset,
           .rows = rows,
@@ -48,7 +45,8 @@ bool travels_exactly(const torch::Tensor& parameter, std::size_t least) {
 }
 
 BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const BucketLimits& limits,
-                             bool compress, std::size_t codec_min_elements) {
+                             bool compress, std::size_t codec_min_elements,
+                             const ArgumentName& name) {
   BucketLayout layout;
   layout.places.resize(parameters.size());
   layout.members = plan_buckets(sizes_of(parameters, compress, codec_min_elements), limits);
@@ -59,11 +57,11 @@ BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const B
       layout.places[index] = {layout.buckets.size(), tensors.size()};
       tensors.push_back(parameters[index].tensor);
       shape.tensors.push_back(described(parameters[index], shape.count));
-      shape.count += static_cast<std::size_t>(tensors.back().numel());
+      shape.count += numbers_of(tensors.back());
     }
     shape.exact = !compress || travels_exactly(tensors.front(), codec_min_elements);
     layout.buckets.emplace_back(tensors);
-    shape.type = type_of(layout.buckets.back().flat());
+    shape.type = reducible_type_of(layout.buckets.back().numbers(), name);
     layout.shapes.push_back(std::move(shape));
   }
   return layout;

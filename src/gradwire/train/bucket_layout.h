@@ -7,6 +7,7 @@
 
 #include "gradwire/gradient/averager.h"
 #include "gradwire/gradient/bucket_plan.h"
+#include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/bucket.h"
 #include "gradwire/train/named_tensor.h"
 
@@ -30,8 +31,10 @@ struct BucketLayout {
 bool travels_exactly(const torch::Tensor& parameter, std::size_t least);
 
 /// Plans and allocates the buckets. With `compress`, what travels exactly has buckets of its own.
-/// A bucket of a type that has no DataType says float32.
+/// Complex ones have twice as many elements, of real type. Throws Exception(unsupported), about
+/// `name`, if a type cannot be reduced.
 BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const BucketLimits& limits,
-                             bool compress, std::size_t codec_min_elements);
+                             bool compress, std::size_t codec_min_elements,
+                             const ArgumentName& name);
 
 }  // namespace gradwire

@@ -121,7 +121,7 @@ FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& 
   const auto begin = [this, flight](const TensorList& on_host, const TensorList&) {
     return average(on_host.front(), flight);
   };
-  return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin)->getFuture();
+  return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin, {values})->getFuture();
 }
 
 /// What ends a bucket's span in a trace; may be empty.

@@ -63,7 +63,7 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
   check_options(options);
   if (size() > 1) {
     const auto state = concatenated(all_parameters(module), buffers_);
-    check_same_model(*group_, state);
+    check_same_model("DataParallel", *group_, state);
     broadcast_tensors(*group_, state);
     reducer_ = std::make_unique<GradientReducer>(group_, parameters_, reducer_options(options));
   }

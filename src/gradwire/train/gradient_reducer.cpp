@@ -14,6 +14,8 @@
 namespace gradwire {
 namespace {
 
+constexpr const char* kDataParallel = "DataParallel";
+
 std::string not_finite(const std::string& parameter) {
   return fmt::format(
       "the gradient of '{}' is NaN or infinite on one rank at least. Try a lower learning rate, or "
@@ -29,7 +31,7 @@ GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> pa
       parameters_(std::move(parameters)),
       options_(std::move(options)),
       layout_(lay_out_buckets(parameters_, options_.buckets, options_.averager.codec != "none",
-                              options_.codec_min_elements)),
+                              options_.codec_min_elements, name())),
       usage_(torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kFloat32)),
       usage_of_all_(parameters_.empty() ? usage_ : usage_.to(parameters_[0].tensor.device())),
       timings_(layout_.buckets.size()) {
@@ -46,16 +48,21 @@ GradientReducer::~GradientReducer() {
   for (std::size_t i = 0; i < accumulators_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
 }
 
+ArgumentName GradientReducer::name() const {
+  return {kDataParallel, "gradients", group_->getRank()};
+}
+
 void GradientReducer::make_averager_of_buckets() {
   auto shapes = layout_.shapes;
   std::vector<torch::Tensor> flats;
-  for (const auto& bucket : layout_.buckets) flats.push_back(bucket.flat());
+  for (const auto& bucket : layout_.buckets) flats.push_back(bucket.numbers());
   if (options_.find_unused) {
     shapes.push_back({.count = parameters_.size(), .exact = true});
     flats.push_back(usage_of_all_);
   }
-  averager_ = trace_averager(averager_for(group_, flats, std::move(shapes), options_.averager),
-                             options_.trace);
+  averager_ = trace_averager(
+      averager_for(kDataParallel, group_, flats, std::move(shapes), options_.averager),
+      options_.trace);
 }
 
 void GradientReducer::add_hooks() {
@@ -75,8 +82,8 @@ void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool sy
   settle_all();
   const std::lock_guard lock(mutex_);
   require_complete();
-  expecting_ = synchronise && !parameters_.empty();
-  if (!expecting_ || !options_.find_unused) return;
+  awaited_ = synchronise ? Awaited::averages : Awaited::sums;
+  if (!synchronise || parameters_.empty() || !options_.find_unused) return;
   for (const auto& root : graph_roots(outputs)) roots_.emplace_back(root);
   // Nothing of this rank's backward would then ever tell the others that it has nothing to add.
   if (unused().size() == parameters_.size()) {
@@ -100,7 +107,7 @@ void GradientReducer::require_complete() const {
 }
 
 void GradientReducer::fail(ErrorKind kind, const std::string& message) const {
-  const auto text = fmt::format("rank {}: DataParallel: {}", group_->getRank(), message);
+  const auto text = fmt::format("rank {}: {}: {}", group_->getRank(), kDataParallel, message);
   abort_group(*group_, text);
   throw Exception(kind, text);
 }
@@ -108,8 +115,9 @@ void GradientReducer::fail(ErrorKind kind, const std::string& message) const {
 void GradientReducer::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   const torch::NoGradGuard no_grad;
+  if (awaited_ == Awaited::nothing) refuse_gradient(parameter);
   touched_[parameter] = true;
-  if (!expecting_) return;
+  if (awaited_ == Awaited::sums) return;
   if (!started_) start();
   mark_ready(parameter);
   if (missing_ > 0) return;
@@ -117,6 +125,17 @@ void GradientReducer::on_gradient(std::size_t parameter) {
     const std::lock_guard callback_lock(mutex_);
     end_of_backward();
   });
+}
+
+/// It would be this rank's alone in a sum of means, and the ranks' parameters would drift apart.
+void GradientReducer::refuse_gradient(std::size_t parameter) const {
+  fail(
+      ErrorKind::invalid_argument,
+      fmt::format("a gradient of '{}' came, but no forward went before that backward: it would not "
+                  "be averaged. Call this DataParallel, not the module in it, before each "
+                  "backward; add the losses of one forward, or of several, and call backward "
+                  "once; gradients that are to stay on this rank: no_sync() around forward",
+                  parameters_[parameter].name));
 }
 
 void GradientReducer::start() {
@@ -178,10 +197,10 @@ void GradientReducer::launch_full_buckets() {
 }
 
 void GradientReducer::launch(std::size_t bucket) {
-  const auto& flat = layout_.buckets[bucket].flat();
+  const auto& numbers = layout_.buckets[bucket].numbers();
   timings_[bucket] = {.bytes = layout_.buckets[bucket].bytes(), .launched = options_.clock->now()};
   try {
-    averager_->start(bucket, lent_bucket(*group_, flat), static_cast<int>(bucket));
+    averager_->start(bucket, lent_bucket(*group_, numbers, name()), static_cast<int>(bucket));
   } catch (const std::exception& error) {
     abort_group(*group_, error.what());
     throw;
@@ -194,7 +213,7 @@ void GradientReducer::launch_usage() {
   auto* used = usage_.data_ptr<float>();
   for (std::size_t i = 0; i < parameters_.size(); ++i) used[i] = touched_[i] ? 1 : 0;
   usage_of_all_.copy_(usage_);
-  averager_->start(usage_index(), lent_bucket(*group_, usage_of_all_),
+  averager_->start(usage_index(), lent_bucket(*group_, usage_of_all_, name()),
                    static_cast<int>(usage_index()));
   ++stats_.operations;
 }
@@ -273,13 +292,13 @@ void GradientReducer::require_finite(std::size_t bucket) const {
     if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
     // The mean is the same everywhere: every rank says so itself, and none need be told.
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: DataParallel: {}", group_->getRank(),
+                    fmt::format("rank {}: {}: {}", group_->getRank(), kDataParallel,
                                 not_finite(parameters_[member].name)));
   }
 }
 
 void GradientReducer::reset() {
-  expecting_ = false;
+  awaited_ = Awaited::nothing;
   started_ = false;
   ended_ = false;
   next_bucket_ = 0;

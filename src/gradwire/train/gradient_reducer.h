@@ -77,11 +77,15 @@ class GradientReducer {
     std::size_t missing = 0;
     bool settled = false;
   };
+  /// What the next backward's gradients are for: `sums` just accumulate here.
+  enum class Awaited : std::uint8_t { nothing, sums, averages };
   using Accumulator = c10::intrusive_ptr<torch::autograd::Node>;
 
+  ArgumentName name() const;
   void make_averager_of_buckets();
   void add_hooks();
   void on_gradient(std::size_t parameter);
+  [[noreturn]] void refuse_gradient(std::size_t parameter) const;
   void start();
   void mark_ready(std::size_t parameter);
   void fill(std::size_t parameter);
@@ -110,7 +114,7 @@ class GradientReducer {
   std::vector<std::uintptr_t> hooks_;
 
   std::mutex mutex_;  ///< Autograd runs hooks on one thread a device.
-  bool expecting_ = false;
+  Awaited awaited_ = Awaited::nothing;
   bool started_ = false;
   bool ended_ = false;
   std::vector<Flight> flights_;

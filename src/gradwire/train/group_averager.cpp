@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gradwire/torch/process_group.h"
-#include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/staged_averager.h"
 
 namespace gradwire {
@@ -52,25 +51,26 @@ std::unique_ptr<Averager> group_averager(ProcessGroup group, std::vector<torch::
   return std::make_unique<GroupAverager>(std::move(group), std::move(flats));
 }
 
-std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
+std::unique_ptr<Averager> averager_for(std::string_view who, const ProcessGroup& group,
                                        const std::vector<torch::Tensor>& flats,
                                        std::vector<BucketShape> shapes,
                                        const AveragerOptions& options) {
   if (auto communicator = communicator_of(*group)) {
     const Rank rank = communicator->rank();
     auto own = make_averager(std::move(communicator), std::move(shapes), options);
-    return one_device_type("DataParallel", flats) == c10::DeviceType::CPU
+    return one_device_type(who, flats) == c10::DeviceType::CPU
                ? std::move(own)
                : staged_averager(rank, std::move(own), flats);
   }
-  refuse_codec_of_other_groups("DataParallel", options.codec);
+  refuse_codec_of_other_groups(who, options.codec);
   return group_averager(group, flats);
 }
 
-LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat) {
+LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat,
+                     const ArgumentName& name) {
   if (!communicator_of(group) || !flat.is_cpu())
     return {.count = flat.nbytes(), .type = DataType::uint8};
-  return lend(flat, {"DataParallel", "gradients", group.getRank()});
+  return lend(flat, name);
 }
 
 }  // namespace gradwire

@@ -2,9 +2,11 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/gradient/make_averager.h"
+#include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/bucket.h"
 #include "gradwire/train/group.h"
 
@@ -18,8 +20,8 @@ std::unique_ptr<Averager> group_averager(ProcessGroup group, std::vector<torch::
 /// The averager for these buckets over `group`: of gradwire's own groups the one that `options` ask
 /// for, by way of the host's memory for buckets on an accelerator; of others group_averager().
 /// Throws Exception: invalid_argument (as make_averager does), unsupported (a codec on a group of
-/// others; some buckets on an accelerator and some not).
-std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
+/// others; some buckets on an accelerator and some not), on behalf of `who`.
+std::unique_ptr<Averager> averager_for(std::string_view who, const ProcessGroup& group,
                                        const std::vector<torch::Tensor>& flats,
                                        std::vector<BucketShape> shapes,
                                        const AveragerOptions& options);
@@ -27,6 +29,7 @@ std::unique_ptr<Averager> averager_for(const ProcessGroup& group,
 /// What that averager's start() is to be given of a bucket: its memory, kept alive until the
 /// operation lets go of it; only how many bytes, for traces, of tensors on an accelerator and for
 /// groups of others.
-LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat);
+LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat,
+                     const ArgumentName& name);
 
 }  // namespace gradwire

@@ -10,6 +10,8 @@
 namespace gradwire {
 namespace {
 
+constexpr const char* kLocalSgd = "LocalSgd";
+
 std::vector<std::size_t> plan_for(const std::vector<NamedTensor>& parameters,
                                   std::int64_t fragments) {
   std::vector<std::int64_t> sizes;
@@ -35,17 +37,21 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
                  .momentum = options.steps.outer_momentum},
       mixing_(options.steps.mixing) {
   const torch::NoGradGuard no_grad;
-  check_same_model(*group_, parameters_);
+  check_same_model(kLocalSgd, *group_, parameters_);
   broadcast_tensors(*group_, parameters_);
   auto shapes = lay_out(options);
   std::vector<torch::Tensor> flats;
-  for (const auto& bundle : bundles_) flats.push_back(bundle.difference.flat());
-  averager_ = trace_averager(averager_for(group_, flats, std::move(shapes),
+  for (const auto& bundle : bundles_) flats.push_back(bundle.difference.numbers());
+  averager_ = trace_averager(averager_for(kLocalSgd, group_, flats, std::move(shapes),
                                           {.codec = options.steps.codec, .seed = options.seed}),
                              options.trace);
   const bool averages = std::ranges::all_of(
       flats, [this](const auto& flat) { return can_average(*group_, flat.device().type()); });
   if (!averages) scale_ = 1.0 / group_->getSize();
+}
+
+ArgumentName LocalSgd::name() const {
+  return {kLocalSgd, "parameters", group_->getRank()};
 }
 
 std::vector<BucketShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
@@ -58,7 +64,8 @@ std::vector<BucketShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
     for (std::size_t i = 0; i < plan.size(); ++i) {
       if (plan[i] == fragment) here.push_back(parameters_[i]);
     }
-    auto layout = lay_out_buckets(here, kBundleLimits, compress, options.codec_min_elements);
+    auto layout =
+        lay_out_buckets(here, kBundleLimits, compress, options.codec_min_elements, name());
     for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
       std::vector<NamedTensor> members;
       for (const auto index : layout.members[b]) members.push_back(here[index]);
@@ -102,7 +109,7 @@ void LocalSgd::begin(std::size_t fragment) {
       torch::sub_out(place, bundle.outer.view(k), bundle.parameters[k].tensor);
       if (scale_ != 1) place.mul_(scale_);
     }
-    averager_->start(index, lent_bucket(*group_, bundle.difference.flat()), 0);
+    averager_->start(index, lent_bucket(*group_, bundle.difference.numbers(), name()), 0);
     stats_.bytes += bundle.difference.bytes();
     ++stats_.operations;
   }

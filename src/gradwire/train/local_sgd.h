@@ -104,6 +104,7 @@ class LocalSgd {
     bool arrived = false;
   };
 
+  ArgumentName name() const;
   std::vector<BucketShape> lay_out(const LocalSgdOptions& options);
   void add_bundle(Bucket difference, std::vector<NamedTensor> parameters, std::size_t fragment);
   void begin(std::size_t fragment);

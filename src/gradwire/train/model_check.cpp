@@ -43,15 +43,15 @@ std::string first_difference(const std::string& ours, int our_rank, const std::s
   }
 }
 
-void check_same_model(c10d::ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+void check_same_model(std::string_view who, c10d::ProcessGroup& group,
+                      const std::vector<NamedTensor>& tensors) {
   const auto texts = gather_texts(group, describe_tensors(tensors));
   for (int rank = 1; rank < group.getSize(); ++rank) {
     const auto difference =
         first_difference(texts[0], 0, texts[static_cast<std::size_t>(rank)], rank);
     if (difference.empty()) continue;
-    throw Exception(
-        ErrorKind::mismatch,
-        fmt::format("DataParallel: {}; every rank must build the same model", difference));
+    throw Exception(ErrorKind::mismatch,
+                    fmt::format("{}: {}; every rank must build the same model", who, difference));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/train/group.h"
@@ -9,8 +10,10 @@
 namespace gradwire {
 
 /// Throws Exception(mismatch), the same on every rank, unless all ranks have the same tensors in
-/// the same order: it names the first one that differs, and both ranks' shapes and types.
-void check_same_model(c10d::ProcessGroup& group, const std::vector<NamedTensor>& tensors);
+/// the same order: it names `who` asks, the first one that differs, and both ranks' shapes and
+/// types.
+void check_same_model(std::string_view who, c10d::ProcessGroup& group,
+                      const std::vector<NamedTensor>& tensors);
 
 /// One line for each tensor: name, type, shape. What check_same_model compares.
 std::string describe_tensors(const std::vector<NamedTensor>& tensors);

@@ -70,7 +70,7 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
   }
   state.insert(state.end(), buffers_.begin(), buffers_.end());
   if (size() > 1) {
-    check_same_model(*group(), state);
+    check_same_model("Zero", *group(), state);
     broadcast_tensors(*group(), state);
   }
   state.clear();
