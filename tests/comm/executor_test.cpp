@@ -231,6 +231,23 @@ TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
   EXPECT_EQ(received, sent);
 }
 
+/// Rank 1 receives one message after the other, and asks for the last ones a little later.
+TEST(Executor, WhatWaitsForBudgetGoesOnWhenSomeIsGivenBack) {
+  ExecutorOptions options;
+  options.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = 4000};
+  CountedJob job(2, options);
+  std::vector<std::vector<float>> sent(12, counting_from(1, 100));
+  std::vector<std::vector<float>> received(12, std::vector<float>(100));
+  for (auto& each : sent) job.post(0, message(each, 0, 1, 0, 2, 0));
+  job.run_on(std::chrono::milliseconds(1));
+  for (auto& each : received) {
+    const auto outcome = job.post(1, message(each, 0, 1, 1, 2, 0));
+    job.job().run(Time(std::chrono::milliseconds(9)), [&] { return outcome->done(); });
+    ASSERT_TRUE(outcome->done()) << "before any timer";
+  }
+  EXPECT_EQ(received, sent);
+}
+
 /// Hears from whom a receive from anyone has got its data.
 class AnyOutcome final : public Completion {
  public:

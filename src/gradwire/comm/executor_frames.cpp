@@ -85,6 +85,7 @@ Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
     return {};
   }
   peer(from).outbox.announced(key);  // We were done before the peer began: it only takes.
+  mark_dirty(from);                  // There is room for more small messages.
   return {};
 }
 

@@ -41,8 +41,8 @@ void Executor::on_readable(StreamId stream, Time now) {
   now_ = now;
   Rail& source = rail(stream);
   if (!still_reads(source)) return;
-  liveness_.heard(stream.peer, now);
-  read(source);
+  // Streams are reported from time to time though nothing has come (PollingTransport::expect).
+  if (read(source) > 0) liveness_.heard(stream.peer, now);
   settle();
   flush_dirty();
 }

@@ -94,19 +94,43 @@ void Progress::drain(Time until) {
       const std::lock_guard lock(engine_mutex_);
       if (executor_.flushed()) return;
     }
-    poll_once(until, events);
+    poll_once(Poller::waiter, until, events);
   }
 }
 
 template <class Requests>
 void Progress::hand_over(Requests requests) {
   Time timer;
+  bool failed = false;
   {
     const std::lock_guard lock(engine_mutex_);
     executor_.post(std::move(requests), clock_.now());
     timer = executor_.next_timer();
+    failed = executor_.error().has_value();
   }
-  if (timer < poll_until_.load()) transport_->wake();
+  if (failed) {
+    wake_all();
+  } else {
+    wake_if_late(timer);
+  }
+}
+
+/// Unless somebody is awake by then anyway.
+void Progress::wake_if_late(Time timer) {
+  bool late = false;
+  for (const auto& each : poll_until_) {
+    const Time until = each.load();
+    if (until == Time{}) continue;
+    if (until <= timer) return;
+    late = true;
+  }
+  if (late) transport_->wake();
+}
+
+/// All operations are over.
+void Progress::wake_all() {
+  tell_waiters();
+  transport_->wake();
 }
 
 void Progress::post(OperationRequest request) {
@@ -118,8 +142,11 @@ void Progress::post(std::vector<OperationRequest> requests) {
 }
 
 void Progress::abort(Error error) {
-  const std::lock_guard lock(engine_mutex_);
-  executor_.abort(std::move(error));
+  {
+    const std::lock_guard lock(engine_mutex_);
+    executor_.abort(std::move(error));
+  }
+  wake_all();
 }
 
 Executor::Traffic Progress::traffic() {
@@ -128,18 +155,22 @@ Executor::Traffic Progress::traffic() {
 }
 
 /// One poll, at most until `latest`, and what follows from it. Whether anything happened.
-bool Progress::poll_once(Time latest, std::vector<ReadyEvent>& events) {
+bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events) {
   const Time now = clock_.now();
+  auto& poll_until = poll_until_[static_cast<std::size_t>(poller)];
   Time timer;
+  Time until;
   {
     const std::lock_guard lock(engine_mutex_);
     timer = executor_.next_timer();
-    if (std::min(timer, latest) > now) executor_.rest();
+    until = std::min(timer, latest);
+    if (until > now) {
+      executor_.rest();
+      poll_until = until;
+    }
   }
-  const Time until = std::min(timer, latest);
-  if (until > now) poll_until_ = until;
   transport_->poll(std::max(Duration::zero(), until - now), events);
-  poll_until_ = Time{};
+  poll_until = Time{};
   if (events.empty() && now < timer && until <= now) return false;
   handle(events);
   return !events.empty();
@@ -212,6 +243,7 @@ void Progress::wait(const WorkState& state, Time until) {
   }
   --waiting_;
   last_wait_ = now;
+  if (thread_polls_ && waiting_ == 0) transport_->wake();
   // Not after short waits, which it would make longer; but always if it waits for nothing else.
   if (away_ || now - begin >= kLongestStay) thread_.notify_all();
 }
@@ -224,7 +256,7 @@ Time Progress::drive(const WorkState& state, Time begin, Time until) {
   int in_vain = 0;  ///< Tries since something came.
   while (!state.done() && now < until) {
     if (now >= begin + kSpin || now < sleep_until_) {
-      poll_once(until, events);
+      poll_once(Poller::waiter, until, events);
       now = clock_.now();
       continue;
     }
@@ -232,7 +264,7 @@ Time Progress::drive(const WorkState& state, Time begin, Time until) {
     // Looking at the clock takes as long as looking at shared memory.
     if (++tries % kTriesPerLook == 0) now = clock_.now();
     ++in_vain;
-    if (in_vain % kTriesPerPoll == 0 ? poll_once(now, events) : ask_once(now)) {
+    if (in_vain % kTriesPerPoll == 0 ? poll_once(Poller::waiter, now, events) : ask_once(now)) {
       in_vain = 0;
     } else if (yields) {
       sched_yield();
@@ -270,9 +302,10 @@ void Progress::run() {
     stay = kStayAway;
     thread_polls_ = true;
     lock.unlock();
-    poll_once(Time::max(), events);
+    poll_once(Poller::thread, Time::max(), events);
     lock.lock();
     thread_polls_ = false;
+    if (driven_) transport_->wake();
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -20,6 +22,10 @@ namespace gradwire {
 ///
 /// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is
 /// never held while waiting for the network.
+///
+/// While one takes over from the other, both may sleep in the transport's poll for a moment, and
+/// what wakes one of them is lost to the other. So whoever leaves it wakes the one who stays: what
+/// that one waits for may be over, and the time until which it sleeps too late.
 class Progress final : public Engine {
  public:
   /// `cores_to_spare`: every rank of the job has a processor of this machine to itself, so that one
@@ -38,13 +44,17 @@ class Progress final : public Engine {
   Executor::Traffic traffic() override;
 
  private:
+  enum class Poller : std::uint8_t { thread, waiter };
+
   template <class Requests>
   void hand_over(Requests requests);
+  void wake_if_late(Time timer);
+  void wake_all();
   void run();
   void stay_away(std::unique_lock<std::mutex>& roles, Duration stay);
   Time drive(const WorkState& state, Time begin, Time until);
   bool ask_once(Time now);
-  bool poll_once(Time latest, std::vector<ReadyEvent>& events);
+  bool poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);
   void tell_waiters();
   void drain(Time until);
@@ -67,7 +77,8 @@ class Progress final : public Engine {
   Time sleep_until_{};               ///< Asking again and again is no good until then.
   Time last_wait_{};                 ///< When a thread last left wait().
   std::atomic<bool> stopping_ = false;
-  std::atomic<Time> poll_until_{Time{}};  ///< How long the poll under way may sleep.
+  /// Until when each Poller may sleep; Time{}: it does not. Set under `engine_mutex_`.
+  std::array<std::atomic<Time>, 2> poll_until_{Time{}, Time{}};
 
   std::thread progress_thread_;
 };
