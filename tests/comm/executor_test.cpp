@@ -369,6 +369,16 @@ TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
   }
 }
 
+TEST(Executor, TheLongestTimeoutNeverComes) {
+  CountedJob job(2);
+  std::vector<float> data(10);
+  OperationRequest request = message(data, 0, 1, 1, 2, 0);
+  request.timeout = Duration::max();
+  const auto outcome = job.post(1, std::move(request));
+  job.run_on(std::chrono::seconds(20));
+  EXPECT_FALSE(outcome->done());
+}
+
 TEST(Executor, ReadsWhatIsAwaitedWithoutBeingTold) {
   CountedJob job(2);
   std::vector<float> sent = counting_from(1, 10);

@@ -17,4 +17,9 @@ using Duration = std::chrono::nanoseconds;
 /// communicator is handed the time; only base/clock reads it.
 using Time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+/// `duration` after `time`; Time::max() if that is later, as with Duration::max() for "never".
+constexpr Time after(Time time, Duration duration) {
+  return duration >= Time::max() - time ? Time::max() : time + duration;
+}
+
 }  // namespace gradwire

@@ -56,7 +56,7 @@ void Executor::start(OperationRequest request) {
     request.completion->failed(after_failure(*error_));
     return;
   }
-  request.deadline = now_ + request.timeout;
+  request.deadline = after(now_, request.timeout);
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
   if (!request.program) {
     from_any_.push_back(std::move(request));

@@ -20,8 +20,10 @@ constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
 /// After this long without movement the peer is asked, over the other rails, whether it is there.
 constexpr Duration kAskAfter = std::chrono::milliseconds(100);
 
-/// After this long a rail is given up, if the peer has been heard on another since it was asked.
-constexpr Duration kGiveUpAfter = std::chrono::milliseconds(250);
+/// After this long a rail is given up, if the peer has been heard on another since it was asked. A
+/// healthy one may lose a packet, and then what was sent again in its place: TCP waits for 200 ms
+/// each time at least (its probe of the tail, and its timer), and a rail is given up for good.
+constexpr Duration kGiveUpAfter = std::chrono::milliseconds(700);
 
 /// Losses of a rail so soon after one another have one cause.
 constexpr Duration kSameCause = std::chrono::seconds(2);

@@ -56,7 +56,7 @@ void Work::wait() const {
 
 bool Work::wait_for(Duration timeout) const {
   GRADWIRE_CHECK(valid());
-  if (!state_->wait(SteadyClock().now() + timeout)) return false;
+  if (!state_->wait(after(SteadyClock().now(), timeout))) return false;
   if (const auto failed = state_->error()) throw Exception(*failed);
   return true;
 }

@@ -11,7 +11,9 @@ namespace gradwire {
 class Deadline {
  public:
   explicit Deadline(Time at) : at_(at) {}
-  static Deadline after(Duration duration) { return Deadline(SteadyClock().now() + duration); }
+  static Deadline after(Duration duration) {
+    return Deadline(gradwire::after(SteadyClock().now(), duration));
+  }
 
   Time at() const { return at_; }
   bool passed() const { return left() == Duration::zero(); }
