@@ -6,12 +6,14 @@
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 // Before anything that has a timeout, which it converts.
 #include <pybind11/chrono.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/torch/staged_process_group.h"
+#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/codec_hook.h"
 
 namespace gradwire::python {
@@ -31,6 +33,10 @@ void unlocked(const std::function<void()>& action) {
 class PythonBackend final : public StagedProcessGroup {
  public:
   using StagedProcessGroup::StagedProcessGroup;
+
+  /// One that close_all() knows.
+  static c10::intrusive_ptr<PythonBackend> make(std::shared_ptr<Communicator> communicator,
+                                                c10::intrusive_ptr<GroupOptions> options);
   ~PythonBackend() override {
     unlocked([this] { close(); });
   }
@@ -57,7 +63,7 @@ class PythonBackend final : public StagedProcessGroup {
  protected:
   c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                          c10::intrusive_ptr<GroupOptions> options) const override {
-    return c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
+    return make(std::move(communicator), std::move(options));
   }
 
  private:
@@ -78,6 +84,45 @@ class PythonBackend final : public StagedProcessGroup {
   std::vector<std::weak_ptr<CodecHook>> hooks_;
 };
 
+/// The groups of this process. Not known from Python's objects, which go when torch.distributed has
+/// taken a group over.
+struct LiveGroups {
+  std::mutex mutex;
+  std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
+  pid_t process = 0;  ///< Whose they are: a forked child's copies are not its own to close.
+};
+
+LiveGroups& live_groups() {
+  static auto* const live = new LiveGroups;  // Groups may outlive what is destroyed at the end.
+  return *live;
+}
+
+c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicator> communicator,
+                                                      c10::intrusive_ptr<GroupOptions> options) {
+  auto made = c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
+  LiveGroups& live = live_groups();
+  const std::lock_guard lock(live.mutex);
+  if (live.process != ::getpid()) live.groups.clear();
+  live.process = ::getpid();
+  std::erase_if(live.groups, [](const auto& each) { return each.expired(); });
+  live.groups.emplace_back(made);
+  return made;
+}
+
+/// Before Python ends: peers learn that this rank has left, and no thread of ours runs into the
+/// end.
+void close_all() {
+  LiveGroups& live = live_groups();
+  std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
+  {
+    const std::lock_guard lock(live.mutex);
+    if (live.process == ::getpid()) groups.swap(live.groups);
+  }
+  for (const auto& each : groups) {
+    if (const auto group = each.lock()) group->shutdown();
+  }
+}
+
 template <class T, class... Bases>
 using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
 
@@ -92,7 +137,7 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
     options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
   }
   auto communicator = connect_group(group.store, group.group_rank, group.group_size, *options);
-  return c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
+  return PythonBackend::make(std::move(communicator), std::move(options));
 }
 
 /// Fix the call: ValueError; all else: RuntimeError, which pybind11 makes of it anyway.
@@ -151,6 +196,7 @@ void bind_backend(py::module_& module) {
       .def_property_readonly("bytes_sent", [](const PythonBackend& backend) {
         return backend.communicator()->bytes_sent();
       });
+  module.def("close_all", &close_all, Unlocked());
   module.def("create", &create, py::arg("group"), py::arg("options").none(true), Unlocked());
 }
 
@@ -165,6 +211,7 @@ void bind_hook(py::module_& module) {
 }  // namespace gradwire::python
 
 PYBIND11_MODULE(_core, module) {
+  gradwire::settle_vector_math();
   py::module_::import("torch.distributed");  // Has the classes that ours are derived from.
   gradwire::python::translate_errors();
   gradwire::python::bind_options(module);

@@ -86,5 +86,8 @@ def create(group: Any, options: Options | None) -> GradwireBackend:
     """The backend of a group, as torch.distributed makes it (its DistributedBackendOptions). Blocks
     until its ranks have met. Raises ValueError, RuntimeError."""
 
+def close_all() -> None:
+    """Shuts down every group of this process that lives."""
+
 def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
     """Begins a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""

@@ -1,7 +1,6 @@
 """The backend "gradwire" of torch.distributed."""
 
 import atexit
-import weakref
 from typing import Any
 
 import torch
@@ -11,9 +10,6 @@ from gradwire import _core
 
 _NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", "port", "secret",
           "shared_memory", "topology")
-
-# Groups to close before Python ends.
-_live: weakref.WeakSet[_core.GradwireBackend] = weakref.WeakSet()
 
 
 def Options(**given: Any) -> _core.Options:  # noqa: N802: as the class that it makes.
@@ -47,7 +43,7 @@ def register() -> None:
     if accelerator is not None:
         devices.append(accelerator.type)
     dist.Backend.register_backend("gradwire", _create, extended_api=True, devices=devices)
-    atexit.register(_close_all)
+    atexit.register(_core.close_all)
 
 
 def backend_of(
@@ -80,22 +76,16 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
         raise ValueError(f"pg_options of backend gradwire are gradwire.Options(...), "
                          f"not {type(options).__name__}")
-    backend = _core.create(group, options if options is not None else _inherited())
-    _live.add(backend)
-    return backend
+    return _core.create(group, options if options is not None else _inherited())
 
 
 def _inherited() -> _core.Options | None:
     """A group that says nothing has the options of the default group."""
     if not dist.is_initialized():
         return None
-    try:
-        return backend_of().options
-    except (ValueError, RuntimeError):
-        return None
-
-
-def _close_all() -> None:
-    """Peers learn that this rank has left, and no thread of ours runs into Python's end."""
-    for backend in list(_live):
-        backend.shutdown()
+    for device in dist.group.WORLD._device_types:  # Of one, gradwire may be for an accelerator.
+        try:
+            return backend_of(device=device).options
+        except (ValueError, RuntimeError):
+            continue
+    return None

@@ -163,6 +163,18 @@ TEST(Plan, SweepsAndDraws) {
   EXPECT_THAT(content_of(plot), HasSubstr("<polyline"));
 }
 
+TEST(Plan, SweepsOtherNetworksWithTheCardsAndTheSwitchesAskedFor) {
+  std::vector<std::string> arguments{"--sweep",    "nodes=16..16", "--network",    "10gbe",
+                                     "--networks", "1gbe",         "--algorithms", "direct"};
+  const auto travels = [&](const std::string& option, const std::string& value) {
+    auto with = arguments;
+    with.insert(with.end(), {option, value});
+    return planned(with)["lines"][0]["t_c_ms"].back().get<double>();
+  };
+  EXPECT_LT(travels("--nics", "2"), 0.6 * travels("--nics", "1"));
+  EXPECT_GT(travels("--oversubscription", "4"), 1.9 * travels("--oversubscription", "1"));
+}
+
 TEST(Plan, SearchPrintsAConfiguration) {
   const auto config = planned({"--search", "--model", "gpt2_xl", "--nodes", "8", "--batch", "8"});
   EXPECT_EQ(config["batch_size"], 64);

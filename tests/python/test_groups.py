@@ -226,7 +226,12 @@ class Waiting(Case):
 
 class Processes(Case):
     def test_a_program_that_forgets_to_destroy_its_group_ends(self):
-        code = ("import os, gradwire, torch, torch.distributed as dist\n"
+        code = ("import atexit, os, torch, torch.distributed as dist\n"
+                "def late():\n"
+                "    try: dist.barrier()\n"
+                "    except RuntimeError as error: print('closed:', error)\n"
+                "atexit.register(late)\n"
+                "import gradwire\n"
                 "dist.init_process_group('gradwire', init_method='file://' + os.environ['STORE'],"
                 " rank=int(os.environ['RANK']), world_size=3)\n"
                 "t = torch.ones(1); dist.all_reduce(t); assert t.item() == 3\n")
@@ -234,6 +239,7 @@ class Processes(Case):
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True,
                               text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("closed:", done.stdout)
 
 
 if __name__ == "__main__":

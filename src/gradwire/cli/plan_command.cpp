@@ -37,15 +37,20 @@ void answer(const PlanArguments& given, const std::string& text, const std::stri
   if (!given.json.empty() && given.json != "-") write_file(given.json, json);
 }
 
-/// The network asked for, and two that are not.
+/// The network asked for, and two that are not. As many cards and as narrow a way between the
+/// switches belong to them all.
 std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& input) {
   std::vector<Network> networks;
-  for (const std::string& name : given.networks) networks.push_back(network_named(name));
+  const auto add = [&](const std::string& name) {
+    Network& network = networks.emplace_back(network_named(name));
+    network.cards = given.nics;
+    network.oversubscription = given.oversubscription;
+  };
+  for (const std::string& name : given.networks) add(name);
   if (!networks.empty()) return networks;
   networks.push_back(input.network);
   for (const char* other : {"1gbe", "10gbe", "100gbe", "ib_hdr"}) {
-    if (networks.size() < 3 && other != input.network.name)
-      networks.push_back(network_named(other));
+    if (networks.size() < 3 && other != input.network.name) add(other);
   }
   return networks;
 }

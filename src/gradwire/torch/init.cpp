@@ -2,6 +2,7 @@
 
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/store.h"
+#include "gradwire/torch/vector_math.h"
 
 namespace gradwire {
 
@@ -10,6 +11,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options) 
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job, const CommunicatorOptions& options) {
+  settle_vector_math();
   if (!job.launcher_store || job.world_size == 1) {
     return make_process_group(Communicator::connect(job, options));
   }

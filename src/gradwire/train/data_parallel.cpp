@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/graph_walk.h"
 #include "gradwire/train/model_check.h"
 
@@ -61,6 +62,7 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
       clock_(options.clock),
       trace_(options.trace) {
   check_options(options);
+  settle_vector_math();
   if (size() > 1) {
     const auto state = concatenated(all_parameters(module), buffers_);
     check_same_model("DataParallel", *group_, state);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gradwire/gradient/trace_averager.h"
+#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/group_averager.h"
 #include "gradwire/train/model_check.h"
 
@@ -37,6 +38,7 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
                  .momentum = options.steps.outer_momentum},
       mixing_(options.steps.mixing) {
   const torch::NoGradGuard no_grad;
+  settle_vector_math();
   check_same_model(kLocalSgd, *group_, parameters_);
   broadcast_tensors(*group_, parameters_);
   auto shapes = lay_out(options);

@@ -1,6 +1,7 @@
 #include "gradwire/train/models.h"
 
 #include "gradwire/data/fashion_mnist.h"
+#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/resnet_model.h"
 #include "gradwire/train/text_model.h"
 
@@ -29,6 +30,7 @@ void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std
 }  // namespace
 
 torch::nn::Sequential make_model(const ModelConfig& config) {
+  settle_vector_math();
   torch::nn::Sequential model;
   if (config.name == "transformer" || config.name == "gpt") {
     add_transformer(model, config);

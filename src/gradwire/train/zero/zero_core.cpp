@@ -9,6 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/model_check.h"
 
 namespace gradwire {
@@ -63,6 +64,7 @@ void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::Scala
 ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential)
     : options_(options), buffers_(all_buffers(module)) {
   check_options(options_);
+  settle_vector_math();
   make_contiguous(buffers_);
   auto state = all_parameters(module);
   for (const auto& parameter : state) {

@@ -1,0 +1,12 @@
+#include "gradwire/torch/vector_math.h"
+
+#include <ATen/ATen.h>
+
+namespace gradwire {
+
+void settle_vector_math() {
+  // Who comes meanwhile waits for who is first.
+  [[maybe_unused]] static const bool used = at::ones({8}, at::kFloat).exp().defined();
+}
+
+}  // namespace gradwire
