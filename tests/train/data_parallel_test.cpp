@@ -230,6 +230,21 @@ TEST(DataParallel, ABackwardThatNoForwardOfItLedToIsAnError) {
   }
 }
 
+TEST(DataParallel, OneModuleMayBeInTwoOfThem) {
+  run_on_threads(2, [](const auto& group) {
+    TwoLayers net;
+    DataParallel one(net, {.process_group = group});
+    DataParallel other(net, {.process_group = group});
+    for (int round = 0; round < 2; ++round) {
+      for (auto* model : {&one, &other}) {
+        net->zero_grad();
+        (*model)(input_of(group->getRank()), true, true).sum().backward();
+        EXPECT_TRUE(net->a->weight.grad().allclose(torch::full({3, 2}, 1.5)));
+      }
+    }
+  });
+}
+
 TEST(DataParallel, ComplexGradientsAreTheMeanToo) {
   const auto train = [](const auto& group) {
     struct Phase : torch::nn::Module {

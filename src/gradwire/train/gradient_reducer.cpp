@@ -23,6 +23,17 @@ std::string not_finite(const std::string& parameter) {
       parameter);
 }
 
+/// Those that live: one parameter may be in the modules of several.
+struct Reducers {
+  std::mutex mutex;
+  std::vector<const GradientReducer*> all;
+};
+
+Reducers& reducers() {
+  static Reducers those;
+  return those;
+}
+
 }  // namespace
 
 GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> parameters,
@@ -42,9 +53,15 @@ GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> pa
   make_averager_of_buckets();
   add_hooks();
   reset();
+  const std::lock_guard lock(reducers().mutex);
+  reducers().all.push_back(this);
 }
 
 GradientReducer::~GradientReducer() {
+  {
+    const std::lock_guard lock(reducers().mutex);
+    std::erase(reducers().all, this);
+  }
   for (std::size_t i = 0; i < accumulators_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
 }
 
@@ -115,15 +132,25 @@ void GradientReducer::fail(ErrorKind kind, const std::string& message) const {
 void GradientReducer::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   const torch::NoGradGuard no_grad;
-  if (awaited_ == Awaited::nothing) refuse_gradient(parameter);
+  if (awaited_ == Awaited::nothing && !another_awaits(parameter)) refuse_gradient(parameter);
   touched_[parameter] = true;
-  if (awaited_ == Awaited::sums) return;
+  if (awaited_ != Awaited::averages) return;
   if (!started_) start();
   mark_ready(parameter);
   if (missing_ > 0) return;
   torch::autograd::Engine::get_default_engine().queue_callback([this] {
     const std::lock_guard callback_lock(mutex_);
     end_of_backward();
+  });
+}
+
+/// Whether the backward is that of another wrapper, which has this parameter too.
+bool GradientReducer::another_awaits(std::size_t parameter) const {
+  const std::lock_guard lock(reducers().mutex);
+  return std::ranges::any_of(reducers().all, [&](const GradientReducer* other) {
+    return other->awaited_ != Awaited::nothing &&
+           std::ranges::find(other->accumulators_, accumulators_[parameter]) !=
+               other->accumulators_.end();
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,7 @@ class GradientReducer {
   void make_averager_of_buckets();
   void add_hooks();
   void on_gradient(std::size_t parameter);
+  bool another_awaits(std::size_t parameter) const;
   [[noreturn]] void refuse_gradient(std::size_t parameter) const;
   void start();
   void mark_ready(std::size_t parameter);
@@ -114,7 +116,7 @@ class GradientReducer {
   std::vector<std::uintptr_t> hooks_;
 
   std::mutex mutex_;  ///< Autograd runs hooks on one thread a device.
-  Awaited awaited_ = Awaited::nothing;
+  std::atomic<Awaited> awaited_ = Awaited::nothing;  ///< Other reducers look at it.
   bool started_ = false;
   bool ended_ = false;
   std::vector<Flight> flights_;
