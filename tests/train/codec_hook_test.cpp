@@ -1,5 +1,6 @@
 #include "gradwire/train/codec_hook.h"
 
+#include <barrier>
 #include <future>
 
 #include <gmock/gmock.h>
@@ -174,9 +175,11 @@ TEST(CodecHook, ABucketThatChangedIsRefusedAtOnce) {
 }
 
 TEST(CodecHook, WhatFailsOnTheNetworkIsTheFuturesError) {
-  run_hooks([](const auto& communicator, int rank) {
+  std::barrier together(kHookRanks);
+  run_hooks([&](const auto& communicator, int rank) {
     CodecHook hook(communicator, {.codec = "int8"});
     all_steps(hook, rank, on_device(rank));
+    together.arrive_and_wait();  // Who is done may end what others have yet to hear of the third.
     const at::Tensor values = to_queue_device(at::ones({kRows * kColumns}), rank);
     if (rank != 0) return communicator->abort("this test says so");
     const auto future = hook.run(bucket_of(values, 0, 2));
