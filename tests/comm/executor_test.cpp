@@ -209,12 +209,15 @@ TEST(Executor, WhatIsPostedTogetherSharesSystemCalls) {
   EXPECT_EQ(received, sent);
 }
 
+/// For messages of 100 floats that travel before they are asked for.
+ExecutorOptions with_budget(std::size_t bytes) {
+  return {.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = bytes}};
+}
+
 /// Rank 0 runs far ahead and has used up its budget with messages that rank 1 has not asked for,
 /// while what rank 1 waits for is still to come.
 TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
-  ExecutorOptions options;
-  options.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = 1000};
-  CountedJob job(2, options);
+  CountedJob job(2, with_budget(1000));
   std::vector<std::vector<float>> sent(6, counting_from(1, 100));
   std::vector<std::vector<float>> received(6, std::vector<float>(100));
   for (std::size_t i = 1; i < 6; ++i) {
@@ -233,9 +236,7 @@ TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
 
 /// Rank 1 receives one message after the other, and asks for the last ones a little later.
 TEST(Executor, WhatWaitsForBudgetGoesOnWhenSomeIsGivenBack) {
-  ExecutorOptions options;
-  options.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = 4000};
-  CountedJob job(2, options);
+  CountedJob job(2, with_budget(4000));
   std::vector<std::vector<float>> sent(12, counting_from(1, 100));
   std::vector<std::vector<float>> received(12, std::vector<float>(100));
   for (auto& each : sent) job.post(0, message(each, 0, 1, 0, 2, 0));
