@@ -96,20 +96,33 @@ void Outbox::forget(const Flight& flight) {
 
 void Outbox::queue_message(Flight& flight, OpIndex op) {
   const auto same = [&](const Message& m) { return m.flight == &flight && m.op == op; };
-  if (std::ranges::any_of(messages_, same)) return;
+  const auto known = std::ranges::find_if(messages_, same);
+  if (known != messages_.end()) return sum_up(*known);
   const std::size_t done = flight.operation.done(op);
   if (flight.operation.complete(op)) return;
   const int urgency = flight.operation.request().urgency;
   const auto less_urgent = [&](const Message& m) {
     return m.flight->operation.request().urgency < urgency;
   };
-  messages_.insert(std::ranges::find_if(messages_, less_urgent),
-                   {.flight = &flight,
-                    .op = op,
-                    .side = static_cast<std::size_t>(flight.side_of(peer_)),
-                    .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
-                                          flight.operation.request().segments),
-                    .framed = done});
+  const auto added =
+      messages_.insert(std::ranges::find_if(messages_, less_urgent),
+                       {.flight = &flight,
+                        .op = op,
+                        .side = static_cast<std::size_t>(flight.side_of(peer_)),
+                        .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
+                                              flight.operation.request().segments),
+                        .framed = done});
+  sum_up(*added);
+}
+
+void Outbox::sum_up(Message& message) const {
+  const Operation& operation = message.flight->operation;
+  if (!senders_.front().has_checksums() || operation.size(message.op) <= message.segment ||
+      operation.program().before(message.op).empty()) {
+    return;
+  }
+  const Operation::Allowance ready = operation.allowance(message.op);
+  message.sums.add({operation.source(message.op), ready.bytes}, message.segment, ready.last);
 }
 
 void Outbox::announced(OperationKey key) {
@@ -186,13 +199,13 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
     eager_debts_.push_back({operation.key(), bytes});
     eager_debt_ += bytes;
   }
-  OutgoingFrame frame =
-      sender(rail).make({.type = FrameType::data,
-                         .channel = operation.key().channel,
-                         .message = operation.program().message[message.op],
-                         .sequence = operation.key().sequence,
-                         .offset = message.framed},
-                        {operation.source(message.op) + message.framed, bytes}, true);
+  OutgoingFrame frame = sender(rail).make({.type = FrameType::data,
+                                           .channel = operation.key().channel,
+                                           .message = operation.program().message[message.op],
+                                           .sequence = operation.key().sequence,
+                                           .offset = message.framed},
+                                          {operation.source(message.op) + message.framed, bytes},
+                                          true, message.sums.at(message.framed / message.segment));
   frame.flight = message.flight;
   frame.op = message.op;
   frame.begin = message.framed;

@@ -7,6 +7,7 @@
 #include "gradwire/comm/flight.h"
 #include "gradwire/comm/frame_queue.h"
 #include "gradwire/comm/rail_sender.h"
+#include "gradwire/comm/segment_sums.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
 
@@ -120,6 +121,7 @@ class Outbox {
     std::size_t side = 0;
     std::size_t segment = 0;
     std::size_t framed = 0;
+    SegmentSums sums = {};
   };
 
   struct Announcement {
@@ -135,6 +137,7 @@ class Outbox {
   };
 
   RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
+  void sum_up(Message& message) const;
   bool commit_next(int rail);
   bool is_striped(const Message& message) const;
   bool is_worth_it(int rail, std::size_t bytes) const;

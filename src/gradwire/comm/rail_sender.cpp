@@ -41,9 +41,10 @@ std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::siz
 
 }  // namespace
 
-OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent) const {
+OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent,
+                               std::optional<std::uint32_t> sum) const {
   header.length = static_cast<std::uint32_t>(payload.size());
-  header.payload_checksum = checksums_ ? payload_checksum(payload) : 0;
+  if (checksums_) header.payload_checksum = sum ? *sum : payload_checksum(payload);
   OutgoingFrame frame;
   frame.fill(header, payload, lent);
   return frame;

@@ -23,8 +23,10 @@ class RailSender {
         train_(transport.train_bytes(stream)) {}
 
   /// Makes a frame of it, with the payload's length and checksum filled in. `lent`: the payload
-  /// outlives the frame.
-  OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent) const;
+  /// outlives the frame. `sum`: its checksum, if that is known.
+  OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent,
+                     std::optional<std::uint32_t> sum = std::nullopt) const;
+  bool has_checksums() const { return checksums_; }
 
   void push(OutgoingFrame frame) { queue_.push(std::move(frame)); }
   std::size_t queued_bytes() const { return queue_.unwritten(); }
