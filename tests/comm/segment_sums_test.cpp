@@ -51,6 +51,20 @@ TEST(SegmentSums, AShorterEndWaitsUntilItIsKnownToBeTheEnd) {
   EXPECT_EQ(sums.at(1), sum_of(message, 1));
 }
 
+TEST(SegmentSums, WhatGoesOnAsItCameKeepsItsChecksum) {
+  const std::vector<std::byte> message = message_of(3, 0);
+  const ConstBytes all(message);
+  const std::uint32_t came_with = *sum_of(all, 1) + 1;  // So that it is seen whose it is.
+  SegmentSums sums;
+  sums.add(all.first(kSegment), kSegment, false);
+  sums.add(all.first(2 * kSegment), kSegment, false, {all.subspan(kSegment, kSegment), came_with});
+  EXPECT_EQ(sums.at(0), sum_of(all, 0));
+  EXPECT_EQ(sums.at(1), came_with);
+  // Only if it is exactly the segment.
+  sums.add(all, kSegment, true, {all.subspan(2 * kSegment, kSegment / 2), came_with});
+  EXPECT_EQ(sums.at(2), sum_of(all, 2));
+}
+
 TEST(SegmentSums, WhatWasThereLongAgoIsLeftForWhenItIsSent) {
   const std::vector<std::byte> message = message_of(40, 0);
   const ConstBytes all(message);

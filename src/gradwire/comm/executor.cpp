@@ -170,7 +170,7 @@ void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t e
 void Executor::route(Flight& flight) {
   for (OpIndex op : woken_) {
     const Rank to = flight.operation.program().program.ops[op].peer;
-    peer(to).outbox.queue_message(flight, op);
+    peer(to).outbox.queue_message(flight, op, arrived_);
     mark_dirty(to);
   }
   woken_.clear();

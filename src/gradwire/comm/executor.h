@@ -123,6 +123,8 @@ class Executor final : private Outbox::Listener {
   Result<Landing> begin_frame(Rail& rail, const FrameHeader& header);
   Status complete_frame(Rail& rail, const FrameHeader& header);
   Status complete_data(Rail& rail, const FrameHeader& header);
+  Arrived as_it_came(const Rail& rail, const Operation& operation, OpIndex index,
+                     const FrameHeader& header) const;
   Status hear_announcement(Rail& rail, const FrameHeader& header);
   void hear_abort(Rail& rail, const FrameHeader& header);
   void hear_goodbye(Rail& rail, const FrameHeader& header);
@@ -186,6 +188,7 @@ class Executor final : private Outbox::Listener {
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;
+  Arrived arrived_;            ///< What has woken them, if it is to be passed on as it came.
   std::vector<Rank> awaited_;  ///< Scratch of read_awaited().
   std::uint64_t round_ = 0;
 };

@@ -62,10 +62,20 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
   if (rail.early) {
     replay(*flight);  // The operation was posted while this frame was still coming in.
   } else {
-    const auto& receives = flight->operation.program().exchange_with(from)->receives;
-    pass(*flight, receives[header.message], header.offset, header.offset + header.length);
+    const OpIndex op = flight->operation.program().exchange_with(from)->receives[header.message];
+    arrived_ = as_it_came(rail, flight->operation, op, header);
+    pass(*flight, op, header.offset, header.offset + header.length);
+    arrived_ = {};
   }
   return {};
+}
+
+/// The payload, if it has landed as it was and came with a checksum; else nothing.
+Arrived Executor::as_it_came(const Rail& rail, const Operation& operation, OpIndex index,
+                             const FrameHeader& header) const {
+  const Op& op = operation.program().program.ops[index];
+  if (op.kind != OpKind::recv || op.finish || !transport_.needs_checksums(rail.stream)) return {};
+  return {{operation.destination(index) + header.offset, header.length}, header.payload_checksum};
 }
 
 Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {

@@ -94,10 +94,10 @@ void Outbox::forget(const Flight& flight) {
   for (RailSender& rail : senders_) rail.keep_copies(flight);
 }
 
-void Outbox::queue_message(Flight& flight, OpIndex op) {
+void Outbox::queue_message(Flight& flight, OpIndex op, const Arrived& arrived) {
   const auto same = [&](const Message& m) { return m.flight == &flight && m.op == op; };
   const auto known = std::ranges::find_if(messages_, same);
-  if (known != messages_.end()) return sum_up(*known);
+  if (known != messages_.end()) return sum_up(*known, arrived);
   const std::size_t done = flight.operation.done(op);
   if (flight.operation.complete(op)) return;
   const int urgency = flight.operation.request().urgency;
@@ -112,17 +112,18 @@ void Outbox::queue_message(Flight& flight, OpIndex op) {
                         .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
                                               flight.operation.request().segments),
                         .framed = done});
-  sum_up(*added);
+  sum_up(*added, arrived);
 }
 
-void Outbox::sum_up(Message& message) const {
+void Outbox::sum_up(Message& message, const Arrived& arrived) const {
   const Operation& operation = message.flight->operation;
   if (!senders_.front().has_checksums() || operation.size(message.op) <= message.segment ||
       operation.program().before(message.op).empty()) {
     return;
   }
   const Operation::Allowance ready = operation.allowance(message.op);
-  message.sums.add({operation.source(message.op), ready.bytes}, message.segment, ready.last);
+  message.sums.add({operation.source(message.op), ready.bytes}, message.segment, ready.last,
+                   arrived);
 }
 
 void Outbox::announced(OperationKey key) {

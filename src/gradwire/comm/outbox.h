@@ -68,8 +68,9 @@ class Outbox {
   std::size_t unsaid_bytes() const { return unsaid_bytes_; }
   std::size_t unsaid() const { return unsaid_.size(); }
 
-  /// Message `op` of `flight` may have become able to go on. Remembers it until all of it is sent.
-  void queue_message(Flight& flight, OpIndex op);
+  /// Message `op` of `flight` may have become able to go on, perhaps by what has `arrived`.
+  /// Remembers it until all of it is sent.
+  void queue_message(Flight& flight, OpIndex op, const Arrived& arrived);
 
   /// The peer has announced `key`: its eager bytes no longer count against the budget.
   void announced(OperationKey key);
@@ -137,7 +138,7 @@ class Outbox {
   };
 
   RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
-  void sum_up(Message& message) const;
+  void sum_up(Message& message, const Arrived& arrived) const;
   bool commit_next(int rail);
   bool is_striped(const Message& message) const;
   bool is_worth_it(int rail, std::size_t bytes) const;

@@ -10,9 +10,13 @@ namespace {
 /// What becomes ready in larger pieces has not just come: it was the caller's, or was copied.
 constexpr std::size_t kFresh = 512 * 1024;
 
+bool is_same(ConstBytes one, ConstBytes other) {
+  return one.data() == other.data() && one.size() == other.size();
+}
+
 }  // namespace
 
-void SegmentSums::add(ConstBytes ready, std::size_t segment, bool last) {
+void SegmentSums::add(ConstBytes ready, std::size_t segment, bool last, const Arrived& arrived) {
   const std::size_t until = (ready.size() + (last ? segment - 1 : 0)) / segment;
   std::size_t next = first_ + sums_.size();
   if (until > next && (until - next) * segment > kFresh) {
@@ -20,9 +24,9 @@ void SegmentSums::add(ConstBytes ready, std::size_t segment, bool last) {
     first_ = next = until;
   }
   for (; next < until; ++next) {
-    const std::size_t begin = next * segment;
-    const std::size_t size = std::min(segment, ready.size() - begin);
-    sums_.push_back(payload_checksum(ready.subspan(begin, size)));
+    const ConstBytes rest = ready.subspan(next * segment);
+    const ConstBytes bytes = rest.first(std::min(segment, rest.size()));
+    sums_.push_back(is_same(bytes, arrived.bytes) ? arrived.sum : payload_checksum(bytes));
   }
 }
 
