@@ -12,6 +12,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/base/units.h"
+#include "gradwire/gradient/power_sgd_bucket.h"
 #include "gradwire/report/statistics.h"
 
 namespace gradwire {
@@ -71,11 +72,46 @@ CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
   return row;
 }
 
+/// `count` values as square matrices of kColumns columns; what is left over is no matrix.
+BucketShape matrices_of(std::size_t count) {
+  constexpr std::size_t kColumns = 1024;
+  BucketShape shape{.count = count};
+  for (std::size_t begin = 0; begin + kColumns <= count; begin += kColumns * kColumns) {
+    const std::size_t rows = std::min(kColumns, (count - begin) / kColumns);
+    shape.tensors.push_back({.name = "", .offset = begin, .rows = rows, .columns = kColumns});
+  }
+  return shape;
+}
+
+CodecRow measure_low_rank(const CodecSpec& spec, std::size_t count, double seconds,
+                          const Clock& clock) {
+  const std::vector<float> values = gaussian(count);
+  std::vector<float> decoded = values;
+  PowerSgdBucket bucket(matrices_of(count), static_cast<std::size_t>(spec.parameter));
+  const std::size_t bytes = count * sizeof(float);
+  std::uint64_t seed = kSeed;
+  const auto encode = [&] {
+    bucket.first(values, ++seed);
+    bucket.second();
+  };
+  encode();
+  bucket.third(decoded);
+  CodecRow row{.codec = spec.text(), .bytes = bytes};
+  row.encoded_bytes =
+      bucket.has_matrices() ? (bucket.p().count + bucket.q().count) * sizeof(float) : bytes;
+  row.relative_error = relative_error(values, decoded);
+  row.encode_gbps = row.encode_plain_gbps = rate(bytes, seconds, clock, encode);
+  row.decode_gbps = row.decode_add_gbps =
+      rate(bytes, seconds, clock, [&] { bucket.third(decoded); });
+  return row;
+}
+
 }  // namespace
 
 CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
                        const Clock& clock) {
   if (spec.kind() == CodecKind::none) return measure_none(count, seconds, clock);
+  if (spec.kind() == CodecKind::low_rank) return measure_low_rank(spec, count, seconds, clock);
   const std::unique_ptr<Codec> codec = value_or_throw(make_codec(spec));
   const std::vector<float> values = gaussian(count);
   std::vector<float> carry(count), decoded(count);

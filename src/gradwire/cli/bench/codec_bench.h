@@ -23,8 +23,10 @@ struct CodecRow {
   double ratio() const { return static_cast<double>(bytes) / static_cast<double>(encoded_bytes); }
 };
 
-/// Of a spec of kind none (copying and adding, as a limit) or codec, on `count` values; each of the
-/// four rates is measured for `seconds`, at least. Throws Exception for other kinds.
+/// On `count` values; each of the rates is measured for `seconds`, at least. Of kind none: copying
+/// and adding, as a limit. Of kind low_rank: what one rank computes for matrices of 1024 columns
+/// and as many rows, the last one fewer; without feedback there is none, nor any adding, so that
+/// the two rates of coding stand for these. Throws Exception for kind automatic.
 CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
                        const Clock& clock);
 

@@ -43,11 +43,11 @@ std::vector<CodecSpec> specs_of(const Options& options) {
   std::vector<CodecSpec> specs;
   for (const std::string& text : options.codecs) {
     specs.push_back(value_or_throw(parse_codec(text)));
-    if (specs.back().kind() != CodecKind::none) value_or_throw(make_codec(specs.back()));
+    if (specs.back().kind() == CodecKind::automatic) value_or_throw(make_codec(specs.back()));
   }
   if (!options.codecs.empty()) return specs;
   for (const CodecEntry& entry : codec_catalogue()) {
-    if (entry.kind != CodecKind::none && entry.kind != CodecKind::codec) continue;
+    if (entry.kind == CodecKind::automatic) continue;
     specs.push_back(value_or_throw(parse_codec(entry.name)));
   }
   return specs;
