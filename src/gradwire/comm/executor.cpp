@@ -159,18 +159,24 @@ bool Executor::accept_announcement(Flight& flight, Rank from, const Fingerprint&
 }
 
 /// Bytes of a message have been sent, or have landed.
-void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) {
+void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
+                    const Arrived& arrived) {
   const std::size_t done = flight.passed(op, begin, end);
   if (done == flight.operation.done(op) && end > begin) return;  // Those before are missing.
   flight.operation.advance(op, done, woken_);
-  route(flight);
+  route(flight, op, arrived);
   finish_if_complete(flight);
 }
 
-void Executor::route(Flight& flight) {
+/// Sends of the flight have become able to go on, perhaps by what `by` brought.
+void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
+  const CompiledProgram& program = flight.operation.program();
   for (OpIndex op : woken_) {
-    const Rank to = flight.operation.program().program.ops[op].peer;
-    peer(to).outbox.queue_message(flight, op, arrived_);
+    // What waits for anything else as well may have been changed by that since it came.
+    const auto before = program.before(op);
+    const bool as_it_came = before.size() == 1 && before.front().op == by;
+    const Rank to = program.program.ops[op].peer;
+    peer(to).outbox.queue_message(flight, op, as_it_came ? arrived : Arrived{});
     mark_dirty(to);
   }
   woken_.clear();

@@ -113,8 +113,9 @@ class Executor final : private Outbox::Listener {
   void speak_if_awaited(Peer& to);
   bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
   void replay(Flight& flight);
-  void pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end);
-  void route(Flight& flight);
+  void pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
+            const Arrived& arrived = {});
+  void route(Flight& flight, OpIndex by = 0, const Arrived& arrived = {});
   void finish_if_complete(Flight& flight);
   void match_any();
   Rank first_offer(int tag) const;
@@ -188,7 +189,6 @@ class Executor final : private Outbox::Listener {
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;
-  Arrived arrived_;            ///< What has woken them, if it is to be passed on as it came.
   std::vector<Rank> awaited_;  ///< Scratch of read_awaited().
   std::uint64_t round_ = 0;
 };

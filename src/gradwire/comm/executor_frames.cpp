@@ -63,9 +63,8 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
     replay(*flight);  // The operation was posted while this frame was still coming in.
   } else {
     const OpIndex op = flight->operation.program().exchange_with(from)->receives[header.message];
-    arrived_ = as_it_came(rail, flight->operation, op, header);
-    pass(*flight, op, header.offset, header.offset + header.length);
-    arrived_ = {};
+    pass(*flight, op, header.offset, header.offset + header.length,
+         as_it_came(rail, flight->operation, op, header));
   }
   return {};
 }
