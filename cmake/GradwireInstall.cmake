@@ -38,11 +38,16 @@ if(GRADWIRE_TORCH)
   target_link_libraries(gradwire_everything INTERFACE gradwire_core torch)
 endif()
 
+if(TARGET gradwire-torch)  # As a part of the Python package, and as a program of its own.
+  gradwire_search_path(gradwire-torch "$ORIGIN/../../torch/lib")
+  if(NOT SKBUILD)
+    gradwire_search_path(gradwire-torch "$<TARGET_FILE_DIR:torch>")
+  endif()
+endif()
 foreach(program gradwire gradwire-torch)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    # libtorch lies where the wheel is: the path that the build used stays.
-    set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    gradwire_search_path(${program} "$ORIGIN/../lib")
   endif()
 endforeach()
 

@@ -193,7 +193,9 @@ class Packages(unittest.TestCase):
         """The wheel that pip makes of the source package."""
         made = run(sys.executable, "-m", "pip", "wheel", *options, "--no-deps",
                    "--disable-pip-version-check", "-w", self.folder,
-                   "-C", f"cmake.define.GRADWIRE_PREBUILT={os.environ['GRADWIRE_BUILD']}",
+                   # -C came with pip 23.1; Debian 12 has 23.0.1.
+                   "--config-settings=cmake.define.GRADWIRE_PREBUILT="
+                   + os.environ["GRADWIRE_BUILD"],
                    self.source())
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         wheel, = self.folder.glob("*.whl")

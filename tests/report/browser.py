@@ -67,7 +67,8 @@ class _Tree(html.parser.HTMLParser):
 
 def _command(arguments):
     """Where the machine lets us, in a network name space of its own, in which there is nothing."""
-    command = [find(), "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", *arguments]
+    command = [find(), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+               *arguments]
     for alone in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
         if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0:
             return alone + command
