@@ -310,10 +310,10 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
     job.job().executor(0).post(std::move(request), job.job().now());
     EXPECT_EQ(job.job().executor(0).in_flight(), 1u);
     if (leave) {
-      job.job().executor(1).say_goodbye();
+      job.job().executor(1).say_goodbye({});
       job.run_on(std::chrono::milliseconds(5));
       EXPECT_FALSE(outcome->done) << "there is still somebody";
-      job.job().executor(2).say_goodbye();
+      job.job().executor(2).say_goodbye({});
     }
     job.run_on(std::chrono::milliseconds(600));
     ASSERT_TRUE(outcome->error);

@@ -100,7 +100,9 @@ class Communicator {
                                                const CommunicatorOptions& options = {},
                                                std::shared_ptr<Store> store = nullptr);
 
-  /// Says goodbye to the peers. Operations still in flight fail with ErrorKind::aborted.
+  /// Waits for operations in flight, within their timeouts, and then says goodbye to the peers.
+  /// Receives of messages that no peer has begun to send fail with ErrorKind::aborted, and so does
+  /// everything in flight, on the peers too, if an exception is unwinding the stack.
   virtual ~Communicator() = default;
 
   virtual Rank rank() const = 0;
@@ -154,7 +156,8 @@ class Communicator {
                           std::span<const std::size_t> output_counts,
                           const OperationOptions& options = {}) = 0;
 
-  /// Completes when every rank has called it.
+  /// Completes when every rank has called it, and when all collectives that any rank posted before
+  /// it in its lane have completed there. Messages (send, recv) are not waited for.
   virtual Work barrier(const OperationOptions& options = {}) = 0;
 
   /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order they were
@@ -186,6 +189,10 @@ class Communicator {
 
   /// Ends all operations with ErrorKind::aborted, here and on the peers, which are told `reason`.
   virtual void abort(const std::string& reason) = 0;
+
+  /// Leaves now, without waiting for what is in flight, which fails with ErrorKind::aborted here
+  /// and on the peers. Nothing may be called afterwards.
+  virtual void leave_at_once() = 0;
 
  private:
   std::atomic<int> next_lane_{1};

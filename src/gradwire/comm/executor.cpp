@@ -69,6 +69,10 @@ void Executor::start(OperationRequest request) {
 
 void Executor::launch(OperationRequest request) {
   Flight& flight = flights_.add(std::move(request));
+  if (flight.is_barrier() && flights_.has_earlier(flight)) {
+    flight.held = true;
+    ++held_;
+  }
   announce(flight);
   flight.operation.start(woken_);
   route(flight);
@@ -170,6 +174,11 @@ void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t e
 
 /// Sends of the flight have become able to go on, perhaps by what `by` brought.
 void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
+  if (flight.held) {
+    flight.held_sends.insert(flight.held_sends.end(), woken_.begin(), woken_.end());
+    woken_.clear();
+    return;
+  }
   const CompiledProgram& program = flight.operation.program();
   for (OpIndex op : woken_) {
     // What waits for anything else as well may have been changed by that since it came.
@@ -183,12 +192,36 @@ void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
 }
 
 void Executor::finish_if_complete(Flight& flight) {
-  if (!flight.operation.all_complete()) return;
+  if (flight.held || !flight.operation.all_complete()) return;
   for (const CompiledProgram::Exchange& exchange : flight.operation.program().exchanges) {
     peer(exchange.peer).outbox.forget(flight);
   }
   const std::unique_ptr<Flight> finished = flights_.remove(flight);
   finished->operation.request().completion->succeeded();
+  if (held_ > 0) release_barriers();
+}
+
+/// A barrier promises that what this rank posted before it is complete: so it takes part when that
+/// is true, and whoever leaves the barrier knows it of every rank.
+void Executor::release_barriers() {
+  const auto may_go = [this](const auto& flight) {
+    return flight->held && !flights_.has_earlier(*flight);
+  };
+  while (held_ > 0) {
+    const auto found = std::ranges::find_if(flights_.all(), may_go);
+    if (found == flights_.all().end()) return;
+    Flight& flight = **found;
+    flight.held = false;
+    --held_;
+    woken_.swap(flight.held_sends);
+    route(flight);
+    finish_if_complete(flight);
+  }
+}
+
+bool Executor::is_needed() const {
+  return !std::ranges::all_of(flights_.all(),
+                              [](const auto& flight) { return flight->is_unanswered_receive(); });
 }
 
 /// Gives receives from anyone, the oldest first, what has been announced.

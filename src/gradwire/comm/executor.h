@@ -82,8 +82,13 @@ class Executor final : private Outbox::Listener {
   /// Ends all operations, here and on the peers.
   void abort(Error error);
 
-  /// Tells the peers that this rank leaves. To be called when nothing is in flight.
-  void say_goodbye();
+  /// Returns true if peers may need this rank to complete what is in flight: all of it but receives
+  /// of messages that no peer has announced.
+  bool is_needed() const;
+
+  /// Tells the peers that this rank leaves. To be called when is_needed() is false: the receives
+  /// that are left fail with `why`, here alone.
+  void say_goodbye(const Error& why);
 
   /// Whether everything that was to be sent has been handed to the transport; with several rails,
   /// whether it has been delivered.
@@ -117,6 +122,7 @@ class Executor final : private Outbox::Listener {
             const Arrived& arrived = {});
   void route(Flight& flight, OpIndex by = 0, const Arrived& arrived = {});
   void finish_if_complete(Flight& flight);
+  void release_barriers();
   void match_any();
   Rank first_offer(int tag) const;
 
@@ -178,6 +184,7 @@ class Executor final : private Outbox::Listener {
   bool said_goodbye_ = false;
   int departed_ = 0;  ///< Peers that have said goodbye.
   FlightTable flights_;
+  int held_ = 0;  ///< Barriers in flight that wait for earlier collectives.
   std::deque<OperationRequest> from_any_;  ///< Receives for which nothing has been announced.
   EarlyArrivals early_;
   Liveness liveness_;

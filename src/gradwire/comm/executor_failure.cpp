@@ -12,7 +12,14 @@ void Executor::abort(Error error) {
   flush_dirty();
 }
 
-void Executor::say_goodbye() {
+void Executor::say_goodbye(const Error& why) {
+  for (const auto& flight : flights_.remove_unanswered_receives()) {
+    const Operation& operation = flight->operation;
+    operation.request().completion->failed(failure_of(operation, why));
+  }
+  for (const OperationRequest& request : std::exchange(from_any_, {})) {
+    request.completion->failed(failure_of(request, why));
+  }
   for (const auto& peer : peers_) {
     if (!peer || error_) continue;
     peer->outbox.say_unsaid();
@@ -47,6 +54,7 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
     for (const auto& rail : peer->rails) rail->inbox.abandon();
   }
   early_.clear();
+  held_ = 0;
   tell_peers(*error_, origin);
   const std::vector<std::unique_ptr<Flight>> failed = flights_.remove_all();
   const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});

@@ -10,7 +10,7 @@ namespace gradwire {
 Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
   rail.early = false;
   if (header.type != FrameType::data) return Landing{.to = rail.control.data()};
-  if (error_) return Landing{};
+  if (error_ || said_goodbye_) return Landing{};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   if (Flight* flight = flights_.find(key, from)) {
@@ -53,7 +53,7 @@ Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
 }
 
 Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
-  if (error_) return {};
+  if (error_ || said_goodbye_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   Flight* flight = flights_.find(key, from);
@@ -78,7 +78,7 @@ Arrived Executor::as_it_came(const Rail& rail, const Operation& operation, OpInd
 }
 
 Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
-  if (error_) return {};
+  if (error_ || said_goodbye_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   const Result<Fingerprint> theirs =

@@ -31,6 +31,17 @@ struct Flight {
   /// What has passed ahead of bytes before it, per op: beginning and end, in order.
   std::map<OpIndex, std::map<std::size_t, std::size_t>> ahead;
   OpIndex awaited = 0;  ///< No receive before this op is missing.
+  /// A barrier sends nothing until the collectives posted before it in its lane have completed.
+  bool held = false;
+  std::vector<OpIndex> held_sends;  ///< What it sends once it is released.
+
+  bool is_barrier() const { return operation.fingerprint().collective == Collective::barrier; }
+  /// Returns true if this rank takes part by receiving a message that the sender has not announced:
+  /// no peer depends on it yet.
+  bool is_unanswered_receive() const {
+    return pair >= 0 && !sides.front().announced &&
+           operation.program().exchanges.front().sends.empty();
+  }
 
   bool is(OperationKey key, Rank peer) const {
     return operation.key() == key && (pair < 0 || pair == peer);

@@ -67,6 +67,24 @@ std::unique_ptr<Flight> FlightTable::remove(const Flight& flight) {
   return removed;
 }
 
+bool FlightTable::has_earlier(const Flight& flight) const {
+  const OperationKey key = flight.operation.key();
+  return std::ranges::any_of(flights_, [&](const auto& other) {
+    const OperationKey& theirs = other->operation.key();
+    return theirs.channel == key.channel && theirs.sequence < key.sequence;
+  });
+}
+
+std::vector<std::unique_ptr<Flight>> FlightTable::remove_unanswered_receives() {
+  std::vector<std::unique_ptr<Flight>> removed;
+  std::erase_if(flights_, [&](std::unique_ptr<Flight>& flight) {
+    if (!flight->is_unanswered_receive()) return false;
+    removed.push_back(std::move(flight));
+    return true;
+  });
+  return removed;
+}
+
 FlightTable::Scratch FlightTable::take_scratch(std::size_t bytes) {
   if (bytes == 0) return {};
   const auto fits = [&](const Scratch& spare) { return spare.capacity >= bytes; };

@@ -34,6 +34,12 @@ class FlightTable {
 
   const std::vector<std::unique_ptr<Flight>>& all() const { return flights_; }
 
+  /// Returns true if a collective that was posted earlier in the same lane is in flight.
+  bool has_earlier(const Flight& flight) const;
+
+  /// Takes out the receives for which the sender has announced nothing (is_unanswered_receive).
+  std::vector<std::unique_ptr<Flight>> remove_unanswered_receives();
+
  private:
   struct Scratch {
     std::unique_ptr<std::byte[]> memory;

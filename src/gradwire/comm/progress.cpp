@@ -1,6 +1,7 @@
 #include "gradwire/comm/progress.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <sched.h>
@@ -65,26 +66,52 @@ Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int r
       progress_thread_([this] { run(); }) {}
 
 Progress::~Progress() {
-  close();
+  close(Close::at_once);  // A communicator that was made has closed it already.
 }
 
-void Progress::close() {
-  if (stopping_.exchange(true)) return;
-  transport_->wake();
+/// Runs `action` with the engine locked, and settles what it ended when the lock is dropped: no
+/// callback runs and no memory of a caller is freed under it.
+template <class Action>
+void Progress::locked(const Action& action) {
+  Ended ended;
+  {
+    const std::lock_guard lock(engine_mutex_);
+    action();
+    if (finishing_ && !executor_.is_needed()) finishing_ = false;
+    ended = take_ended();
+  }
+  settle(ended);
+}
+
+/// With Close::completing the timeouts of the operations bound how long it takes.
+void Progress::close(Close how) {
+  if (closing_.exchange(true)) return;
+  if (how == Close::completing) finish_what_is_needed();
+  locked([this] {
+    const Error why{ErrorKind::aborted, "the communicator was closed while it was under way"};
+    if (executor_.is_needed()) {
+      executor_.abort(why);
+    } else {
+      executor_.say_goodbye(why);
+    }
+  });
+  // Nothing is in flight, so that no waiter stays in the poll and takes this wake-up.
+  stopping_ = true;
+  wake_all();
   {
     const std::lock_guard lock(roles_mutex_);
     thread_.notify_all();
   }
   progress_thread_.join();
+  drain(clock_.now() + kDrain);
+}
+
+void Progress::finish_what_is_needed() {
   {
     const std::lock_guard lock(engine_mutex_);
-    if (executor_.in_flight() > 0) {
-      executor_.abort({ErrorKind::aborted, "the communicator was closed while it was under way"});
-    } else {
-      executor_.say_goodbye();
-    }
+    finishing_ = executor_.is_needed();
   }
-  drain(clock_.now() + kDrain);
+  wait_for([this] { return !finishing_.load(std::memory_order_acquire); }, Time::max());
 }
 
 void Progress::drain(Time until) {
@@ -102,12 +129,11 @@ template <class Requests>
 void Progress::hand_over(Requests requests) {
   Time timer;
   bool failed = false;
-  {
-    const std::lock_guard lock(engine_mutex_);
+  locked([&] {
     executor_.post(std::move(requests), clock_.now());
     timer = executor_.next_timer();
     failed = executor_.error().has_value();
-  }
+  });
   if (failed) {
     wake_all();
   } else {
@@ -142,10 +168,7 @@ void Progress::post(std::vector<OperationRequest> requests) {
 }
 
 void Progress::abort(Error error) {
-  {
-    const std::lock_guard lock(engine_mutex_);
-    executor_.abort(std::move(error));
-  }
+  locked([&] { executor_.abort(std::move(error)); });
   wake_all();
 }
 
@@ -180,8 +203,7 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
   const Time now = clock_.now();
   std::size_t before = 0;
   std::size_t after = 0;
-  {
-    const std::lock_guard lock(engine_mutex_);
+  locked([&] {
     before = executor_.in_flight();
     for (const ReadyEvent& event : events) {
       if (event.writable) executor_.on_writable(event.stream(), now);
@@ -189,7 +211,7 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
     }
     if (now >= executor_.next_timer()) executor_.on_timer(now);
     after = executor_.in_flight();
-  }
+  });
   if (after != before) tell_waiters();
 }
 
@@ -199,13 +221,12 @@ bool Progress::ask_once(Time now) {
   std::size_t before = 0;
   std::size_t after = 0;
   bool heard = false;
-  {
-    const std::lock_guard lock(engine_mutex_);
+  locked([&] {
     before = executor_.in_flight();
     heard = executor_.read_awaited(now);
     if (now >= executor_.next_timer()) executor_.on_timer(now);
     after = executor_.in_flight();
-  }
+  });
   if (after != before) tell_waiters();
   return heard;
 }
@@ -218,13 +239,18 @@ void Progress::tell_waiters() {
 }
 
 void Progress::wait(const WorkState& state, Time until) {
+  wait_for([&state] { return state.done(); }, until);
+}
+
+template <class Done>
+void Progress::wait_for(const Done& done, Time until) {
   std::unique_lock lock(roles_mutex_);
   const Time begin = clock_.now();
   Time now = begin;
   ++waiting_;
   ++waits_;
   if (thread_polls_) transport_->wake();
-  while (!state.done() && now < until) {
+  while (!done() && now < until) {
     if (driven_) {
       // Until what we wait for is done, or the thread that drives has had enough.
       if (until == Time::max())
@@ -236,10 +262,20 @@ void Progress::wait(const WorkState& state, Time until) {
     }
     driven_ = true;
     lock.unlock();
-    now = drive(state, now, until);
-    lock.lock();
-    driven_ = false;
-    if (waiting_ > 1) waiters_.notify_all();
+    const auto stop_driving = [&] {
+      lock.lock();
+      driven_ = false;
+      if (waiting_ > 1) waiters_.notify_all();
+    };
+    try {
+      now = drive(done, now, until);
+    } catch (...) {  // What a callback throws is this caller's to know, not the others' to hang by.
+      stop_driving();
+      --waiting_;
+      thread_.notify_all();
+      throw;
+    }
+    stop_driving();
   }
   --waiting_;
   last_wait_ = now;
@@ -248,13 +284,14 @@ void Progress::wait(const WorkState& state, Time until) {
   if (away_ || now - begin >= kLongestStay) thread_.notify_all();
 }
 
-/// Until `state` is done, or `until`. Returns the time, about.
-Time Progress::drive(const WorkState& state, Time begin, Time until) {
+/// Until `done`, or `until`. Returns the time, about.
+template <class Done>
+Time Progress::drive(const Done& done, Time begin, Time until) {
   std::vector<ReadyEvent> events;
   Time now = begin;
   int tries = 0;
   int in_vain = 0;  ///< Tries since something came.
-  while (!state.done() && now < until) {
+  while (!done() && now < until) {
     if (now >= begin + kSpin || now < sleep_until_) {
       poll_once(Poller::waiter, until, events);
       now = clock_.now();

@@ -21,7 +21,7 @@ namespace gradwire {
 /// that read the last byte would cost a context switch per operation, and that thread another one.
 ///
 /// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is
-/// never held while waiting for the network.
+/// never held while waiting for the network, and no caller's code runs under it (locked()).
 ///
 /// While one takes over from the other, both may sleep in the transport's poll for a moment, and
 /// what wakes one of them is lost to the other. So whoever leaves it wakes the one who stays: what
@@ -40,7 +40,7 @@ class Progress final : public Engine {
   void wait(const WorkState& state, Time until) override;
   void abort(Error error) override;
   /// Waits briefly until the goodbye is on its way.
-  void close() override;
+  void close(Close how) override;
   Executor::Traffic traffic() override;
 
  private:
@@ -52,7 +52,13 @@ class Progress final : public Engine {
   void wake_all();
   void run();
   void stay_away(std::unique_lock<std::mutex>& roles, Duration stay);
-  Time drive(const WorkState& state, Time begin, Time until);
+  template <class Done>
+  void wait_for(const Done& done, Time until);
+  template <class Done>
+  Time drive(const Done& done, Time begin, Time until);
+  void finish_what_is_needed();
+  template <class Action>
+  void locked(const Action& action);
   bool ask_once(Time now);
   bool poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);
@@ -67,16 +73,18 @@ class Progress final : public Engine {
   Executor executor_;
 
   std::mutex roles_mutex_;
-  std::condition_variable waiters_;  ///< Waiting threads that do not drive.
-  std::condition_variable thread_;   ///< The progress thread while somebody else drives.
-  int waiting_ = 0;                  ///< Threads in wait().
-  std::uint64_t waits_ = 0;          ///< How often a thread has begun to wait.
-  bool driven_ = false;              ///< One of them drives.
-  bool thread_polls_ = false;        ///< The progress thread drives.
-  bool away_ = false;                ///< It sleeps until a wait ends, however short that was.
-  Time sleep_until_{};               ///< Asking again and again is no good until then.
-  Time last_wait_{};                 ///< When a thread last left wait().
-  std::atomic<bool> stopping_ = false;
+  std::condition_variable waiters_;      ///< Waiting threads that do not drive.
+  std::condition_variable thread_;       ///< The progress thread while somebody else drives.
+  int waiting_ = 0;                      ///< Threads in wait().
+  std::uint64_t waits_ = 0;              ///< How often a thread has begun to wait.
+  bool driven_ = false;                  ///< One of them drives.
+  bool thread_polls_ = false;            ///< The progress thread drives.
+  bool away_ = false;                    ///< It sleeps until a wait ends, however short that was.
+  Time sleep_until_{};                   ///< Asking again and again is no good until then.
+  Time last_wait_{};                     ///< When a thread last left wait().
+  std::atomic<bool> closing_ = false;    ///< close() has been called.
+  std::atomic<bool> finishing_ = false;  ///< close() waits for what is in flight.
+  std::atomic<bool> stopping_ = false;   ///< The progress thread ends.
   /// Until when each Poller may sleep; Time{}: it does not. Set under `engine_mutex_`.
   std::array<std::atomic<Time>, 2> poll_until_{Time{}, Time{}};
 

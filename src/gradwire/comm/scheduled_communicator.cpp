@@ -1,6 +1,7 @@
 #include "gradwire/comm/scheduled_communicator.h"
 
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,11 @@ ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOption
     : rank_(rank), options_(options), planner_(std::move(planner)), engine_(std::move(engine)) {}
 
 ScheduledCommunicator::~ScheduledCommunicator() {
-  if (batch_ == nullptr) engine_->close();
+  if (batch_ != nullptr) return;
+  // By an exception the caller leaves in the middle of what the ranks do together, and may not have
+  // posted what would complete the rest.
+  engine_->close(std::uncaught_exceptions() > 0 ? Engine::Close::at_once
+                                                : Engine::Close::completing);
 }
 
 Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
@@ -219,6 +224,10 @@ std::string ScheduledCommunicator::algorithm_for(Collective collective, std::siz
 
 void ScheduledCommunicator::abort(const std::string& reason) {
   engine_->abort({ErrorKind::aborted, fmt::format("rank {} ended it: {}", rank_, reason)});
+}
+
+void ScheduledCommunicator::leave_at_once() {
+  engine_->close(Engine::Close::at_once);
 }
 
 OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::size_t count,

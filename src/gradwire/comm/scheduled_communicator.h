@@ -50,6 +50,7 @@ class ScheduledCommunicator final : public Communicator {
   std::size_t bytes_sent() const override { return engine_->traffic().total_bytes; }
   std::size_t payload_bytes_sent() const override { return engine_->traffic().payload_bytes; }
   void abort(const std::string& reason) override;
+  void leave_at_once() override;
 
  private:
   class Batch;

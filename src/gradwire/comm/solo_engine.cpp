@@ -26,19 +26,27 @@ SoloEngine::SoloEngine(const ExecutorOptions& options, const Clock& clock)
 
 SoloEngine::~SoloEngine() = default;
 
+template <class Action>
+void SoloEngine::run(const Action& action) {
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    action();
+    ended = take_ended();
+  }
+  settle(ended);
+}
+
 void SoloEngine::post(OperationRequest request) {
-  const std::lock_guard lock(mutex_);
-  executor_.post(std::move(request), clock_.now());
+  run([&] { executor_.post(std::move(request), clock_.now()); });
 }
 
 void SoloEngine::post(std::vector<OperationRequest> requests) {
-  const std::lock_guard lock(mutex_);
-  executor_.post(std::move(requests), clock_.now());
+  run([&] { executor_.post(std::move(requests), clock_.now()); });
 }
 
 void SoloEngine::abort(Error error) {
-  const std::lock_guard lock(mutex_);
-  executor_.abort(std::move(error));
+  run([&] { executor_.abort(std::move(error)); });
 }
 
 }  // namespace gradwire

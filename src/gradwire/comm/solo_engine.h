@@ -20,11 +20,14 @@ class SoloEngine final : public Engine {
   void post(std::vector<OperationRequest> requests) override;
   void wait(const WorkState&, Time) override {}
   void abort(Error error) override;
-  void close() override {}
+  void close(Close) override {}
   Executor::Traffic traffic() override { return {}; }
 
  private:
   class NoTransport;
+
+  template <class Action>
+  void run(const Action& action);
 
   const Clock& clock_;
   std::mutex mutex_;

@@ -9,16 +9,21 @@
 namespace gradwire {
 
 void WorkState::succeeded() {
-  if (before_success_) before_success_();
-  finish();
+  engine_->ended(shared_from_this());
 }
 
 void WorkState::failed(const Error& error) {
   error_ = std::make_shared<const Error>(error);
-  finish();
+  engine_->ended(shared_from_this());
 }
 
-void WorkState::finish() {
+void WorkState::conclude(std::shared_ptr<const Error> error) {
+  error_ = std::move(error);
+  settle();
+}
+
+void WorkState::settle() {
+  if (before_success_ && !error_) before_success_();
   before_success_ = nullptr;
   kept_.clear();
   std::vector<std::function<void(const Work&)>> callbacks;

@@ -22,11 +22,7 @@ class Countdown {
       if (--left_ > 0) return;
       first = error_;
     }
-    if (first) {
-      whole_->failed(*first);
-    } else {
-      whole_->succeeded();
-    }
+    whole_->conclude(std::move(first));
   }
 
  private:
@@ -41,7 +37,7 @@ class Countdown {
 Work work_group(std::shared_ptr<Engine> engine, std::span<const Work> works) {
   auto whole = std::make_shared<WorkState>(std::move(engine));
   if (works.empty()) {
-    whole->succeeded();
+    whole->conclude(nullptr);
     return Work(std::move(whole));
   }
   auto countdown = std::make_shared<Countdown>(works.size(), whole);

@@ -152,7 +152,7 @@ class Run {
     if (executor.in_flight() > 0) {
       executor.abort({ErrorKind::aborted, "closed"});
     } else {
-      executor.say_goodbye();
+      executor.say_goodbye({});
     }
     job_.network().kill(rank);
     killed_ = true;
@@ -220,7 +220,7 @@ class Run {
       const bool done =
           std::ranges::all_of(slots_, [&](const Slot& slot) { return slot.outcomes[i]->done(); });
       if (!done || job_.network().killed(r) || job_.executor(r).error()) continue;
-      if (!left_[i]) job_.executor(r).say_goodbye();
+      if (!left_[i]) job_.executor(r).say_goodbye({});
       left_[i] = true;
       if (job_.executor(r).flushed()) job_.network().kill(r);
     }
