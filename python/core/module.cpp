@@ -29,6 +29,20 @@ void unlocked(const std::function<void()>& action) {
   action();
 }
 
+bool handles_exception() {
+  if (!Py_IsInitialized()) return false;
+  const py::gil_scoped_acquire gil;
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* trace = nullptr;
+  PyErr_GetExcInfo(&type, &value, &trace);
+  const bool handles = value != nullptr && value != Py_None;
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return handles;
+}
+
 /// Knows the hooks that use it, which end with it, and is destroyed without Python's lock.
 class PythonBackend final : public StagedProcessGroup {
  public:
@@ -41,7 +55,12 @@ class PythonBackend final : public StagedProcessGroup {
     unlocked([this] { close(); });
   }
 
-  void shutdown() override { close(); }
+  /// Called while an exception is handled (`finally: destroy_process_group()`), this rank has
+  /// failed and may never take part in what the others do next: they hear of it at once.
+  void shutdown() override {
+    if (handles_exception()) leave_at_once();
+    close();
+  }
 
   c10::intrusive_ptr<GroupOptions> options() {
     auto* options = dynamic_cast<GroupOptions*>(getBackendOptions().get());
@@ -110,8 +129,8 @@ c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicat
 }
 
 /// Before Python ends: peers learn that this rank has left, and no thread of ours runs into the
-/// end.
-void close_all() {
+/// end. `failed`: by an exception that nobody caught.
+void close_all(bool failed) {
   LiveGroups& live = live_groups();
   std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
   {
@@ -119,7 +138,10 @@ void close_all() {
     if (live.process == ::getpid()) groups.swap(live.groups);
   }
   for (const auto& each : groups) {
-    if (const auto group = each.lock()) group->shutdown();
+    const auto group = each.lock();
+    if (!group) continue;
+    if (failed) group->leave_at_once();
+    group->shutdown();
   }
 }
 
@@ -193,10 +215,12 @@ void bind_backend(py::module_& module) {
              return backend.communicator()->algorithm_for(*parsed, bytes);
            })
       .def_property_readonly("options", [](PythonBackend& backend) { return backend.options(); })
-      .def_property_readonly("bytes_sent", [](const PythonBackend& backend) {
-        return backend.communicator()->bytes_sent();
-      });
-  module.def("close_all", &close_all, Unlocked());
+      .def_property_readonly("bytes_sent", py::cpp_function(
+                                               [](const PythonBackend& backend) {
+                                                 return backend.communicator()->bytes_sent();
+                                               },
+                                               Unlocked()));
+  module.def("close_all", &close_all, py::arg("failed"), Unlocked());
   module.def("create", &create, py::arg("group"), py::arg("options").none(true), Unlocked());
 }
 

@@ -1,6 +1,7 @@
 """The backend "gradwire" of torch.distributed."""
 
 import atexit
+import sys
 from typing import Any
 
 import torch
@@ -43,7 +44,13 @@ def register() -> None:
     if accelerator is not None:
         devices.append(accelerator.type)
     dist.Backend.register_backend("gradwire", _create, extended_api=True, devices=devices)
-    atexit.register(_core.close_all)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """At the end of the process. After an uncaught exception the other ranks are told at once;
+    otherwise the operations in flight complete first."""
+    _core.close_all(failed=getattr(sys, "last_value", None) is not None)
 
 
 def backend_of(

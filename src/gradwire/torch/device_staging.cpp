@@ -155,9 +155,19 @@ void StagedWork::post(const Self& self, std::size_t part) {
           held.reset();
         },
         /*uses_future=*/false);
-  } catch (...) {
+  } catch (const Exception&) {  // Refused or failed on every rank alike.
+    part_done(self, part, std::current_exception());
+  } catch (const std::exception& error) {
+    self->fail_here(error);
     part_done(self, part, std::current_exception());
   }
+}
+
+/// The others wait for this rank's part; and its number in the lane is one behind theirs.
+void StagedWork::fail_here(const std::exception& error) {
+  if (!operation_.failed_here) return;
+  operation_.failed_here(fmt::format("rank {} could not move {} between its device and host: {}",
+                                     rank_, c10d::opTypeToString(opType_), error.what()));
 }
 
 void StagedWork::part_done(const Self& self, std::size_t part, std::exception_ptr error) {
@@ -166,8 +176,9 @@ void StagedWork::part_done(const Self& self, std::size_t part, std::exception_pt
     try {
       if (!error) self->copy_back(part);
       if (self->parts_left_ == 1) self->copied_.record(self->back_);
-    } catch (...) {
+    } catch (const std::exception& failed) {
       error = std::current_exception();
+      self->fail_here(failed);
     }
     if (error && !self->error_) self->error_ = error;
     if (--self->parts_left_ > 0) return;
@@ -266,8 +277,12 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
   return work;
 }
 
-void DeviceStaging::close() {
+void DeviceStaging::finish_posting() {
   poster_.close();
+}
+
+void DeviceStaging::close() {
+  finish_posting();
   callbacks_->close();
 }
 

@@ -32,6 +32,9 @@ struct StagedOperation {
   /// other, for one operation after the other, on a thread of its own; must not wait.
   std::function<c10::intrusive_ptr<c10d::Work>(TensorList& inputs, TensorList& outputs)> post;
   TensorList outputs;  ///< What Work::result() and the future give.
+  /// Told of an error of this rank's device or memory, which the others cannot know of; may be
+  /// empty.
+  std::function<void(const std::string& why)> failed_here;
 };
 
 /// Two tensors as matrices of as many columns, cut into segments of columns of about
@@ -81,6 +84,7 @@ class StagedWork final : public c10d::Work {
 
   void copy_to_host(const c10::Stream& callers, const c10::Stream& stream);
   void copy_back(std::size_t part);
+  void fail_here(const std::exception& error);
   static void post(const Self& self, std::size_t part);
   static void part_done(const Self& self, std::size_t part, std::exception_ptr error);
   static void complete(const Self& self);
@@ -113,7 +117,10 @@ class DeviceStaging {
   /// throws, Exception(unsupported) while its stream is captured; later errors are the Work's.
   c10::intrusive_ptr<StagedWork> run(Rank rank, std::uint64_t number, StagedOperation operation);
 
-  /// Returns when everything has been handed over and all callbacks have run.
+  /// Returns when everything has been handed over. Nothing may be run afterwards.
+  void finish_posting();
+
+  /// The same, and all callbacks of what is complete have run.
   void close();
 
  private:

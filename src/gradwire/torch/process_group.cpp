@@ -100,21 +100,43 @@ void ProcessGroupGradwire::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void ProcessGroupGradwire::abort() {
+  abort_because(fmt::format("rank {} aborted its process group", rank_));
+}
+
+void ProcessGroupGradwire::abort_because(const std::string& why) {
   std::shared_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(mutex_);
     communicator = communicator_;
   }
-  if (communicator) communicator->abort(fmt::format("rank {} aborted its process group", rank_));
+  if (communicator) communicator->abort(why);
+}
+
+void ProcessGroupGradwire::leave_at_once() {
+  std::shared_ptr<Communicator> communicator;
+  {
+    const std::lock_guard lock(mutex_);
+    communicator = communicator_;
+  }
+  if (communicator) communicator->leave_at_once();
 }
 
 void ProcessGroupGradwire::shutdown() {
+  release();
+  close_callbacks();
+}
+
+/// What is in flight completes now, unless somebody else has the communicator too.
+void ProcessGroupGradwire::release() {
   std::shared_ptr<Communicator> closing;
   {
     const std::lock_guard lock(mutex_);
     closing.swap(communicator_);
   }
-  closing.reset();  // What is in flight fails now, unless somebody else has the communicator too.
+  closing.reset();
+}
+
+void ProcessGroupGradwire::close_callbacks() {
   threads_->close();
 }
 

@@ -20,10 +20,10 @@
 namespace gradwire {
 
 /// A Communicator as a c10d backend called "gradwire": nothing but translation. Operations are
-/// asynchronous; tensors must be dense, contiguous and on the CPU, and are kept alive until the
-/// operation completes. Whatever it is not given the memory for in the right shape is refused with
-/// an Exception that names rank, operation and argument, before anything is sent. Thread-safe as
-/// Communicator is.
+/// asynchronous; tensors must be dense and on the CPU, and are kept alive until the operation
+/// completes; those that are not contiguous travel as copies (ContiguousCopies). Whatever it is not
+/// given the memory for in the right shape is refused with an Exception that names rank, operation
+/// and argument, before anything is sent. Thread-safe as Communicator is.
 ///
 /// Any element type can be moved; tensor_reduction.h says what can be reduced. Operations without a
 /// timeout of their own have the group's.
@@ -120,8 +120,19 @@ class ProcessGroupGradwire : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return operations_; }
   /// Fails whatever is in flight, here and on the peers.
   void abort() override;
-  /// Says goodbye to the peers; what is in flight fails. Returns when all callbacks have run.
+  /// The same, telling the peers `why`.
+  void abort_because(const std::string& why);
+  /// Waits for what is in flight, within its timeouts, and says goodbye to the peers. Returns when
+  /// all callbacks have run.
   void shutdown() override;
+  /// Says goodbye now; what is in flight fails, here and on the peers. For a process that has
+  /// failed.
+  void leave_at_once();
+
+  // The two halves of shutdown(), for groups that share a communicator: all of them release it
+  // before any of them ends its callbacks' threads, which the last operations still use.
+  void release();
+  void close_callbacks();
 
  protected:
   /// A group like this one for split(): a class of its own kind where a subclass says so.

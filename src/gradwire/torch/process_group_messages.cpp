@@ -1,4 +1,5 @@
 // Messages between two ranks, and barriers.
+#include "gradwire/torch/contiguous_copies.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
 
@@ -8,13 +9,17 @@ using WorkPointer = ProcessGroupGradwire::WorkPointer;
 
 WorkPointer ProcessGroupGradwire::send(TensorList& tensors, int to, int tag) {
   const auto argument = name("send", "tensors[0]");
-  const auto span = lend_bytes(only(tensors, argument), argument);
+  ContiguousCopies copies;
+  const auto span = lend_bytes(copies.read(only(tensors, argument)), argument);
   return track({.type = c10d::OpType::SEND,
                 .parts = {communicator()->send(span, to, tag, options_with({}))}});
 }
 
 WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
   const auto argument = name("recv", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(recv(dense, from, tag), tensors);
   const auto span = lend_bytes(only(tensors, argument), argument);
   return track({.type = c10d::OpType::RECV,
                 .parts = {communicator()->recv(span, from, tag, options_with({}))},
@@ -23,6 +28,9 @@ WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
 
 WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
   const auto argument = name("recv_any_source", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(recvAnysource(dense, tag), tensors);
   const auto span = lend_bytes(only(tensors, argument), argument);
   return track({.type = c10d::OpType::RECVANYSOURCE,
                 .parts = {communicator()->recv_any(span, tag, options_with({}))},
@@ -52,6 +60,7 @@ void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
   track({.type = c10d::OpType::BARRIER,
          .parts = {communicator()->broadcast(lend_bytes(here, argument), /*root=*/0, options)}})
       ->wait();
+  barrier(opts)->wait();  // All ranks are here; what they posted before has completed as well.
 }
 
 }  // namespace gradwire

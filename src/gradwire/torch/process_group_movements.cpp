@@ -1,6 +1,7 @@
 // Operations that move elements of any type and change none.
 #include <fmt/format.h>
 
+#include "gradwire/torch/contiguous_copies.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
 
@@ -11,6 +12,9 @@ using WorkPointer = ProcessGroupGradwire::WorkPointer;
 WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
                                             const c10d::BroadcastOptions& opts) {
   const auto argument = name("broadcast", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(broadcast(dense, opts), tensors);
   const auto span = lend_bytes(only(tensors, argument), argument);
   return track({.type = c10d::OpType::BROADCAST,
                 .parts = {communicator()->broadcast(span, static_cast<Rank>(opts.rootRank),
@@ -58,6 +62,16 @@ void post_gather(Communicator& communicator, const ListGather& gather, const Arg
 WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& lists,
                                                const TensorList& inputs, c10d::OpType type,
                                                const OperationOptions& options) {
+  ContiguousCopies copies;
+  std::vector<TensorList> dense_lists;
+  for (const TensorList& list : lists) {
+    dense_lists.push_back(copies.written(list, name("all_gather", "outputs")));
+  }
+  const TensorList dense_inputs = copies.read(inputs);
+  if (copies.any()) {
+    return copies.copy_back(gather_lists(dense_lists, dense_inputs, type, options), joined(lists));
+  }
+  check_disjoint(joined(lists), name("all_gather", "outputs"));
   TensorOperation operation{.type = type};
   std::vector<ListGather> gathers;
   // Everything is checked before anything starts: half a list would leave the ranks out of step.
@@ -101,6 +115,12 @@ WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& o
 
 WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& opts) {
+  ContiguousCopies copies;
+  at::Tensor dense_output = copies.written(output, name("all_gather", "output"));
+  at::Tensor dense_input = copies.read(input);
+  if (copies.any()) {
+    return copies.copy_back(_allgather_base(dense_output, dense_input, opts), {output});
+  }
   const auto source = lend_bytes(input, name("all_gather", "input"));
   const auto target = lend_bytes(output, name("all_gather", "output"));
   check_parts(output, input, size_, name("all_gather", "output"));
@@ -113,6 +133,14 @@ WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
     TensorList& outputs, TensorList& inputs, const c10d::AllgatherOptions& opts) {
   const auto argument = name("all_gather_into_tensor_coalesced", "outputs");
   check_pairs(outputs.size(), inputs.size(), argument);
+  ContiguousCopies copies;
+  TensorList dense_outputs = copies.written(outputs, argument);
+  TensorList dense_inputs = copies.read(inputs);
+  if (copies.any()) {
+    return copies.copy_back(allgather_into_tensor_coalesced(dense_outputs, dense_inputs, opts),
+                            outputs);
+  }
+  check_disjoint(outputs, argument);
   TensorOperation operation{.type = c10d::OpType::COALESCED, .outputs = outputs};
   std::vector<std::pair<LentSpan, LentSpan>> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -129,6 +157,15 @@ WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
 
 WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, TensorList& inputs,
                                          const c10d::GatherOptions& opts) {
+  ContiguousCopies copies;
+  std::vector<TensorList> dense_outputs;
+  for (const TensorList& list : outputs) {
+    dense_outputs.push_back(copies.written(list, name("gather", "outputs")));
+  }
+  TensorList dense_inputs = copies.read(inputs);
+  if (copies.any()) {
+    return copies.copy_back(gather(dense_outputs, dense_inputs, opts), joined(outputs));
+  }
   const auto& input = only(inputs, name("gather", "inputs"));
   const auto source = lend_bytes(input, name("gather", "inputs[0]"));
   const auto root = static_cast<Rank>(opts.rootRank);
@@ -152,6 +189,13 @@ WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, Tenso
 
 WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                                           const c10d::ScatterOptions& opts) {
+  ContiguousCopies copies;
+  TensorList dense_outputs = copies.written(outputs, name("scatter", "outputs[0]"));
+  std::vector<TensorList> dense_inputs;
+  for (const TensorList& list : inputs) dense_inputs.push_back(copies.read(list));
+  if (copies.any()) {
+    return copies.copy_back(scatter(dense_outputs, dense_inputs, opts), outputs);
+  }
   const auto& output = only(outputs, name("scatter", "outputs"));
   const auto target = lend_bytes(output, name("scatter", "outputs[0]"));
   const auto root = static_cast<Rank>(opts.rootRank);
@@ -175,6 +219,12 @@ WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inpu
                                            const c10d::AllToAllOptions& opts) {
   const auto into = name("all_to_all", "outputs");
   const auto from = name("all_to_all", "inputs");
+  ContiguousCopies copies;
+  TensorList dense_outputs = copies.written(outputs, into);
+  TensorList dense_inputs = copies.read(inputs);
+  if (copies.any()) {
+    return copies.copy_back(alltoall(dense_outputs, dense_inputs, opts), outputs);
+  }
   check_pairs(outputs.size(), static_cast<std::size_t>(size_), into);
   check_pairs(inputs.size(), static_cast<std::size_t>(size_), from);
   for (const at::Tensor& tensor : inputs) lend_bytes(tensor, from);
@@ -199,6 +249,13 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 const c10d::AllToAllOptions& opts) {
   const auto into = name("all_to_all", "output");
   const auto from = name("all_to_all", "input");
+  ContiguousCopies copies;
+  at::Tensor dense_output = copies.written(output, into);
+  at::Tensor dense_input = copies.read(input);
+  if (copies.any()) {
+    return copies.copy_back(
+        alltoall_base(dense_output, dense_input, output_splits, input_splits, opts), {output});
+  }
   const auto source = lend_bytes(input, from);
   const auto target = lend_bytes(output, into);
   if (output.scalar_type() != input.scalar_type()) {

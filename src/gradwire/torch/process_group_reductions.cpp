@@ -1,6 +1,7 @@
 // Operations that combine elements: tensor_reduction.h says which.
 #include <fmt/format.h>
 
+#include "gradwire/torch/contiguous_copies.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
 #include "gradwire/torch/tensor_reduction.h"
@@ -12,18 +13,24 @@ using WorkPointer = ProcessGroupGradwire::WorkPointer;
 WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
                                             const c10d::AllreduceOptions& opts) {
   const auto argument = name("all_reduce", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(allreduce(dense, opts), tensors);
   const auto& tensor = only(tensors, argument);
   const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   const auto span = lend_to(reduction, tensor, argument);
+  const auto alive = communicator();  // Or throws, while the tensor is still as it was.
   premultiply(reduction, tensor);
-  return track(
-      {.type = c10d::OpType::ALLREDUCE,
-       .parts = {communicator()->all_reduce(span, reduction.op, options_with(opts.timeout))},
-       .outputs = tensors});
+  return track({.type = c10d::OpType::ALLREDUCE,
+                .parts = {alive->all_reduce(span, reduction.op, options_with(opts.timeout))},
+                .outputs = tensors});
 }
 
 WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
                                                       const c10d::AllreduceCoalescedOptions& opts) {
+  ContiguousCopies copies;
+  TensorList apart = copies.reduced_apart(tensors, name("all_reduce_coalesced", "tensors"));
+  if (copies.any()) return copies.copy_back(allreduce_coalesced(apart, opts), tensors);
   // Everything is checked before anything starts: half a list would leave the ranks out of step.
   std::vector<std::pair<LentSpan, ReduceOp>> spans;
   std::vector<TensorReduction> reductions;
@@ -33,9 +40,10 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
     reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument));
     spans.emplace_back(lend_to(reductions.back(), tensor, argument), reductions.back().op);
   }
+  const auto alive = communicator();  // Or throws, while the tensors are still as they were.
   for (std::size_t i = 0; i < tensors.size(); ++i) premultiply(reductions[i], tensors[i]);
   TensorOperation operation{.type = c10d::OpType::ALLREDUCE_COALESCED, .outputs = tensors};
-  communicator()->coalesced([&](Communicator& together) {
+  alive->coalesced([&](Communicator& together) {
     for (const auto& [span, op] : spans) {
       operation.parts.push_back(together.all_reduce(span, op, options_with(opts.timeout)));
     }
@@ -45,10 +53,14 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
 
 WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::ReduceOptions& opts) {
   const auto argument = name("reduce", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(reduce(dense, opts), tensors);
   const auto& tensor = only(tensors, argument);
   const auto root = static_cast<Rank>(opts.rootRank);
   const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   lend_to(reduction, tensor, argument);
+  const auto alive = communicator();
   // Where it is only read it stays as it is.
   auto data = tensor;
   if (rank_ == root) {
@@ -57,14 +69,21 @@ WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::Reduce
     data = premultiplied(reduction, tensor);
   }
   return track({.type = c10d::OpType::REDUCE,
-                .parts = {communicator()->reduce(lend_to(reduction, data, argument), root,
-                                                 reduction.op, options_with(opts.timeout))},
+                .parts = {alive->reduce(lend_to(reduction, data, argument), root, reduction.op,
+                                        options_with(opts.timeout))},
                 .outputs = tensors});
 }
 
 WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
                                                  std::vector<TensorList>& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
+  ContiguousCopies copies;
+  TensorList dense_outputs = copies.written(outputs, name("reduce_scatter", "outputs[0]"));
+  std::vector<TensorList> dense_inputs;
+  for (const TensorList& list : inputs) dense_inputs.push_back(copies.read(list));
+  if (copies.any()) {
+    return copies.copy_back(reduce_scatter(dense_outputs, dense_inputs, opts), outputs);
+  }
   const auto& output = only(outputs, name("reduce_scatter", "outputs"));
   const auto argument = name("reduce_scatter", "inputs");
   const auto& list = only(inputs, argument);
@@ -119,6 +138,13 @@ WorkPointer ProcessGroupGradwire::scatter_reduced(const TensorList& outputs,
   const auto from = name("reduce_scatter", "input");
   const auto into = name("reduce_scatter", "output");
   check_pairs(outputs.size(), inputs.size(), into);
+  ContiguousCopies copies;
+  const TensorList dense_outputs = copies.written(outputs, into);
+  const TensorList dense_inputs = copies.read(inputs);
+  if (copies.any()) {
+    return copies.copy_back(scatter_reduced(dense_outputs, dense_inputs, opts, type), outputs);
+  }
+  check_disjoint(outputs, into);
   struct Pair {
     LentSpan source;
     LentSpan target;

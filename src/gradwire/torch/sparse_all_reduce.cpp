@@ -107,8 +107,12 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
     std::exception_ptr error;
     try {
       tensor.copy_(reduced(*group, tensor, opts));
-    } catch (...) {
+    } catch (const Exception&) {  // Refused or failed on every rank alike.
       error = std::current_exception();
+    } catch (const std::exception& failed) {
+      error = std::current_exception();
+      group->abort_because(fmt::format("a sparse all_reduce failed on rank {}: {}",
+                                       group->getRank(), failed.what()));
     }
     work->complete(error);
   });

@@ -25,9 +25,12 @@ class SparseAllReduce {
 
   ProcessGroupGradwire& group() { return *group_; }
 
-  /// Returns when all have ended and their callbacks have run.
+  /// Returns when all have ended.
+  void finish() { thread_.close(); }
+
+  /// The same, and their callbacks have run.
   void close() {
-    thread_.close();
+    finish();
     callbacks_->close();
   }
 

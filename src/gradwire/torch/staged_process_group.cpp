@@ -113,10 +113,26 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
   operation.post = [host = host_, post = std::move(post)](TensorList& inputs, TensorList& results) {
     return post(*host, inputs, results);
   };
-  WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
-  const std::lock_guard lock(coalescing_mutex_);
+  operation.failed_here = [host = host_](const std::string& why) { host->abort_because(why); };
+  return note(staging_.run(rank_, next_number(), std::move(operation)));
+}
+
+WorkPointer StagedProcessGroup::note(WorkPointer work) {
+  const std::lock_guard lock(noted_mutex_);
+  std::erase_if(under_way_, [](const auto& each) { return each->isCompleted(); });
+  under_way_.push_back(work);
   if (coalescing_) coalescing_->push_back(work);
   return work;
+}
+
+WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
+  std::vector<WorkPointer> before;
+  {
+    const std::lock_guard lock(noted_mutex_);
+    before.swap(under_way_);
+  }
+  for (const auto& work : before) work->wait(opts.timeout);
+  return Base::barrier(opts);
 }
 
 // Reductions.
@@ -124,7 +140,7 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
 WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
     communicator();  // Throws after shutdown().
-    return sparse_.run(tensors[0], next_number(), opts);
+    return note(sparse_.run(tensors[0], next_number(), opts));
   }
   if (!on_device(tensors, "all_reduce")) return Base::allreduce(tensors, opts);
   only(tensors, name("all_reduce", "tensors"));
@@ -189,7 +205,7 @@ WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
 
 void StagedProcessGroup::startCoalescing() {
   Base::startCoalescing();
-  const std::lock_guard lock(coalescing_mutex_);
+  const std::lock_guard lock(noted_mutex_);
   coalescing_.emplace();
 }
 
@@ -197,7 +213,7 @@ WorkPointer StagedProcessGroup::endCoalescing() {
   WorkPointer on_cpu = Base::endCoalescing();
   std::vector<WorkPointer> works;
   {
-    const std::lock_guard lock(coalescing_mutex_);
+    const std::lock_guard lock(noted_mutex_);
     if (coalescing_) works.swap(*coalescing_);
     coalescing_.reset();
   }
@@ -213,9 +229,15 @@ void StagedProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void StagedProcessGroup::shutdown() {
-  Base::shutdown();
-  host_->shutdown();
-  sparse_.group().shutdown();
+  // All that was staged is handed over, completes, and then has run its callbacks.
+  staging_.finish_posting();
+  sparse_.finish();
+  Base::release();
+  host_->release();
+  sparse_.group().release();
+  Base::close_callbacks();
+  host_->close_callbacks();
+  sparse_.group().close_callbacks();
   staging_.close();
   sparse_.close();
 }

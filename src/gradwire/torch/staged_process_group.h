@@ -58,6 +58,10 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   WorkPointer recv(TensorList& tensors, int from, int tag) override;
   WorkPointer recvAnysource(TensorList& tensors, int tag) override;
 
+  /// Waits here for what is staged or sparse, which travels in lanes of its own: a barrier comes
+  /// after everything that the group was asked for before.
+  WorkPointer barrier(const c10d::BarrierOptions& opts) override;
+
   void startCoalescing() override;
   /// Its Work has no future where tensors of an accelerator were among them.
   WorkPointer endCoalescing() override;
@@ -86,7 +90,11 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   HostGroup host_;  ///< Does the operations on host memory, in the lane for them.
   DeviceStaging staging_;
   SparseAllReduce sparse_;
-  std::mutex coalescing_mutex_;
+  /// A Work that does not go through the Base's lane: for barrier() and the group's coalescing.
+  WorkPointer note(WorkPointer work);
+
+  std::mutex noted_mutex_;
+  std::vector<WorkPointer> under_way_;
   std::optional<std::vector<WorkPointer>> coalescing_;
 };
 

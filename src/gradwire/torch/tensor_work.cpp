@@ -20,6 +20,15 @@ TensorWork::TensorWork(Rank rank, std::uint64_t number, TensorOperation operatio
   state_->operation = std::move(operation);
 }
 
+void TensorWork::finish_with(std::function<void()> then, std::vector<at::Tensor> outputs) {
+  TensorOperation& operation = state_->operation;
+  operation.finish = [first = std::move(operation.finish), then = std::move(then)] {
+    if (first) first();
+    then();
+  };
+  operation.outputs = std::move(outputs);
+}
+
 bool TensorWork::State::done() const {
   return std::ranges::all_of(operation.parts, [](const auto& part) { return part.done(); });
 }

@@ -30,6 +30,10 @@ class TensorWork final : public c10d::Work {
 
   const TensorOperation& operation() const { return state_->operation; }
 
+  /// Also runs `then` when the operation finishes, and has `outputs` for its results. Of a Work
+  /// that nobody else knows yet.
+  void finish_with(std::function<void()> then, std::vector<at::Tensor> outputs);
+
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;

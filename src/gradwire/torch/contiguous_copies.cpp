@@ -1,0 +1,120 @@
+#include "gradwire/torch/contiguous_copies.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <ATen/MemoryOverlap.h>
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/torch/tensor_lists.h"
+#include "gradwire/torch/tensor_work.h"
+
+namespace gradwire {
+namespace {
+
+bool is_dense_on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.is_cpu();
+}
+
+bool needs_copy(const at::Tensor& tensor) {
+  return is_dense_on_cpu(tensor) &&
+         (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg());
+}
+
+/// Always memory of its own.
+at::Tensor contiguous_copy(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
+}
+
+/// The bytes between a tensor's first and last element.
+std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  if (tensor.numel() == 0) return {begin, begin};
+  std::int64_t last = 0;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * tensor.element_size()};
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (!is_dense_on_cpu(a) || !is_dense_on_cpu(b)) return false;
+  const auto first = extent(a);
+  const auto second = extent(b);
+  return std::max(first.first, second.first) < std::min(first.second, second.second);
+}
+
+}  // namespace
+
+at::Tensor ContiguousCopies::read(const at::Tensor& tensor) {
+  if (!needs_copy(tensor)) return tensor;
+  replaced_ = true;
+  return contiguous_copy(tensor);
+}
+
+ContiguousCopies::TensorList ContiguousCopies::read(const TensorList& tensors) {
+  TensorList all;
+  for (const at::Tensor& tensor : tensors) all.push_back(read(tensor));
+  return all;
+}
+
+at::Tensor ContiguousCopies::replace(const at::Tensor& tensor, const ArgumentName& name) {
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    refuse(name, "several elements of the tensor share memory (expand() makes such); clone() it");
+  }
+  if (tensor.is_conj() || tensor.is_neg()) {
+    refuse(name, "the tensor is lazily conjugated or negated; pass resolve_conj().resolve_neg()");
+  }
+  replaced_ = true;
+  originals_.push_back(tensor);
+  copies_.push_back(contiguous_copy(tensor));
+  return copies_.back();
+}
+
+at::Tensor ContiguousCopies::written(const at::Tensor& tensor, const ArgumentName& name) {
+  return needs_copy(tensor) ? replace(tensor, name) : tensor;
+}
+
+ContiguousCopies::TensorList ContiguousCopies::written(const TensorList& tensors,
+                                                       const ArgumentName& name) {
+  TensorList all;
+  for (const at::Tensor& tensor : tensors) all.push_back(written(tensor, name));
+  return all;
+}
+
+ContiguousCopies::TensorList ContiguousCopies::reduced_apart(const TensorList& tensors,
+                                                             const ArgumentName& name) {
+  TensorList all;
+  for (const at::Tensor& tensor : tensors) {
+    const bool shared = std::ranges::any_of(
+        all, [&](const at::Tensor& earlier) { return overlap(earlier, tensor); });
+    all.push_back(shared ? replace(tensor, name) : written(tensor, name));
+  }
+  return all;
+}
+
+c10::intrusive_ptr<c10d::Work> ContiguousCopies::copy_back(c10::intrusive_ptr<c10d::Work> work,
+                                                           const TensorList& outputs) const {
+  auto* const ours = dynamic_cast<TensorWork*>(work.get());
+  GRADWIRE_CHECK(ours != nullptr);
+  ours->finish_with(
+      [originals = originals_, copies = copies_] {
+        const at::AutoDispatchBelowADInplaceOrView no_autograd;
+        for (std::size_t i = 0; i < originals.size(); ++i) originals[i].copy_(copies[i]);
+      },
+      outputs);
+  return work;
+}
+
+void check_disjoint(const std::vector<at::Tensor>& tensors, const ArgumentName& name) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!overlap(tensors[i], tensors[j])) continue;
+      refuse(name,
+             fmt::format("tensors {} and {} of one operation, which writes both, overlap", j, i));
+    }
+  }
+}
+
+}  // namespace gradwire

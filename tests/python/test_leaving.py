@@ -1,0 +1,126 @@
+"""Programs whose ranks leave while others still need them, or read their tensors after a barrier:
+right over Gloo and NCCL, and so over gradwire. Each runs as processes of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+LIMIT = 120
+
+START = """
+import datetime, os, sys
+import torch, torch.distributed as dist, gradwire
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gradwire", init_method="file://" + os.environ["STORE"], rank=rank,
+                        world_size=size, timeout=datetime.timedelta(seconds=60))
+x = torch.full((1_000_000,), float(rank + 1))
+"""
+
+
+def run(count, body):
+    """Exit status and output of each rank of a job of `count` ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "program.py")
+        program.write_text(START + textwrap.dedent(body))
+        ranks = []
+        for rank in range(count):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count),
+                               STORE=os.path.join(folder, "store"), OMP_NUM_THREADS="1")
+            ranks.append(subprocess.Popen(
+                [sys.executable, str(program)], env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        try:
+            outputs = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        return [(rank.returncode, output) for rank, output in zip(ranks, outputs)]
+
+
+class Leaving(unittest.TestCase):
+    def check(self, count, body):
+        for rank, (status, output) in enumerate(run(count, body)):
+            self.assertEqual(status, 0, f"rank {rank} of {count}:\n{output}")
+
+    def test_only_the_root_waits(self):
+        for operation in ("dist.reduce(x, 0, async_op=True)",
+                          "dist.all_reduce(x, async_op=True)",
+                          "dist.gather(x, [torch.empty_like(x) for _ in range(size)] "
+                          "if rank == 0 else None, 0, async_op=True)"):
+            for end in ("dist.destroy_process_group()", "sys.exit(0)"):
+                with self.subTest(operation=operation, end=end):
+                    self.check(3, f"""
+                        work = {operation}
+                        if rank == 0:
+                            work.wait()
+                        {end}
+                    """)
+
+    def test_works_that_are_dropped(self):
+        for keep in (True, False):
+            with self.subTest(keep=keep):
+                self.check(4, f"""
+                    tensors = [torch.full((100_000,), float(rank)) for _ in range(50)]
+                    works = [dist.all_reduce(each, async_op=True) for each in tensors]
+                    if not {keep}:
+                        del works
+                    dist.barrier()
+                    for each in tensors:
+                        assert (each == 6).all(), each
+                    dist.destroy_process_group()
+                """)
+
+    def test_a_barrier_is_a_fence(self):
+        self.check(4, """
+            for _ in range(50):
+                x = torch.ones(500_000)
+                work = dist.all_reduce(x, async_op=True)
+                dist.barrier()
+                assert (x == size).all(), "a half-made sum"
+            group = dist.new_group()
+            y = torch.ones(500_000)
+            work = dist.all_reduce(y, group=group, async_op=True)
+            gradwire.backend_of(group).monitored_barrier(datetime.timedelta(seconds=30))
+            assert (y == size).all(), "a half-made sum"
+            dist.destroy_process_group()
+        """)
+
+    def test_an_exception_is_no_hang(self):
+        body = """
+            work = dist.all_reduce(x, async_op=True)
+            if rank == 0:
+                {fails}
+            work.wait()
+        """
+        uncaught = "raise RuntimeError('the loss is not a number')"
+        caught = """
+                try:
+                    raise RuntimeError('the loss is not a number')
+                finally:
+                    dist.destroy_process_group()"""
+        # Rank 1 never takes part, but for being there until rank 0 has gone.
+        alone = """
+            if rank == 1:
+                there = torch.empty(1)
+                try:
+                    dist.recv(there, 0)
+                except RuntimeError as error:
+                    print(error)
+                    sys.exit(3)
+        """
+        for fails in (uncaught, caught):
+            with self.subTest(fails=fails):
+                results = run(2, textwrap.dedent(alone) + textwrap.dedent(body.format(fails=fails)))
+                self.assertEqual(results[0][0], 1, results[0][1])
+                self.assertIn("the loss is not a number", results[0][1])
+                self.assertEqual(results[1][0], 3, results[1][1])
+                self.assertIn("rank 0", results[1][1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
