@@ -108,7 +108,7 @@ void Executor::settle() {
 
 /// The peer writes nothing more there: reads what it has written, and says how much that was.
 void Executor::settle(Rail& rail) {
-  if (still_reads(rail)) read(rail);
+  if (still_reads(rail)) read(rail, kToItsEnd);
   if (error_) return;
   rail.closed = true;
   rail.settled = true;

@@ -133,23 +133,26 @@ void Outbox::announced(OperationKey key) {
   });
 }
 
-Status Outbox::flush(int rail, Time now, Listener& listener) {
+Result<bool> Outbox::flush(int rail, Time now, std::size_t budget, Listener& listener) {
   RailSender& to = sender(rail);
   if (senders_.size() > 1) to.measure(transport_, now);
+  std::size_t written = 0;
   while (to.can_write()) {
     while (to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
-    if (to.idle()) return {};
+    if (to.idle()) return true;
+    if (written >= budget) return false;
     const bool more = to.queued_bytes() >= ahead_;
     const Result<std::size_t> taken = to.write(transport_, more);
     if (!taken) return tl::unexpected(taken.error());
     total_bytes_ += *taken;
+    written += *taken;
     while (const OutgoingFrame* frame = to.next_written()) {
       if (frame->flight == nullptr) continue;
       listener.sent(*frame->flight, frame->op, frame->begin, frame->end);
     }
   }
-  return {};
+  return true;
 }
 
 bool Outbox::is_striped(const Message& message) const {

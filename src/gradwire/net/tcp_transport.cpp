@@ -108,6 +108,7 @@ Socket TcpTransport::make_wakeup() {
 }
 
 TcpTransport::~TcpTransport() {
+  close_on_fork_.reset();
   std::vector<pollfd> streams;
   for (const Stream& stream : streams_) {
     ::shutdown(stream.socket.descriptor(), SHUT_WR);
@@ -128,6 +129,9 @@ Status TcpTransport::watch_all() {
     all = all && watch(streams_[i].socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP, i);
   }
   if (!all) return system_failure("cannot watch the connections of the job");
+  std::vector<int> descriptors = {epoll_.descriptor(), wakeup_.descriptor()};
+  for (const Stream& stream : streams_) descriptors.push_back(stream.socket.descriptor());
+  close_on_fork_.emplace(std::move(descriptors));
   return {};
 }
 

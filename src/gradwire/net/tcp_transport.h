@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/base/fork.h"
 #include "gradwire/net/receive_window.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/net/tls_stream.h"
@@ -100,6 +101,7 @@ class TcpTransport final : public PollingTransport {
   Duration dead_after_;
   Socket epoll_;
   Socket wakeup_;
+  std::optional<CloseOnFork> close_on_fork_;
   std::atomic<int> patient_ = 0;  ///< Streams with a low water mark over 1.
   // Of whichever thread polled last: several may.
   std::atomic<bool> was_patient_ = false;
