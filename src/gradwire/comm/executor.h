@@ -164,7 +164,9 @@ class Executor final : private Outbox::Listener {
   // Rails.
   void give_up(Rail& rail, const Error& why);
   void tell_rail_lost(const Rail& rail);
+  void note_silence(Peer& peer) const;
   void settle();
+  void reconsider(Rail& rail);
   void settle(Rail& rail);
   void check_rails(Time now);
   void check_rail(Peer& peer, Rail& rail, Time now);
@@ -198,6 +200,7 @@ class Executor final : private Outbox::Listener {
   Time check_rails_at_ = Time::max();
   std::map<int, Time> notices_;     ///< By rail: when its loss was last noticed.
   std::vector<StreamId> settling_;  ///< Rails whose loss the peer knows of, to be settled.
+  std::vector<StreamId> doubted_;   ///< Rails that a peer asks us to give up.
   std::vector<StreamId> unread_;  ///< Streams whose reading was put off when the budget was spent.
   std::vector<Rank> unwritten_;   ///< Peers for whom writing was put off, likewise.
   Time speak_at_ = Time::max();   ///< When announcements that wait for company have waited enough.

@@ -183,16 +183,17 @@ bool Outbox::commit_next(int rail) {
 }
 
 /// Whether a segment on this rail arrives before another rail, taking all that is left, has
-/// delivered that. Always true of the rail that would deliver it first.
+/// delivered that. Always true of the rail that would deliver it first. A rail whose rate is not
+/// known yet takes no more time than its latency, as far as is known.
 bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
-  const std::optional<double> here = senders_[static_cast<std::size_t>(rail)].seconds_until(bytes);
-  if (!here) return true;
+  const RailSender& taker = senders_[static_cast<std::size_t>(rail)];
+  const double here = taker.seconds_until(bytes).value_or(taker.latency());
   std::size_t left = 0;
   for (const Message& m : messages_) left += m.flight->operation.size(m.op) - m.framed;
   return std::ranges::all_of(senders_, [&](const RailSender& other) {
     if (!other.live()) return true;
     const std::optional<double> there = other.seconds_until(left);
-    return !there || *here <= *there;
+    return &other == &taker || !there || here <= *there;
   });
 }
 

@@ -18,6 +18,7 @@
 #include "gradwire/net/broken_connection.h"
 #include "gradwire/net/linger.h"
 #include "gradwire/net/system_failure.h"
+#include "gradwire/net/tcp_info.h"
 
 namespace gradwire {
 namespace {
@@ -262,6 +263,10 @@ std::size_t TcpTransport::delivered(StreamId id) {
   // What a record that is under way makes uncertain may have been certain before.
   stream.delivered = std::max(stream.delivered, stream.written - std::min(stream.written, missing));
   return stream.delivered;
+}
+
+Duration TcpTransport::round_trip(StreamId id) const {
+  return least_round_trip(streams_[index_of(id)].socket.descriptor());
 }
 
 void TcpTransport::close(StreamId id) {

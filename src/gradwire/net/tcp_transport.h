@@ -60,6 +60,8 @@ class TcpTransport final : public PollingTransport {
   std::size_t train_bytes(StreamId stream) const override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
+  /// TCP_INFO's minimum. One getsockopt.
+  Duration round_trip(StreamId stream) const override;
   /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.
   void expect(StreamId stream, std::size_t bytes, double share) override;
   void close(StreamId stream) override;

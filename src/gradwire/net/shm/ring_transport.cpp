@@ -189,6 +189,10 @@ std::size_t RingTransport::delivered(StreamId stream) {
   return link == nullptr ? tcp_->delivered(stream) : static_cast<std::size_t>(link->out.written());
 }
 
+Duration RingTransport::round_trip(StreamId stream) const {
+  return find(stream) == nullptr ? tcp_->round_trip(stream) : Duration::zero();
+}
+
 void RingTransport::close(StreamId stream) {
   Link* link = find(stream);
   if (link != nullptr && !link->closed.exchange(true)) {
