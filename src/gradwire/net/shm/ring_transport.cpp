@@ -103,6 +103,12 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
       const std::size_t size = link->out.copy_in(rest.first(std::min(rest.size(), kPublishBytes)));
       taken += size;
       rest = rest.subspan(size);
+      if (link->out.out_of_memory()) {
+        return failure(ErrorKind::system,
+                       fmt::format("no memory is left for what is shared with {}; free some, or "
+                                   "set GRADWIRE_SHARED_MEMORY=0",
+                                   link->name));
+      }
       if (size == 0 && !link->out.block()) {
         ring_if_asleep(*link);
         return taken;
