@@ -1,4 +1,5 @@
 #include <csignal>
+#include <filesystem>
 #include <map>
 
 #include <fcntl.h>
@@ -296,13 +297,24 @@ TEST(RunTest, WrongCommandLines) {
 
 TEST(RunTest, WrongValues) {
   const TemporaryFolder folder;
-  const std::string open = folder.write("open", "secret", 0644);
+  const std::string open = folder.write("open", "a secret of some length", 0644);
+  const std::string shared = folder.write("shared", "a secret of some length", 0640);
+  const std::string empty = folder.write("empty", "\n", 0600);
+  const std::string linked = folder.path() + "/linked";
+  std::filesystem::create_symlink(folder.write("own", "a secret of some length", 0600), linked);
+  const std::string fifo = folder.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const std::string hosts = folder.write("hosts", "a\nb slots=x\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--hostfile", "/nowhere"}, "--hostfile /nowhere: cannot read"},
       {{"--hostfile", folder.path()}, "cannot read"},
       {{"--hostfile", hosts}, hosts + ":2"},
-      {{"--secret-file", open}, "chmod 600"},
+      {{"--secret-file", open}, "mode 644; it must be"},
+      {{"--secret-file", shared}, "mode 640; it must be"},
+      {{"--secret-file", linked}, "symbolic link"},
+      {{"--secret-file", fifo}, "no regular file"},
+      {{"--secret-file", empty}, "the file is empty"},
+      {{"--secret-file", folder.path() + "/none"}, "no such file"},
       {{"--env", "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"},
       {{"--env", "1x=2"}, "not a variable's name"},
       {{"--hosts", "a:1,b:1", "-n", "3"}, "3 ranks do not fit"},
@@ -314,6 +326,24 @@ TEST(RunTest, WrongValues) {
     EXPECT_THAT(run.err(), HasSubstr(said));
     EXPECT_EQ(run.out(), "");
   }
+}
+
+TEST(RunTest, ShortSecretsAreForTheLoopbackAlone) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("secret", "hush\n", 0600);
+  const std::vector<std::string> elsewhere{"-n", "1", "--master-addr", "192.0.2.1"};
+  std::vector<std::string> with_file = elsewhere;
+  with_file.insert(with_file.end(), {"--secret-file", file});
+  Launched from_file(run_script(with_file, "echo started"));
+  EXPECT_EQ(from_file.wait(), 1);
+  EXPECT_THAT(from_file.err(), HasSubstr("--secret-file has 4 characters"));
+  Launched from_environment(run_script(elsewhere, "echo started"), {{"GRADWIRE_SECRET", "hush"}});
+  EXPECT_EQ(from_environment.wait(), 1);
+  EXPECT_THAT(from_environment.err(), HasSubstr("GRADWIRE_SECRET has 4 characters"));
+  EXPECT_EQ(from_file.out() + from_environment.out(), "");
+  Launched here(run_script({"-n", "1", "--no-prefix", "--secret-file", file}, "echo started"));
+  EXPECT_EQ(here.wait(), 0);
+  EXPECT_EQ(here.out(), "started\n");
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(UserKeyTest, RefusesLinksFoldersAndStumps) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/key";
   std::filesystem::create_symlink("/etc/hostname", path);
-  EXPECT_THAT(refusal_of(path), HasSubstr("GRADWIRE_SECRET"));
+  EXPECT_THAT(refusal_of(path), AllOf(HasSubstr("symbolic link"), HasSubstr("GRADWIRE_SECRET")));
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_THAT(refusal_of(path), HasSubstr("must be a file of user"));

@@ -239,6 +239,12 @@ TEST(SharedPortName, DependsOnSecretAndPort) {
   EXPECT_THAT(shared_port_name("a", 1), testing::Not(HasSubstr("/")));
 }
 
+TEST(SharedPortName, IsDerivedSlowlyAsEveryUserCanTryGuessesOnIt) {
+  // hashlib.scrypt(b"open sesame", salt=b"gradwire port 29500", n=8192, r=8, p=1, dklen=16)
+  EXPECT_EQ(shared_port_name("open sesame", 29500),
+            "gradwire-29500-24718d7e632312d7accca628e830719b");
+}
+
 TEST(PortMember, SurvivesItsJourney) {
   const PortMember member = {
       .destination = {4'000'000'000u, 12},

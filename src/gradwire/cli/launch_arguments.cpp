@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/secret_file.h"
 
 namespace gradwire {
 namespace {
@@ -23,19 +23,6 @@ std::string content_of(const std::string& option, const std::string& path) {
   if (!file || std::filesystem::is_directory(path))
     refuse(fmt::format("{} {}: cannot read the file", option, path));
   return content.str();
-}
-
-std::string read_secret(const std::string& path) {
-  std::string secret = content_of("--secret-file", path);
-  while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back()))) {
-    secret.pop_back();
-  }
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 007) != 0) {
-    refuse(fmt::format("--secret-file {}: everybody can read it: chmod 600 it", path));
-  }
-  if (secret.empty()) refuse(fmt::format("--secret-file {}: the file is empty", path));
-  return secret;
 }
 
 bool is_name(const std::string& text) {
@@ -92,8 +79,9 @@ void declare_network(CLI::App& app, LaunchArguments& given) {
 }
 
 void declare_settings(CLI::App& app, LaunchArguments& given) {
-  app.add_option("--secret-file", given.secret_file,
-                 "File with the job's secret, not readable by others; by default a new secret");
+  app.add_option(
+      "--secret-file", given.secret_file,
+      "File with the job's secret, of this user alone (mode 600); by default a new secret");
   app.add_option("--env", given.variables,
                  "NAME=VALUE, or NAME for its value here: a variable for ranks on all hosts; may "
                  "be repeated (GRADWIRE_* go to all hosts by themselves)")
@@ -127,7 +115,7 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   options.master_port = port_of(given.master_port);
   options.port = port_of(given.port);
   options.interface = given.interface;
-  if (!given.secret_file.empty()) options.secret = read_secret(given.secret_file);
+  if (!given.secret_file.empty()) options.secret = read_secret_file(given.secret_file);
   if (given.encrypt) options.variables.emplace_back("GRADWIRE_ENCRYPTION", "on");
   for (const std::string& text : given.variables) {
     options.variables.push_back(parse_variable(text));

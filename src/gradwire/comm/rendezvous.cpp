@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/comm/job_secret.h"
 #include "gradwire/comm/local_rails.h"
 #include "gradwire/comm/master_server.h"
 #include "gradwire/comm/meeting.h"
@@ -167,6 +168,11 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
   const SharedSecret shared = {.secret = secret, .purpose = mesh_purpose(options.scope)};
   auto rails = choose_local_rails(job.interface, master);
   if (!rails) return tl::unexpected<Error>(rails.error());
+  for (const RailPlace& rail : *rails) {
+    if (Status strong = check_secret(secret, rail.address); !strong) {
+      return tl::unexpected<Error>(strong.error());
+    }
+  }
   auto doors = open_doors(job, shared, *rails, deadline);
   if (!doors) return tl::unexpected<Error>(doors.error());
   const RankPlace mine = {.host = host_name(),
@@ -269,6 +275,9 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
   GRADWIRE_CHECK(job.rank >= 0 && job.rank < job.world_size);
   if (Status usable = check_interface(job.interface); !usable) {
     return tl::unexpected<Error>(usable.error());
+  }
+  if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
+    return tl::unexpected<Error>(strong.error());
   }
   // A connection with each rank, and one more of each to the store; more rails will need more.
   if (Status enough = allow_descriptors(2 * static_cast<std::size_t>(job.world_size)); !enough) {

@@ -8,10 +8,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/private_file.h"
 #include "gradwire/base/random_hex.h"
 #include "gradwire/base/unique_fd.h"
 
@@ -26,30 +26,21 @@ Exception file_error(const std::string& what, const std::string& path) {
                                                   std::strerror(errno), kRemedy));
 }
 
-void check_private(int fd, const std::string& path) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) throw file_error("look at", path);
-  if (S_ISREG(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 077) == 0) return;
-  throw Exception(ErrorKind::refused,
-                  fmt::format("the key file {} must be a file of user {} that nobody else can read "
-                              "(mode 600); it belongs to user {} and has mode {:03o}: remove it, "
-                              "and a new one is made{}",
-                              path, ::geteuid(), info.st_uid, info.st_mode & 07777, kRemedy));
-}
-
 /// The key in the file, or nothing if there is no such file.
 std::optional<std::string> read_key(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0 && errno == ENOENT) return std::nullopt;
-  if (file.get() < 0) throw file_error("open", path);
-  check_private(file.get(), path);
-  char text[2 * kKeyBytes];
-  if (::read(file.get(), text, sizeof text) != sizeof text) {
+  const auto file = read_private_file(path, 2 * kKeyBytes);
+  if (!file) {
+    throw Exception(file.error().kind,
+                    fmt::format("the key file {} {}: remove it, and a new one is made{}", path,
+                                file.error().message, kRemedy));
+  }
+  if (!file->exists) return std::nullopt;
+  if (file->content.size() < 2 * kKeyBytes) {
     throw Exception(ErrorKind::corrupted,
                     fmt::format("the key file {} is too short: remove it, and a new one is made{}",
                                 path, kRemedy));
   }
-  return std::string(text, sizeof text);
+  return file->content;
 }
 
 /// Makes the file whole or not at all: it gets its name only once its content is there, and a link

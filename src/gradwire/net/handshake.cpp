@@ -50,9 +50,9 @@ void Handshake::fail_after_sending(ErrorKind kind, std::string message) {
   failing_ = Error{kind, std::move(message)};
 }
 
-void Handshake::finish(ConstBytes hello, ConstBytes answer_head) {
-  HandshakeMessage transcript(hello.begin(), hello.end());
-  transcript.insert(transcript.end(), answer_head.begin(), answer_head.end());
+void Handshake::finish(const Transcript& said) {
+  HandshakeMessage transcript = said.hello;
+  transcript.insert(transcript.end(), said.answer.begin(), said.answer.end());
   session_key_ = derive_session_key(shared_.secret, transcript);
   finished_ = true;
 }
@@ -128,13 +128,13 @@ ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSec
                                  Claims claims)
     : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
       claims_(claims),
-      hello_(make_hello(claims, this->shared().purpose)) {
-  send(hello_);
+      said_({.hello = make_hello(claims, this->shared().purpose), .answer = {}}) {
+  send(said_.hello);
   expect(kAnswerSize);
 }
 
 Status ClientHandshake::on_message(ConstBytes message) {
-  return answer_head_.empty() ? on_answer(message) : on_verdict(message);
+  return said_.answer.empty() ? on_answer(message) : on_verdict(message);
 }
 
 Status ClientHandshake::on_answer(ConstBytes answer) {
@@ -142,26 +142,29 @@ Status ClientHandshake::on_answer(ConstBytes answer) {
     return failure(ErrorKind::mismatch,
                    fmt::format("{} {}", other_end(), version_words(version_in(answer))));
   }
-  const ConstBytes head = answer.first(kAnswerHeadSize);
-  answer_head_.assign(head.begin(), head.end());
-  if (!equal(server_proof(shared(), hello_, head), answer.subspan(kAnswerHeadSize))) {
-    // Not our proof: whoever does not know the secret shall learn nothing that depends on it.
-    send(Proof{});
-    fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
-    return {};
-  }
-  send(client_proof(shared(), hello_, head));
+  said_.answer.assign(answer.begin(), answer.end());
+  proof_ = client_proof(shared(), said_);
+  send(proof_);
   expect(kVerdictSize);
   return {};
 }
 
 Status ClientHandshake::on_verdict(ConstBytes verdict) {
+  if (!is_proved(verdict, shared(), said_, proof_)) {
+    // Only the refusal of our proof comes without one.
+    const bool refused = verdict_in(verdict) == Verdict::wrong_secret;
+    return failure(ErrorKind::refused, refused
+                                           ? fmt::format("{}: {}", other_end(), kWrongSecret)
+                                           : fmt::format("{} has a {}", other_end(), kWrongSecret));
+  }
+  if (verdict_in(verdict) != Verdict::accepted) return on_refusal(verdict);
+  finish(said_);
+  return {};
+}
+
+/// What the server has against this client, which it knows to be of its job.
+Status ClientHandshake::on_refusal(ConstBytes verdict) const {
   switch (verdict_in(verdict)) {
-    case Verdict::accepted:
-      finish(hello_, answer_head_);
-      return {};
-    case Verdict::wrong_secret:
-      return failure(ErrorKind::refused, fmt::format("{}: {}", other_end(), kWrongSecret));
     case Verdict::duplicate:
       return failure(ErrorKind::invalid_argument,
                      fmt::format("another process has already joined as rank {}: give each "
@@ -178,6 +181,8 @@ Status ClientHandshake::on_verdict(ConstBytes verdict) {
       return failure(ErrorKind::mismatch,
                      fmt::format("rank {} {}, {} the opposite: {}", claims_.from,
                                  encryption_words(claims_.encrypts), other_end(), kSameEncryption));
+    case Verdict::accepted:
+    case Verdict::wrong_secret:
     case Verdict::impossible:
       break;
   }
@@ -195,41 +200,50 @@ ServerHandshake::ServerHandshake(Socket socket, std::string other_end, SharedSec
 }
 
 Status ServerHandshake::on_message(ConstBytes message) {
-  return hello_.empty() ? on_hello(message) : on_proof(message);
+  return said_.hello.empty() ? on_hello(message) : on_proof(message);
 }
 
 Status ServerHandshake::on_hello(ConstBytes hello) {
-  hello_.assign(hello.begin(), hello.end());
-  answer_head_ = make_answer_head();
-  send(answer_head_);
-  send(server_proof(shared(), hello_, answer_head_));
-  if (version_in(hello) != kProtocolVersion) {
-    // The answer went out all the same: it tells the client our version.
-    fail_after_sending(ErrorKind::mismatch,
-                       fmt::format("{} {}", other_end(), version_words(version_in(hello))));
-  }
+  said_.hello.assign(hello.begin(), hello.end());
+  said_.answer = make_answer();
+  if (version_in(hello) != kProtocolVersion) return refuse_version();
+  send(said_.answer);
   expect(kProofSize);
   return {};
 }
 
-Verdict ServerHandshake::judge(ConstBytes proof) const {
-  if (!equal(client_proof(shared(), hello_, answer_head_), proof)) return Verdict::wrong_secret;
-  const Claims claims = claims_in(hello_);
+/// The client hears our version, in as many bytes as an older one waits for.
+Status ServerHandshake::refuse_version() {
+  said_.answer.resize(kOldAnswerSize);
+  send(said_.answer);
+  fail_after_sending(ErrorKind::mismatch,
+                     fmt::format("{} {}", other_end(), version_words(version_in(said_.hello))));
+  return {};
+}
+
+Verdict ServerHandshake::judge(const Claims& claims) const {
   if (claims.world_size != world_size_) return Verdict::other_world_size;
   if (claims.from < 0 || claims.from >= world_size_) return Verdict::impossible;
   return admit_(claims);
 }
 
 Status ServerHandshake::on_proof(ConstBytes proof) {
-  const Verdict verdict = judge(proof);
-  claims_ = claims_in(hello_);
-  send(make_verdict(verdict, world_size_));
+  if (!is_client_proof(proof, shared(), said_)) {
+    send(make_refusal());
+    fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
+    return {};
+  }
+  claims_ = claims_in(said_.hello);
+  const Verdict verdict = judge(claims_);
+  send(make_verdict(verdict, world_size_, shared(), said_, proof));
+  conclude(verdict);
+  return {};
+}
+
+void ServerHandshake::conclude(Verdict verdict) {
   switch (verdict) {
     case Verdict::accepted:
-      finish(hello_, answer_head_);
-      break;
-    case Verdict::wrong_secret:
-      fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
+      finish(said_);
       break;
     case Verdict::duplicate:
       fail_after_sending(ErrorKind::invalid_argument,
@@ -245,6 +259,7 @@ Status ServerHandshake::on_proof(ConstBytes proof) {
           fmt::format("{}, rank {}, {}, and this rank the opposite: {}", other_end(), claims_.from,
                       encryption_words(claims_.encrypts), kSameEncryption));
       break;
+    case Verdict::wrong_secret:
     case Verdict::other_world_size:
     case Verdict::impossible:
       fail_after_sending(
@@ -253,7 +268,6 @@ Status ServerHandshake::on_proof(ConstBytes proof) {
                       other_end(), claims_.from, claims_.world_size, claims_.to, world_size_));
       break;
   }
-  return {};
 }
 
 Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,

@@ -47,8 +47,8 @@ class Handshake {
   Handshake(Socket socket, std::string other_end, SharedSecret shared);
   void send(ConstBytes message);
   void expect(std::size_t size) { expected_ = size; }
-  /// Both ends are sure of each other, by these two messages.
-  void finish(ConstBytes hello, ConstBytes answer_head);
+  /// Both ends are sure of each other, by what both have said.
+  void finish(const Transcript& said);
   /// Sends what was handed to send(), then fails.
   void fail_after_sending(ErrorKind kind, std::string message);
   const SharedSecret& shared() const { return shared_; }
@@ -85,10 +85,11 @@ class ClientHandshake final : public Handshake {
   Status on_message(ConstBytes message) override;
   Status on_answer(ConstBytes answer);
   Status on_verdict(ConstBytes verdict);
+  Status on_refusal(ConstBytes verdict) const;
 
   Claims claims_;
-  std::vector<std::byte> hello_;
-  std::vector<std::byte> answer_head_;  ///< Once it has come; empty before.
+  Transcript said_;
+  Proof proof_ = {};  ///< Once the answer has come.
 };
 
 /// The end that accepted.
@@ -107,13 +108,14 @@ class ServerHandshake final : public Handshake {
   Status on_message(ConstBytes message) override;
   Status on_hello(ConstBytes hello);
   Status on_proof(ConstBytes proof);
-  Verdict judge(ConstBytes proof) const;
+  Status refuse_version();
+  Verdict judge(const Claims& claims) const;
+  void conclude(Verdict verdict);
 
   int world_size_;
   Admit admit_;
   Claims claims_;
-  std::vector<std::byte> hello_;
-  std::vector<std::byte> answer_head_;
+  Transcript said_;
 };
 
 /// Connects and shakes hands, waiting for each step. Errors: those of Handshake, and timeout.

@@ -23,7 +23,9 @@ constexpr std::uint16_t kEncrypts = 1;
 constexpr std::size_t kHelloNonceAt = 32;
 static_assert(kHelloSize == kHelloNonceAt + kNonceSize);
 constexpr std::size_t kAnswerNonceAt = 16;
-static_assert(kAnswerHeadSize == kAnswerNonceAt + kNonceSize);
+static_assert(kAnswerSize == kAnswerNonceAt + kNonceSize);
+constexpr std::size_t kVerdictProofAt = 8;
+static_assert(kVerdictSize == kVerdictProofAt + kProofSize);
 
 void put(std::byte* at, std::int32_t value) {
   store_little_endian(at, static_cast<std::uint32_t>(value));
@@ -52,12 +54,15 @@ void append_sized(HandshakeMessage& message, std::string_view text) {
   message.insert(message.end(), bytes.begin(), bytes.end());
 }
 
-Proof prove(std::string_view role, const SharedSecret& shared, ConstBytes hello, ConstBytes head) {
+/// `rest`: what only a later message is about.
+Proof prove(std::string_view role, const SharedSecret& shared, const Transcript& said,
+            ConstBytes rest = {}) {
   HandshakeMessage input;
   append_sized(input, role);
   append_sized(input, shared.purpose);
-  input.insert(input.end(), hello.begin(), hello.end());
-  input.insert(input.end(), head.begin(), head.end());
+  for (const ConstBytes part : {ConstBytes(said.hello), ConstBytes(said.answer), rest}) {
+    input.insert(input.end(), part.begin(), part.end());
+  }
   Proof proof;
   unsigned int size = 0;
   const auto* made =
@@ -66,6 +71,19 @@ Proof prove(std::string_view role, const SharedSecret& shared, ConstBytes hello,
            reinterpret_cast<unsigned char*>(proof.data()), &size);
   GRADWIRE_CHECK(made != nullptr && size == kProofSize);
   return proof;
+}
+
+/// The proof at the end of a verdict that answers `proof`.
+Proof verdict_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
+                    ConstBytes proof) {
+  HandshakeMessage rest(proof.begin(), proof.end());
+  rest.insert(rest.end(), verdict.begin(), verdict.begin() + kVerdictProofAt);
+  return prove("server", shared, said, rest);
+}
+
+bool equal(const Proof& ours, ConstBytes theirs) {
+  return theirs.size() == ours.size() &&
+         CRYPTO_memcmp(ours.data(), theirs.data(), ours.size()) == 0;
 }
 
 }  // namespace
@@ -115,31 +133,40 @@ Claims claims_in(ConstBytes hello) {
           .encrypts = (options & kEncrypts) != 0};
 }
 
-HandshakeMessage make_answer_head() {
-  HandshakeMessage head(kAnswerHeadSize);
-  put_magic_and_version(head);
-  put_nonce(head.data() + kAnswerNonceAt);
-  return head;
+HandshakeMessage make_answer() {
+  HandshakeMessage answer(kAnswerSize);
+  put_magic_and_version(answer);
+  put_nonce(answer.data() + kAnswerNonceAt);
+  return answer;
 }
 
-Proof server_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes answer_head) {
-  return prove("server", shared, hello, answer_head);
+Proof client_proof(const SharedSecret& shared, const Transcript& said) {
+  return prove("client", shared, said);
 }
 
-Proof client_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes answer_head) {
-  return prove("client", shared, hello, answer_head);
+bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& said) {
+  return equal(client_proof(shared, said), proof);
 }
 
-bool equal(const Proof& ours, ConstBytes theirs) {
-  return theirs.size() == ours.size() &&
-         CRYPTO_memcmp(ours.data(), theirs.data(), ours.size()) == 0;
-}
-
-HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size) {
+HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size, const SharedSecret& shared,
+                              const Transcript& said, ConstBytes proof) {
   HandshakeMessage message(kVerdictSize);
   store_little_endian(message.data(), static_cast<std::uint32_t>(verdict));
   put(message.data() + 4, world_size);
+  const Proof ours = verdict_proof(message, shared, said, proof);
+  std::memcpy(message.data() + kVerdictProofAt, ours.data(), ours.size());
   return message;
+}
+
+HandshakeMessage make_refusal() {
+  HandshakeMessage message(kVerdictSize);
+  store_little_endian(message.data(), static_cast<std::uint32_t>(Verdict::wrong_secret));
+  return message;
+}
+
+bool is_proved(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
+               ConstBytes proof) {
+  return equal(verdict_proof(verdict, shared, said, proof), verdict.subspan(kVerdictProofAt));
 }
 
 Verdict verdict_in(ConstBytes message) {

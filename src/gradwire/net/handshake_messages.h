@@ -14,20 +14,25 @@
 namespace gradwire {
 
 // Both ends of a fresh connection prove that they know the job's secret before anything else is
-// read. Four messages, each of a fixed size, integers little-endian:
+// read, the client first: a server that a stranger connects to says nothing that depends on the
+// secret. Four messages, each of a fixed size, integers little-endian:
 //
 //   client hello   64  magic 8, version 4, from 4, to 4, world size 4, service 4, rail 2,
 //                      options 2 (bit 0: encrypts what follows), nonce 32
-//   server answer  80  magic 8, version 4, zero 4, nonce 32, proof 32
-//   client proof   32  proof (all zero: "your proof is wrong", after which the client leaves)
-//   verdict         8  verdict 4, the server's world size 4
+//   server answer  48  magic 8, version 4, zero 4, nonce 32
+//   client proof   32  HMAC-SHA256(secret, "client" | purpose | hello | answer)
+//   verdict        40  verdict 4, the server's world size 4,
+//                      HMAC-SHA256(secret, "server" | purpose | hello | answer | proof | those 8);
+//                      for a client whose proof is wrong, world size and proof are zero
 //
-// A proof is HMAC-SHA256(secret, role | purpose | hello | answer without its proof): either nonce
-// makes it worthless for another connection, the role for the other direction, the purpose for
-// another service of the job. What the client claims counts only once it is proved; only which
-// process of a host a connection is for is looked at before (net/shared_port.h). That protects
-// against strangers that connect; against those who can read or change packets on the way, what
-// follows is encrypted (net/tls_stream.h) with a key that only both ends of this handshake have.
+// Either nonce makes a proof worthless for another connection, the role for the other direction,
+// the purpose for another service of the job; and nobody can put another verdict in place of the
+// server's. What the client claims counts only once it is proved; only which process of a host a
+// connection is for is looked at before (net/shared_port.h). That protects against strangers that
+// connect. Whoever a rank connects to in the belief that it is another rank, and whoever can read
+// the packets, gets a proof on which to try guesses of the secret, so that it must be long
+// (comm/job_secret.h). Against those who change packets later, what follows is encrypted
+// (net/tls_stream.h) with a key that only both ends of this handshake have.
 
 /// The version of everything that gradwire says over a connection. Both ends must have the same.
 inline constexpr std::uint32_t kProtocolVersion = 4;
@@ -75,10 +80,12 @@ inline constexpr std::size_t kHelloSize = 64;
 /// version.
 std::optional<Destination> destination_of(ConstBytes hello);
 
+inline constexpr std::size_t kAnswerSize = 48;
 inline constexpr std::size_t kProofSize = 32;
-inline constexpr std::size_t kAnswerHeadSize = 48;  ///< Of an answer, what its proof is about.
-inline constexpr std::size_t kAnswerSize = kAnswerHeadSize + kProofSize;
-inline constexpr std::size_t kVerdictSize = 8;
+inline constexpr std::size_t kVerdictSize = 8 + kProofSize;
+
+/// What version 3 and older wait for before they look at an answer's version.
+inline constexpr std::size_t kOldAnswerSize = 80;
 
 using HandshakeMessage = std::vector<std::byte>;
 using Proof = std::array<std::byte, kProofSize>;
@@ -91,17 +98,32 @@ std::uint32_t version_in(ConstBytes message);
 
 /// With a fresh nonce.
 HandshakeMessage make_hello(const Claims& claims, std::string_view purpose);
-HandshakeMessage make_answer_head();
+HandshakeMessage make_answer();
 
 Claims claims_in(ConstBytes hello);
 
-Proof server_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes answer_head);
-Proof client_proof(const SharedSecret& shared, ConstBytes hello, ConstBytes answer_head);
+/// What client and server have said so far, each to its end.
+struct Transcript {
+  HandshakeMessage hello;
+  HandshakeMessage answer;  ///< Empty until it is there.
+};
 
-/// In a time that does not tell where they differ.
-bool equal(const Proof& ours, ConstBytes theirs);
+Proof client_proof(const SharedSecret& shared, const Transcript& said);
 
-HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size);
+/// Compares in a time that does not tell where they differ.
+bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& said);
+
+/// The server's last message, for a client that has sent `proof`, its own included.
+HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size, const SharedSecret& shared,
+                              const Transcript& said, ConstBytes proof);
+
+/// The last message for a client whose proof is wrong: nothing in it depends on the secret.
+HandshakeMessage make_refusal();
+
+/// Whether a verdict comes from somebody who knows the secret, and answers `proof`.
+bool is_proved(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
+               ConstBytes proof);
+
 Verdict verdict_in(ConstBytes message);
 std::int32_t world_size_in(ConstBytes verdict);
 

@@ -10,7 +10,10 @@
 namespace gradwire {
 
 /// The local name under which the processes of a job find who holds `port` on this host. Derived
-/// from the secret, so that jobs do not mix.
+/// from the secret, so that jobs do not mix and nobody else can take it beforehand. Every user of
+/// the host can read it (/proc/net/unix), so it is derived slowly (scrypt): trying guesses of the
+/// secret on it costs 20 ms and 8 MiB each, which a short secret does not survive for ever, but one
+/// of 16 characters or more does.
 std::string shared_port_name(const std::string& secret, std::uint16_t port);
 
 /// A door behind a port that all of the job's processes on this host share: what is for this one

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/cli/doctor/agent.h"
+#include "gradwire/comm/job_secret.h"
 #include "gradwire/comm/master_server.h"
 #include "gradwire/comm/rendezvous_store.h"
 
@@ -37,6 +38,9 @@ Result<std::optional<Examination>> examine_in_job(const Job& job) {
                    fmt::format("{} keeps a store of its own at MASTER_PORT: use gradwire doctor "
                                "--hosts a,b,c instead",
                                job.launcher));
+  }
+  if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
+    return tl::unexpected<Error>(strong.error());
   }
   std::unique_ptr<RendezvousServer> server;
   if (job.rank == 0 && job.world_size > 1) {

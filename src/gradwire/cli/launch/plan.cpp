@@ -10,6 +10,7 @@
 #include "gradwire/cli/launch/master.h"
 #include "gradwire/cli/launch/process_tree.h"
 #include "gradwire/comm/environment_variables.h"
+#include "gradwire/comm/job_secret.h"
 
 namespace gradwire {
 namespace {
@@ -30,10 +31,16 @@ VariableList inherited_settings() {
   return variables;
 }
 
-std::string secret_of(const LaunchOptions& options) {
-  if (!options.secret.empty()) return options.secret;
-  const std::string given = own_variables()["GRADWIRE_SECRET"];
-  return given.empty() ? random_hex(32) : given;
+/// For ranks that meet at `address`. Throws Exception(invalid_argument) if it is too short there.
+std::string secret_of(const LaunchOptions& options, const std::string& address) {
+  const bool in_file = !options.secret.empty();
+  const std::string given = in_file ? options.secret : own_variables()["GRADWIRE_SECRET"];
+  if (given.empty()) return random_hex(32);
+  const char* source = in_file ? "--secret-file" : "GRADWIRE_SECRET";
+  if (const Status strong = check_secret_at(given, address, source); !strong) {
+    throw Exception(strong.error());
+  }
+  return given;
 }
 
 bool all_here(const std::vector<RankPlan>& ranks) {
@@ -55,7 +62,7 @@ VariableList shared_variables(const LaunchOptions& options, const std::vector<Ra
   VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
                          {"MASTER_ADDR", address},
                          {"MASTER_PORT", std::to_string(port)},
-                         {"GRADWIRE_SECRET", secret_of(options)}};
+                         {"GRADWIRE_SECRET", secret_of(options, address)}};
   if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
   if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
   variables.insert(variables.end(), options.variables.begin(), options.variables.end());
