@@ -81,8 +81,11 @@ zero: build
 	@scripts/setup.sh test
 	@.venv/bin/python bench/zero.py $(BUILD)/bin/gradwire $(BUILD)/zero.json --rounds 2 --steps 6
 
-install: build
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+# As root only what needs root: what is built stays its owner's.
+install:
+	@scripts/install.sh prepare $(PREFIX)
+	@scripts/install.sh as-owner $(MAKE) --no-print-directory build
+	@scripts/install.sh copy $(BUILD) $(PREFIX)
 
 format:
 	@scripts/setup.sh test

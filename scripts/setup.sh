@@ -14,7 +14,7 @@ readonly oldest_cmake=3.25
 
 usage() {
   cat <<USAGE
-usage: scripts/setup.sh [build] [demo] [test] [bench] [tidy]     (none: all of them)
+usage: scripts/setup.sh [--packages] [build] [demo] [test] [bench] [tidy]     (none: all of them)
 
 Installs, where it is missing,
   build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version;
@@ -24,6 +24,8 @@ Installs, where it is missing,
          (Chromium); in .venv clang-format and DeepSpeed
   bench  Google Benchmark
   tidy   clang-tidy
+
+With --packages only the packages of the distribution.
 
 Environment:
   GRADWIRE_PYTHON  a Python whose PyTorch ($torch_version or newer) to use instead of installing
@@ -330,7 +332,12 @@ install_charts() {
 }
 
 main() {
-  local group
+  local group packages_only=
+  if [[ ${1:-} == --packages ]]; then
+    packages_only=1
+    packages[build]+=" python3-dev"  # Which headers the package needs, only .venv could say.
+    shift
+  fi
   for group in "$@"; do
     case $group in
       -h | --help) usage; exit 0 ;;
@@ -342,6 +349,7 @@ main() {
   [[ " $* " != *" test "* ]] || want_browser
   install_packages "$@"
   [[ " $* " != *" build "* ]] || check_cmake
+  [[ -z $packages_only ]] || return 0
   [[ " $* " != *" build "* && " $* " != *" test "* ]] || install_python "$@"
   [[ " $* " != *" build "* ]] || install_charts
 }
