@@ -186,6 +186,27 @@ class InstallScript(Packaging):
         self.assertEqual(run(self.script, "as-owner", "id", "-u"), f"{owner}\n")
 
 
+class HostTests(Packaging):
+    """scripts/host_tests.sh says before anything else what `make test` leaves out."""
+
+    def chosen(self, user, sudo):
+        for name, script in (("id", f"echo {user}"), ("sudo", f"exit {sudo}")):
+            (self.folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (self.folder / name).chmod(0o755)
+        done = subprocess.run([ROOT / "scripts/host_tests.sh"], text=True, capture_output=True,
+                              check=True, env={"PATH": f"{self.folder}:{os.environ['PATH']}"})
+        return done.stdout.strip(), done.stderr
+
+    def test_they_run_as_root_and_with_sudo(self):
+        for user, sudo in ((0, 1), (1000, 0)):
+            self.assertEqual(self.chosen(user, sudo), ("-DGRADWIRE_HOST_TESTS=ON", ""))
+
+    def test_leaving_them_out_is_said(self):
+        option, said = self.chosen(1000, 1)
+        self.assertEqual(option, "-DGRADWIRE_HOST_TESTS=OFF")
+        self.assertIn("leaving out the tests between network hosts", said)
+
+
 class Symbols(unittest.TestCase):
     def test_core_layers_need_nothing_of_torch(self):
         for layer in CORE_LAYERS:
