@@ -1,14 +1,15 @@
 #!/bin/bash
-# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution: it has
-# what the package make, git, sudo and ca-certificates need and nothing else, so that whatever
+# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution: it
+# has make, git, sudo and ca-certificates, what these need, and nothing else, so that whatever
 # scripts/setup.sh forgets to install is missed there. Takes packages from where this machine does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'USAGE'
-usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.sh build demo test, the
-                                configuration of everything, a build of the program without libtorch
+usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.sh build demo test,
+                                the configuration of everything, and a build of the program without
+                                libtorch
        scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
                                 make test (hours on two cores)
 
@@ -21,7 +22,8 @@ fail() { printf 'bare: %s\n' "$@" >&2; exit 1; }
 say() { printf 'bare: %s\n' "$*"; }
 
 # What pip, npm and TLS go by here.
-readonly passed='^(PIP_[A-Z_]*|[A-Z_]*CA_?(BUNDLE|CERTS|INFO)[A-Z_]*|SSL_CERT_[A-Z]*|.*_proxy|.*_PROXY)='
+readonly certificates='[A-Z_]*CA_?(BUNDLE|CERTS|INFO)[A-Z_]*|SSL_CERT_[A-Z]*'
+readonly passed="^(PIP_[A-Z_]*|$certificates|.*_proxy|.*_PROXY)="
 
 make_root() {  # ROOT
   local suite
@@ -35,14 +37,16 @@ make_root() {  # ROOT
   mmdebstrap --quiet --variant=minbase --include=make,git,sudo,ca-certificates "$suite" "$1" $list
 }
 
-# Of all configuration files and variables, as one file; and the folders of packages that it names.
+# Of all configuration files and variables, as one file; and the folders of packages that it names,
+# where an index (PATH/simple) has its files beside it.
 give_pip() {  # ROOT
   local folder
   mkdir -p "$1/etc"
-  python3 -m pip config list 2>/dev/null | sed -nE "s/^(global|install)\.([a-z-]+)='(.*)'$/\2 = \3/p" |
-    sed 's/\\n/ /g' | { echo '[global]'; cat; } >"$1/etc/pip.conf"
-  for folder in $(tr ' =' '\n\n' <"$1/etc/pip.conf" | sed -n 's|^file://||; \|^/|p') \
-      ${PIP_FIND_LINKS:-}; do
+  python3 -m pip config list 2>/dev/null |
+    sed -nE "s/\\\\n/ /g; s/^(global|install)\.([a-z-]+)='(.*)'$/\2 = \3/p" |
+    { echo '[global]'; cat; } >"$1/etc/pip.conf"
+  for folder in ${PIP_FIND_LINKS:-} $(tr ' =' '\n\n' <"$1/etc/pip.conf" |
+      sed -n 's|^file://||; s|/simple/*$||; \|^/|p'); do
     [[ -d $folder ]] || continue
     mkdir -p "$1$folder"
     mount --bind -o ro "$folder" "$1$folder"
@@ -120,13 +124,12 @@ main() {
     setup | test) ;;
     *) usage >&2; exit 2 ;;
   esac
-  command -v dpkg >/dev/null || fail "this is no Debian or Ubuntu: no minimal root of it can be made"
+  command -v dpkg >/dev/null || fail "this is no Debian or Ubuntu, of which a root could be made"
   if (($(id -u) != 0)); then
     sudo -n true 2>/dev/null || fail "a minimal root needs root, or sudo without a password"
     exec sudo -n --preserve-env "$0" "$@"
   fi
   scripts/setup.sh bare
-  local root
   root=$(mktemp -d "${GRADWIRE_BARE_FOLDER:-/var/tmp}/gradwire-bare-XXXXXX")
   trap 'rm -rf --one-file-system "$root"' EXIT
   say "making a minimal root in $root"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What `make install` does beside building. Also as root in the folder of a user: `sudo make install`
-# leaves nothing there that this user could not change.
+# What `make install` does beside building. Also as root in the folder of a user: `sudo make
+# install` leaves nothing there that this user could not change.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

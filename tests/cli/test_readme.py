@@ -19,19 +19,20 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 VARYING = re.compile(r"\d+ ranks: \d+ steps in|throughput|compute T_s|communication T_c|waiting for"
                      r"|scaling efficiency|images/s")
-LOOSE = {"test accuracy": 0.01}  # What is learnt differs a little between processors.
+LOOSE = {"test accuracy": 0.03}  # What is learnt differs a little between processors.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def samples(text):
-    """Yields (command, lines that it prints) of the indented blocks."""
+    """Yields (command of ours, lines that it prints) of the indented blocks."""
     for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
+        block = block.replace("\\\n", "")
         command, shown = None, []
         for line in [*block.splitlines(), "    $ "]:
             if not line.startswith("    $ "):
                 shown.append(line[4:])
                 continue
-            if command and shown:
+            if command and shown and command.startswith("build/bin/gradwire "):
                 yield command, shown
             command, shown = line[6:], []
 
@@ -90,12 +91,12 @@ class Rules(unittest.TestCase):
         self.assertTrue(same("  sent  1.192 MiB", "sent 1.192 MiB"))
         self.assertFalse(same("  sent  1.192 MiB", "sent 1.184 MiB"))
         self.assertTrue(same("test accuracy 91.89 %", "test accuracy 91.8 %"))
-        self.assertFalse(same("test accuracy 91.89 %", "test accuracy 89.0 %"))
+        self.assertFalse(same("test accuracy 91.89 %", "test accuracy 88.0 %"))
         self.assertTrue(same("throughput 5 images/s", "throughput 7777.1 images/s"))
         self.assertIsNone(missing(["a", "...", "d"], ["a", "b", "c", "d", "e"]))
         self.assertEqual(missing(["a", "c"], ["a", "b", "c"]), "c")
-        self.assertEqual(list(samples("x\n    $ a b\n    1\n    $ c\n\ny\n    $ d\n    2\n")),
-                         [("a b", ["1"]), ("d", ["2"])])
+        self.assertEqual(list(samples("x\n    $ build/bin/gradwire a\n    1\n    $ c\n\n    2\n")),
+                         [("build/bin/gradwire a", ["1"])])
 
 
 if __name__ == "__main__":

@@ -244,7 +244,8 @@ class Packages(unittest.TestCase):
         names = {path.name for path in inside}
         for path in inside:
             needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "--dynamic", path).stdout)
-            strangers = [name for name in needed if name not in names and not EVERYWHERE.match(name)]
+            strangers = [name for name in needed
+                         if name not in names and not EVERYWHERE.match(name)]
             self.assertEqual(strangers, [], path)
         for path in inside:
             if path.parent.name == "lib":
