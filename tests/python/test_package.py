@@ -227,6 +227,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(sum(name.endswith(".so") for name in names), 1, names)
         self.assertLess(len(metadata.read_text().split("\n\n")[0].splitlines()), 20)
         self.check_libraries(site)
+        self.check_command(site)
         self.check_import(site)
 
     def test_source_has_what_its_readme_links_to(self):
@@ -253,6 +254,19 @@ class Packages(unittest.TestCase):
             for name, found in re.findall(r"(\S+) => (\S+)", run("ldd", path).stdout):
                 if name in names:
                     self.assertEqual(pathlib.Path(found).resolve().parent, site / "gradwire/lib")
+
+    def check_command(self, site):
+        """The command starts the program, and does not load PyTorch before."""
+        command, = site.glob("*.data/scripts/gradwire")
+        self.assertTrue(command.read_text().startswith("#!python"))
+        (self.folder / "none").mkdir()
+        (self.folder / "none/torch.py").write_text("raise ImportError('not to be imported')")
+        environment = {**os.environ, "PYTHONPATH": f"{self.folder}/none:{site}"}
+        environment.pop("GRADWIRE_PROGRAM", None)
+        (site / "gradwire/bin/gradwire").chmod(0o755)  # zipfile drops the mode.
+        done = run(sys.executable, command, "--version", env=environment, cwd=site)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(gradwire.__version__, done.stdout)
 
     def check_import(self, site):
         code = ("import gradwire, torch.distributed as dist, torch; "

@@ -118,7 +118,7 @@ TEST_F(TrainCommand, AnUnwritableSummaryIsNoSuccess) {
            program + " train " + (folder / "c.json").string() + " --data " +
                folder.path().string() + " --output " + (folder / "out").string() + " >/dev/full"});
   EXPECT_EQ(finished.status, 1);
-  EXPECT_THAT(finished.output, HasSubstr("gradwire: cannot write to standard output: No space"));
+  EXPECT_THAT(finished.output, HasSubstr("gradwire: cannot write to standard output"));
 }
 
 TEST_F(TrainCommand, RepeatsBitForBitOnSeveralProcesses) {
