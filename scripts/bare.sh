@@ -105,7 +105,7 @@ run_setup() {
   in_root user "cmake -S . -B build -G Ninja -DGRADWIRE_TESTS=ON >/dev/null"
   # Not optimised: it is to compile and link here, no more.
   in_root user "cmake -S . -B build-core -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=OFF \
-    -DCMAKE_BUILD_TYPE=Debug >/dev/null"
+    -DCMAKE_BUILD_TYPE=None >/dev/null"
   in_root user "cmake --build build-core --parallel $(nproc) --target gradwire | tail -1"
   in_root user "build-core/bin/gradwire bench all_reduce -n 2 --sizes 4K --iterations 5"
 }
