@@ -107,7 +107,7 @@ run_setup() {
   in_root user "cmake -S . -B build-core -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=OFF \
     -DCMAKE_BUILD_TYPE=None >/dev/null"
   in_root user "cmake --build build-core --parallel $(nproc) --target gradwire | tail -1"
-  in_root user "build-core/bin/gradwire bench all_reduce -n 2 --sizes 4K --iterations 5"
+  in_root user "build-core/bin/gradwire run -n 2 -- build-core/bin/gradwire schedule ring --verify"
 }
 
 run_test() {
