@@ -114,6 +114,31 @@ TEST_P(RemoteTest, SignalsArePassedOn) {
   }
 }
 
+TEST_P(RemoteTest, AProgramThatIsNotInThePathThereNamesTheRemedy) {
+  Launched run({gradwire_program(), "run", "--hosts", "a", "--rsh", rsh_, "--", "no-such-program"});
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("no program no-such-program in the PATH of this host (/"),
+                               HasSubstr("--env PATH"), HasSubstr("rank 0 on host a failed")));
+  Launched path({gradwire_program(), "run", "--hosts", "a", "--rsh", rsh_, "--", "/no/program"});
+  EXPECT_EQ(path.wait(), 127);
+  EXPECT_THAT(path.err(), HasSubstr("no program /no/program on this host: install it there"));
+}
+
+TEST_P(RemoteTest, AFolderThatIsNotThereNamesTheRemedy) {
+  const TemporaryFolder gone;
+  const std::string folder = gone.path() + "/gone";
+  Launched hidden(
+      {"sh", "-c",
+       "mkdir " + folder + " && cd " + folder + " && exec " + gradwire_program() +
+           " run --hosts a --rsh '" +
+           gone.write("rsh", "#!/bin/sh\nrmdir " + folder + "\ncd /\nexec " + rsh_ + " \"$@\"\n",
+                      0755) +
+           "' -- true"});
+  EXPECT_EQ(hidden.wait(), 1);
+  EXPECT_THAT(hidden.err(), AllOf(HasSubstr("make it here (mkdir -p)"),
+                                  HasSubstr("rank 0 on host a could not be started")));
+}
+
 // A session of its own, no signal but SIGKILL, and a parent that ends.
 constexpr const char* kRemoteDaemon =
     "mkfifo $GRADWIRE_TEST_FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; "

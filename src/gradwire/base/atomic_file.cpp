@@ -46,12 +46,23 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
       errno = EISDIR;  // Renaming would say so, but only when everything is written.
       fail("cannot be written");
     }
-    std::filesystem::create_directories(folder_of(path_), ignored);
+    make_folder();
     temporary_ = path_;
     temporary_ += fmt::format(".{}.part", ::getpid());
     fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   }
   if (fd_.get() < 0) fail("cannot be written");
+}
+
+void AtomicFile::make_folder() const {
+  const std::filesystem::path folder = folder_of(path_);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  std::error_code ignored;
+  if (!error || std::filesystem::is_directory(folder, ignored)) return;
+  throw Exception(ErrorKind::system,
+                  fmt::format("{} cannot be written: {} (its folder {} cannot be made)",
+                              path_.string(), error.message(), folder.string()));
 }
 
 AtomicFile::~AtomicFile() {

@@ -30,6 +30,13 @@ struct LaunchArguments {
 /// Adds them to a command's options. `given` must live as long as `app`.
 void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
 
+/// Throws Exception(invalid_argument) if this process is a rank of `job` already and the options
+/// ask for another number of ranks than that has: no rank starts ranks.
+void check_fits(const LaunchArguments& given, const Job& job);
+
+/// How many ranks they ask for. Throws Exception(invalid_argument).
+int ranks_to_start(const LaunchArguments& given);
+
 /// What they ask for; the program, its output and its name are left to the caller. Reads the
 /// hostfile and the secret's file. Throws Exception(invalid_argument) that names the option.
 LaunchOptions launch_options_of(const LaunchArguments& given);

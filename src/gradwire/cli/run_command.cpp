@@ -70,7 +70,7 @@ int run_command(int argc, char** argv) {
                given.program.front());
     return 2;
   }
-  return launch(options_of(given));
+  return launch(read_arguments([&] { return options_of(given); }));
 }
 
 }  // namespace gradwire

@@ -42,7 +42,8 @@ struct LaunchOptions {
 /// passed on. No process of the ranks is left when it returns.
 ///
 /// Returns 0, or the exit status of the first rank that failed (128 + signal if by a signal), which
-/// a line on stderr then names. Throws Exception if the job cannot be started.
+/// a line on stderr then names. Throws Exception if the job cannot be started, WrongCommandLine if
+/// the options do not go together.
 ///
 /// Changes the state of the process while it runs: signals, child processes (it collects all of
 /// them). Call it from a process with one thread and no other children.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -54,7 +55,19 @@ int Supervisor::run() {
   deliver_output();
   report_end();
   deliver_output();
-  return first_failure_ ? ranks_[*first_failure_].ending()->status : 0;
+  return status();
+}
+
+int Supervisor::status() const {
+  const bool lost = out_.error() != 0 || err_.error() != 0;
+  if (!first_failure_) return lost ? 1 : 0;
+  const RankProcess& first = ranks_[*first_failure_];
+  return died_of_lost_output(first) ? 1 : first.ending()->status;
+}
+
+bool Supervisor::died_of_lost_output(const RankProcess& rank) const {
+  const bool lost = out_.error() != 0 || err_.error() != 0;
+  return lost && rank.ending()->status == 128 + SIGPIPE;
 }
 
 void Supervisor::start_ranks() {
@@ -232,8 +245,12 @@ void Supervisor::report_late_ranks() {
 
 void Supervisor::report_end() {
   if (stop_signal_) say(fmt::format("stopped by {}", signal_name(*stop_signal_)));
+  if (out_.error() != 0) {
+    say(fmt::format("cannot write to standard output: {}", std::strerror(out_.error())));
+  }
   if (!first_failure_) return;
   const RankProcess& rank = ranks_[*first_failure_];
+  if (died_of_lost_output(rank)) return;
   const char* others = ranks_.size() > 1 ? "; the other ranks were stopped" : "";
   if (rank.pid() < 0) {
     say(fmt::format("{} could not be started{}", where(rank), others));

@@ -58,6 +58,8 @@ class Supervisor {
   void say(const std::string& sentence);
   void report_late_ranks();
   void report_end();
+  bool died_of_lost_output(const RankProcess& rank) const;
+  int status() const;
   std::string where(const RankProcess& rank) const;
   std::string why_never_ran(const RankProcess& rank) const;
   OutputSink& error_sink() { return one_sink_ ? out_ : err_; }
