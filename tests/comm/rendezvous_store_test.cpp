@@ -283,7 +283,9 @@ TEST(RendezvousServer, IsSealedOnlyWhenAllHaveJoined) {
   const auto serving = start_server();
   std::vector<std::unique_ptr<RendezvousStore>> stores;
   for (Rank rank = 0; rank < kWorldSize; ++rank) {
-    if (rank > 0) EXPECT_EQ(stores[0]->seal(), false);
+    if (rank > 0) {
+      EXPECT_EQ(stores[0]->seal(), false);
+    }
     stores.push_back(std::move(*connect(serving, rank)));
   }
   EXPECT_EQ(stores[0]->seal(), true);

@@ -187,7 +187,9 @@ TEST(Gate, ALongShortageOfDescriptorsIsAnError) {
     set.clear();
     set.wait(gate.watch(set, test::soon_enough()));
     status = gate.advance(set);
-    if (!status) EXPECT_EQ(status.error().message, "Too many open files");
+    if (!status) {
+      EXPECT_EQ(status.error().message, "Too many open files");
+    }
   }
   EXPECT_LE(rounds, 10);  // It rests in between: it does not spin.
 }

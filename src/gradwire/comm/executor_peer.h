@@ -74,7 +74,7 @@ struct Executor::Peer {
   bool in_turn = false;     ///< All operations that miss any of it need one peer after the other.
   bool later = false;       ///< All operations that miss any of it miss some of others first.
   double share = 1;         ///< Of the last switch's queue, that it has, or had when it sent.
-  Time resumed{};           ///< When it was heard after it had been silent on all rails.
+  Time resumed{};           ///< When it was heard again after a pause (note_silence()).
   std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
 };
 

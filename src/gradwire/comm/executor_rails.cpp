@@ -25,6 +25,10 @@ constexpr Duration kAskAfter = std::chrono::milliseconds(100);
 /// each time at least (its probe of the tail, and its timer), and a rail is given up for good.
 constexpr Duration kGiveUpAfter = std::chrono::milliseconds(700);
 
+/// A peer that was silent on all rails for so long did not run. Not less: late packets make gaps of
+/// 200 ms, and each pause puts off the loss of a rail that is dead.
+constexpr Duration kPause = kGiveUpAfter / 2;
+
 /// Losses of a rail so soon after one another have one cause.
 constexpr Duration kSameCause = std::chrono::seconds(2);
 
@@ -116,13 +120,12 @@ void Executor::reconsider(Rail& rail) {
                                                       transport_.describe(rail.stream))});
 }
 
-/// Notes that a peer is about to be heard again after it was silent on all rails: it did not run,
-/// or no rail worked, and none is to blame alone.
+/// Notes that a peer is about to be heard again after a pause, for which no rail is to blame.
 void Executor::note_silence(Peer& peer) const {
   if (!peer.has_rails()) return;
   Time heard{};
   for (const auto& rail : peer.rails) heard = std::max(heard, rail->heard);
-  if (now_ - heard >= kAskAfter) peer.resumed = now_;
+  if (now_ - heard >= kPause) peer.resumed = now_;
 }
 
 /// The peer writes nothing more there: reads what it has written, and says how much that was.
