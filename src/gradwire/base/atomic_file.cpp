@@ -22,6 +22,17 @@ void flush_folder(const std::filesystem::path& folder) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
+/// A folder and those it lies in, the names of new ones on the disk too. Opening a file in it tells
+/// what could not be made.
+void make_folders(const std::filesystem::path& folder) {
+  std::filesystem::path so_far;
+  for (const auto& part : folder) {
+    so_far /= part;
+    std::error_code ignored;
+    if (std::filesystem::create_directory(so_far, ignored)) flush_folder(folder_of(so_far));
+  }
+}
+
 /// Whether nothing may take its place: a pipe, a device, or what stands for an open file, such as
 /// /dev/stdout, even if that is a plain one.
 bool is_special(const std::filesystem::path& path) {
@@ -46,7 +57,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
       errno = EISDIR;  // Renaming would say so, but only when everything is written.
       fail("cannot be written");
     }
-    std::filesystem::create_directories(folder_of(path_), ignored);
+    make_folders(folder_of(path_));
     temporary_ = path_;
     temporary_ += fmt::format(".{}.part", ::getpid());
     fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
