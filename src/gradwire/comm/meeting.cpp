@@ -177,7 +177,12 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
     if (!list.is_array()) return not_places(*text);
     for (const Json& one : list) places.push_back(one.is_string() ? one.get<std::string>() : "");
   }
-  if (places.size() != ranks) return not_places(fmt::format("{} places", places.size()));
+  if (places.size() != ranks) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("rank {} is one of {} ranks here, and rank 0 one of {}: give every "
+                               "rank the same world size, and new_group() the same ranks",
+                               who_.rank, ranks, places.size()));
+  }
   return places;
 }
 
