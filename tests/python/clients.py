@@ -97,6 +97,7 @@ class Accelerate(Client):
         folder = [self.folder]
         dist.broadcast_object_list(folder)
         accelerator.save_state(folder[0])
+        accelerator.wait_for_everyone()  # Rank 0 writes.
         parameters = [p.detach().clone() for p in model.parameters()]
         for p in model.parameters():
             p.data.zero_()
