@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs Hugging Face's accelerate and Trainer and Lightning over the Python package of a build folder.
+# Runs Hugging Face's accelerate and Trainer, and Lightning, over a build folder's Python package.
 # Installs them first, into a virtual environment in that folder, which sees the PyTorch of .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -24,8 +24,8 @@ SKIPPED = {
     "test_barrier_timeout_global": "makes the default group anew by the runner's env://",
     "test_barrier_timeout_full_group|test_barrier_timeout_group": GLOOS,
     "test_get_backend": GLOOS,
-    "test_ddp_logging_data_cpu": "DDP's own bucket size is expected, and the name that was given to "
-                                 "init_process_group, which PyTorch writes as custom",
+    "test_ddp_logging_data_cpu": "DDP's own bucket size is expected, and the backend's name where "
+                                 "PyTorch writes custom",
     "test_monitored_barrier_.*": "Gloo's own words are expected, and that a group goes on after a "
                                  "timeout; ours is tested in test_monitored_barrier.py",
     "test_new_subgroups_with_group_param": "needs four ranks, without saying so",
