@@ -17,7 +17,8 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-setup test-bare pytorch-suite bench results calibration learning zero install clean format tidy \
+.PHONY: help setup build demo test test-setup test-bare pytorch-suite clients bench results \
+        calibration learning zero install clean format tidy \
         sanitize
 
 help:
@@ -34,6 +35,7 @@ help:
 	@echo 'make zero     measure ZeRO beside PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (half a minute)'
+	@echo 'make clients  accelerate, transformers and Lightning over gradwire; installs them (a minute)'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
@@ -85,6 +87,12 @@ pytorch-suite:
 	@scripts/setup.sh build demo test
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@$(COMPILE) --target $@
+
+clients:
+	@scripts/setup.sh build test
+	@$(CONFIGURE)
+	@$(COMPILE) --target gradwire_core_module
+	@scripts/clients.sh $(BUILD)
 
 learning: build
 	@scripts/setup.sh demo

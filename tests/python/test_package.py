@@ -66,7 +66,7 @@ class Stubs(unittest.TestCase):
             self.assertTrue(hasattr(_core, name), name)
 
     def test_what_has_no_stub_has_annotations(self):
-        for name in ("backend", "buckets", "checkpoint", "program", "tools", "tracing"):
+        for name in ("backend", "barriers", "buckets", "checkpoint", "program", "tools", "tracing"):
             module = importlib.import_module(f"gradwire.{name}")
             classes = inspect.getmembers(module, inspect.isclass)
             for scope in [module, *(c for _, c in classes if c.__module__ == module.__name__)]:

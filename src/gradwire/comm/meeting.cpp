@@ -200,9 +200,9 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
   }
   if (places.size() != ranks) {
     return failure(ErrorKind::mismatch,
-                   fmt::format("this process was started with a world size of {}, rank 0 with {}: "
-                               "give all ranks the same WORLD_SIZE",
-                               ranks, places.size()));
+                   fmt::format("rank {} was started with a world size of {}, rank 0 with {}: give "
+                               "every rank the same world size, and new_group() the same ranks",
+                               who_.rank, ranks, places.size()));
   }
   return places;
 }
