@@ -110,6 +110,7 @@ bool MeshBuilder::complete() const {
 
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
+  next_look_ = SteadyClock().now() + StartWatch::kLookEvery;
   while (!complete()) {
     if (deadline.passed()) {
       const double seconds = std::chrono::duration<double>(timeout).count();
@@ -264,7 +265,8 @@ Status MeshBuilder::move_on(Call& call) {
     }
     return {};
   }
-  if (moved.error().kind == ErrorKind::refused) return was_refused(moved.error());
+  const bool known = plan_.watch != nullptr && plan_.watch->is_authenticated();
+  if (known && moved.error().kind == ErrorKind::refused) return was_refused(moved.error());
   if (moved.error().kind != ErrorKind::disconnected) return moved;
   if (!may_come_back(call)) return could_not_connect(moved.error());
   call.handshake.reset();

@@ -104,6 +104,7 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& 
     // That our own deadline cut the last attempt short says nothing about rank 0.
     const bool cut_short = error.kind == ErrorKind::timeout && deadline.passed();
     if (!cut_short || last.message.empty()) last = error;
+    if (deadline.passed() && last.kind == ErrorKind::system) return tl::unexpected<Error>(last);
     if (deadline.passed()) {
       const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
       return failure(ErrorKind::timeout,

@@ -49,6 +49,7 @@ class RendezvousStore final : public Store, public StartWatch {
   Status finish();
 
   Result<bool> seal() override;
+  bool is_authenticated() const override { return true; }
   const Socket& socket() const override { return socket_; }
   Status look() override;
   Error fail(const Error& error) override;

@@ -12,13 +12,16 @@ namespace gradwire {
 class StartWatch {
  public:
   /// How often to look() where no socket says when to.
-  static constexpr Duration kLookEvery = std::chrono::milliseconds(200);
+  static constexpr Duration kLookEvery = std::chrono::milliseconds(500);
 
   virtual ~StartWatch() = default;
 
   /// Rank 0 has found all ranks: none may leave any more. False if one has left meanwhile. Errors:
   /// disconnected, and the reason for which the start has failed.
   virtual Result<bool> seal() = 0;
+
+  /// Whether all ranks have proved to rank 0 that they know the job's secret.
+  virtual bool is_authenticated() const = 0;
 
   /// Readable when look() may find something; not valid: look every kLookEvery.
   virtual const Socket& socket() const = 0;
