@@ -235,7 +235,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
                                              const OperationOptions& options) const {
   check_lane(options.lane);
   check_reduction(type, op);
-  const Plan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
+  const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   OperationRequest request;
   request.program = plan.program;
   request.fingerprint = {
