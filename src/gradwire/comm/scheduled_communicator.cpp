@@ -204,6 +204,7 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
   {
     ScheduledCommunicator collector(rank_, options_, planner_, engine_);
     collector.batch_ = &batch;
+    collector.share_lanes(*this);
     post_all(collector);
   }
   Work all = work_group(engine_, batch.works());
