@@ -104,5 +104,25 @@ TEST(Lanes, ALaneIsANumberOfThirtyBits) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+TEST(Lanes, ThoseReservedInsideACoalescedBlockAreNobodyElses) {
+  LocalJob job(2);
+  const auto errors = job.run([](Rank, Communicator& c) {
+    const int before = c.reserve_lanes(3);
+    int inside = 0;
+    int deeper = 0;
+    std::vector<float> data(10, 1);
+    c.coalesced([&](Communicator& together) {
+       inside = together.reserve_lanes(2);
+       together.coalesced([&](Communicator& inner) { deeper = inner.reserve_lanes(1); });
+       together.all_reduce(lend(data), ReduceOp::sum, {.lane = inside});
+     }).wait();
+    EXPECT_EQ(inside, before + 3);
+    EXPECT_EQ(deeper, inside + 2);
+    EXPECT_EQ(c.reserve_lanes(1), deeper + 1);
+    EXPECT_EQ(data.front(), 2);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 }  // namespace
 }  // namespace gradwire::test

@@ -49,7 +49,7 @@ class Healthy(unittest.TestCase):
             # Rank 0 alone: it goes on listening for rank 1.
             rank = hosts.start(0, ENDLESS, {
                 "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.1.1",
-                "MASTER_PORT": str(MASTER_PORT), "GRADWIRE_SECRET": "of this test",
+                "MASTER_PORT": str(MASTER_PORT), "GRADWIRE_SECRET": "the secret of this test",
                 "GRADWIRE_INTERFACE": "gw1"})
             deadline = time.monotonic() + 30
             while len(listeners := hosts.listeners(0)) < 2:  # For the rendezvous, for the mesh.

@@ -40,14 +40,14 @@ TEST(Progress, ClockTexts) {
   EXPECT_EQ(format_clock(seconds(3661)), "1:01:01");
 }
 
-const Progress kProgress{.epoch = 3,
-                         .epochs = 8,
-                         .step = 120,
-                         .steps = 468,
-                         .loss = 0.31239,
-                         .images_per_second = 3412.4,
-                         .communication_share = 0.123,
-                         .left = seconds(65)};
+const TrainingProgress kProgress{.epoch = 3,
+                                 .epochs = 8,
+                                 .step = 120,
+                                 .steps = 468,
+                                 .loss = 0.31239,
+                                 .images_per_second = 3412.4,
+                                 .communication_share = 0.123,
+                                 .left = seconds(65)};
 
 TEST(Progress, TheLineHasEverything) {
   EXPECT_EQ(progress_line(kProgress),

@@ -54,10 +54,10 @@ std::vector<Program> exchange(bool receive_into_scratch) {
 TEST(Faults, WhatIsRightApartMayBeARaceInPlace) {
   EXPECT_FALSE(find_fault(schedule_of({Collective::all_reduce}, 1, exchange(true))));
   // Adding into the output while the same memory is being sent as the input.
-  const auto finding = find_fault(schedule_of({Collective::all_reduce}, 1, exchange(false)));
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->fault, Fault::race);
-  EXPECT_EQ(finding->message,
+  const auto violation = find_fault(schedule_of({Collective::all_reduce}, 1, exchange(false)));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->fault, Fault::race);
+  EXPECT_EQ(violation->message,
             "test all_reduce of 2 ranks: rank 0, op 1 (recv_reduce input[0] + rank 1 -> output[0], "
             "finish): it and op 0 (send input[0] -> rank 1) touch output[0] and output[0] without "
             "being in order, if output and input are the same memory");
@@ -69,11 +69,11 @@ TEST(Faults, WaitingForOnesOwnSendMakesAReceiveWait) {
     program.dependencies = {0};
     program.ops[1].after = {0, 1};
   }
-  const auto finding = find_fault(schedule_of({Collective::all_reduce}, 1, programs));
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->fault, Fault::receive_waits);
-  EXPECT_THAT(finding->message, HasSubstr("rank 0, op 1"));
-  EXPECT_THAT(finding->message, HasSubstr("receive into scratch instead"));
+  const auto violation = find_fault(schedule_of({Collective::all_reduce}, 1, programs));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->fault, Fault::receive_waits);
+  EXPECT_THAT(violation->message, HasSubstr("rank 0, op 1"));
+  EXPECT_THAT(violation->message, HasSubstr("receive into scratch instead"));
 }
 
 /// Rank 0 sends chunks 0 and 1 of an all_gather to rank 1, which sends them on and gets them back
@@ -96,7 +96,7 @@ TEST(Faults, OrderByteByByteDoesNotCoverShiftedSlices) {
   // The same slice: byte n comes back after byte n has left. (It then reads what it should not.)
   EXPECT_EQ(find_fault(there_and_back(0)).value().fault, Fault::undefined_read);
   // One chunk further: byte n lands where a later byte has not left yet.
-  const Finding shifted = find_fault(there_and_back(1)).value();
+  const Violation shifted = find_fault(there_and_back(1)).value();
   EXPECT_EQ(shifted.fault, Fault::race);
   EXPECT_THAT(shifted.message, HasSubstr("output[1..3) and output[0..2)"));
 }
@@ -137,12 +137,13 @@ TEST(Faults, WhatIsInOrderMayStillBeWrongInPlace) {
   ProgramBuilder one;
   one.send(0, input(0));
   one.recv(0, output(0));
-  const Finding finding = find_fault(schedule_of({Collective::all_reduce}, 1,
-                                                 {std::move(zero).build(), std::move(one).build()}))
-                              .value();
-  EXPECT_EQ(finding.fault, Fault::wrong_result);
-  EXPECT_THAT(finding.message, HasSubstr("(output and input being the same memory)"));
-  EXPECT_THAT(finding.message, HasSubstr("it holds rank 1 twice"));
+  const Violation violation =
+      find_fault(schedule_of({Collective::all_reduce}, 1,
+                             {std::move(zero).build(), std::move(one).build()}))
+          .value();
+  EXPECT_EQ(violation.fault, Fault::wrong_result);
+  EXPECT_THAT(violation.message, HasSubstr("(output and input being the same memory)"));
+  EXPECT_THAT(violation.message, HasSubstr("it holds rank 1 twice"));
 }
 
 TEST(Faults, StreamsKeepTheirOrder) {
@@ -157,11 +158,11 @@ TEST(Faults, StreamsKeepTheirOrder) {
   const Slice first = one.scratch(0);
   const OpIndex came = one.recv(0, first);
   one.send(0, first, {came});
-  const auto finding = find_fault(schedule_of({Collective::point_to_point, 0, 1}, 1,
-                                              {std::move(zero).build(), std::move(one).build()}));
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->fault, Fault::deadlock);
-  EXPECT_THAT(finding->message, HasSubstr("waits for"));
+  const auto violation = find_fault(schedule_of({Collective::point_to_point, 0, 1}, 1,
+                                                {std::move(zero).build(), std::move(one).build()}));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->fault, Fault::deadlock);
+  EXPECT_THAT(violation->message, HasSubstr("waits for"));
 }
 
 TEST(Faults, LengthsMustAgreeForEverySize) {
@@ -172,11 +173,11 @@ TEST(Faults, LengthsMustAgreeForEverySize) {
   ProgramBuilder one;
   one.recv(0, output(1));
   one.recv(0, output(0));
-  const auto finding = find_fault(
+  const auto violation = find_fault(
       schedule_of({Collective::broadcast}, 2, {std::move(zero).build(), std::move(one).build()}));
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->fault, Fault::unmatched);
-  EXPECT_THAT(finding->message, HasSubstr("differs in length"));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->fault, Fault::unmatched);
+  EXPECT_THAT(violation->message, HasSubstr("differs in length"));
 }
 
 TEST(Faults, PartsOfAnAllToAllHaveNoCommonLength) {
@@ -201,11 +202,11 @@ TEST(Faults, PartsOfAnAllToAllHaveNoCommonLength) {
 TEST(Faults, AllToAllHasNoScratch) {
   ProgramBuilder builder;
   builder.copy(builder.scratch(0), input(0));
-  const auto finding =
+  const auto violation =
       find_fault(schedule_of({Collective::all_to_all}, 1, {std::move(builder).build()}));
-  ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->fault, Fault::malformed);
-  EXPECT_THAT(finding->message, HasSubstr("all_to_all has no scratch"));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->fault, Fault::malformed);
+  EXPECT_THAT(violation->message, HasSubstr("all_to_all has no scratch"));
 }
 
 /// A scatter to one other rank by way of two slots, mirroring chunks `first` and `second`.
@@ -227,9 +228,9 @@ Schedule through_two_slots(std::uint32_t first, std::uint32_t second) {
 
 TEST(Faults, OnlySlotsOfConsecutiveChunksMakeASlice) {
   EXPECT_FALSE(find_fault(through_two_slots(1, 2)));
-  const Finding finding = find_fault(through_two_slots(1, 0)).value();
-  EXPECT_EQ(finding.fault, Fault::malformed);
-  EXPECT_THAT(finding.message, HasSubstr("mirrors no consecutive chunks"));
+  const Violation violation = find_fault(through_two_slots(1, 0)).value();
+  EXPECT_EQ(violation.fault, Fault::malformed);
+  EXPECT_THAT(violation.message, HasSubstr("mirrors no consecutive chunks"));
 }
 
 TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
@@ -238,11 +239,12 @@ TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
   ProgramBuilder one;
   const OpIndex kept = one.copy(output(0), input(0));
   one.send(0, output(0), {kept});
-  const Finding finding = find_fault(schedule_of({Collective::reduce, 0}, 1,
-                                                 {std::move(zero).build(), std::move(one).build()}))
-                              .value();
-  EXPECT_EQ(finding.fault, Fault::malformed);
-  EXPECT_THAT(finding.message, HasSubstr("reaches beyond its 0 chunks"));
+  const Violation violation =
+      find_fault(schedule_of({Collective::reduce, 0}, 1,
+                             {std::move(zero).build(), std::move(one).build()}))
+          .value();
+  EXPECT_EQ(violation.fault, Fault::malformed);
+  EXPECT_THAT(violation.message, HasSubstr("reaches beyond its 0 chunks"));
 }
 
 TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
@@ -254,19 +256,21 @@ TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
   ProgramBuilder one;
   one.send(0, input(0));
   one.recv(0, one.scratch(0));
-  const Finding finding = find_fault(schedule_of({Collective::reduce, 0}, 1,
-                                                 {std::move(zero).build(), std::move(one).build()}))
-                              .value();
-  EXPECT_EQ(finding.fault, Fault::race);
-  EXPECT_THAT(finding.message, HasSubstr("if output and input are the same memory"));
+  const Violation violation =
+      find_fault(schedule_of({Collective::reduce, 0}, 1,
+                             {std::move(zero).build(), std::move(one).build()}))
+          .value();
+  EXPECT_EQ(violation.fault, Fault::race);
+  EXPECT_THAT(violation.message, HasSubstr("if output and input are the same memory"));
 }
 
 TEST(Faults, ResultsAreShown) {
   std::vector<Program> programs = exchange(true);
   programs[1].ops.back().order = Order::local_first;
-  const Finding finding = find_fault(schedule_of({Collective::all_reduce}, 1, programs)).value();
-  EXPECT_EQ(finding.fault, Fault::wrong_result);
-  EXPECT_EQ(finding.message,
+  const Violation violation =
+      find_fault(schedule_of({Collective::all_reduce}, 1, programs)).value();
+  EXPECT_EQ(violation.fault, Fault::wrong_result);
+  EXPECT_EQ(violation.message,
             "test all_reduce of 2 ranks: rank 1 ends with output[0] = finish (r1[0] + r0[0]): "
             "rank 0 computes another value");
 }

@@ -15,6 +15,7 @@ import layers
 import measured_docs
 import standard_headers
 import text_rules
+import type_names
 from banned_calls import BANS, banned_calls
 from tree import code_of, files
 
@@ -147,6 +148,48 @@ class Layers(unittest.TestCase):
             self.assertEqual(len(list(layers.wrong_in_cmake(wrong, self.uses))), 1)
 
 
+class TypeNames(unittest.TestCase):
+    def names(self, text):
+        return list(type_names.definitions(text))
+
+    def test_every_kind_of_type_is_seen(self):
+        text = ("namespace a {\nclass B;\nclass B final : public C {\n  struct Nested {};\n};\n"
+                "namespace b::c {\nstruct D {\n  int e = 1;\n};\n}\n"
+                "enum class F : std::uint8_t { one, two };\nenum G { three };\n"
+                "template <class T>\nunion H {\n};\nstruct alignas(64) I {};\n}\nstruct J {};\n")
+        self.assertEqual(self.names(text), [(3, "a::B"), (7, "a::b::c::D"), (11, "a::F"),
+                                            (12, "a::G"), (14, "a::H"), (16, "a::I"), (18, "J")])
+
+    def test_what_is_no_definition_in_a_namespace(self):
+        for text in ("namespace {\nstruct A {};\n}\n",
+                     "namespace a {\nnamespace {\nstruct B {};\n}}",
+                     "class A;\n", "struct A f() {\n}\n", "void f() {\n  struct A {};\n}\n",
+                     "class A::B {\n};\n", "// struct A {};\n", "struct A<int> {\n};\n",
+                     "template <class T>\nvoid f(class A a) {\n}\n", "#define A struct B {\n"):
+            self.assertEqual(self.names(text), [], text)
+
+    def violations(self, sources):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in sources.items():
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return list(type_names.violations(pathlib.Path(folder)))
+
+    def test_two_of_one_name_in_one_program(self):
+        one, other = "namespace a {\nstruct B {};\n}\n", "namespace a {\nclass B {};\n}\n"
+        found = self.violations({"src/c.h": one, "src/d.cpp": other})
+        self.assertEqual(len(found), 1)
+        self.assertRegex(found[0], "^src/c.h:2, src/d.cpp:2: a::B ")
+        self.assertTrue(self.violations({"src/c.h": one, "tests/e/d.cpp": other}))
+        self.assertTrue(self.violations({"tests/e/c.h": one, "tests/e/d.cpp": other}))
+
+    def test_other_namespaces_and_other_programs(self):
+        one, other = "namespace a {\nstruct B {};\n}\n", "namespace c {\nstruct B {};\n}\n"
+        self.assertEqual(self.violations({"src/c.h": one, "src/d.h": other}), [])
+        self.assertEqual(self.violations({"tests/c/a.cpp": one, "tests/d/a.cpp": one}), [])
+
+
 class Documents(unittest.TestCase):
     def test_links(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -208,6 +251,13 @@ class Tools(unittest.TestCase):
             path.write_text("int main() { return 0; }\n")
             self.assertTrue(compile_rules.unformatted([path]))
             path.write_text("int main() {\n  return 0;\n}\n")
+            self.assertFalse(compile_rules.unformatted([path]))
+
+    def test_clang_format_leaves_tables_in_comments_alone(self):
+        row = "///   reduce          C           C (root)      "
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.h"
+            path.write_text(f"{row}{'x ' * 30}end\n{row}short\nint f();\n")
             self.assertFalse(compile_rules.unformatted([path]))
 
     def test_a_header_that_needs_others(self):

@@ -12,6 +12,7 @@ import doc_rules
 import layers
 import measured_docs
 import standard_headers
+import type_names
 from banned_calls import banned_calls
 from text_rules import RULES
 from tree import CODE, files, read
@@ -39,6 +40,9 @@ class Style(unittest.TestCase):
 
     def test_layers(self):
         self.assert_none(layers.violations())
+
+    def test_type_names(self):
+        self.assert_none(type_names.violations())
 
     def test_documents(self):
         self.assert_none(doc_rules.violations())

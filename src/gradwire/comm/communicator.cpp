@@ -76,13 +76,13 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Stor
 }  // namespace
 
 int Communicator::reserve_lanes(int count) {
-  int first = next_lane_.load();
+  int first = next_lane_->load();
   do {
     if (count > kMaxLane + 1 - first) {
       throw Exception(ErrorKind::invalid_argument,
                       "all of the communicator's lanes are taken; make another one");
     }
-  } while (!next_lane_.compare_exchange_weak(first, first + count));
+  } while (!next_lane_->compare_exchange_weak(first, first + count));
   return first;
 }
 

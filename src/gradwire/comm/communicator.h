@@ -194,8 +194,12 @@ class Communicator {
   /// and on the peers. Nothing may be called afterwards.
   virtual void leave_at_once() = 0;
 
+ protected:
+  /// From now on what both give out are lanes of one row: for one that posts to the other's engine.
+  void share_lanes(const Communicator& other) { next_lane_ = other.next_lane_; }
+
  private:
-  std::atomic<int> next_lane_{1};
+  std::shared_ptr<std::atomic<int>> next_lane_ = std::make_shared<std::atomic<int>>(1);
 };
 
 }  // namespace gradwire

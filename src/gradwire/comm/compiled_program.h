@@ -27,8 +27,8 @@ struct CompiledProgram {
 
   Schedule schedule;
   Program program;
-  std::vector<std::uint32_t>
-      message;                      ///< Per op: its index among the messages to or from its peer.
+  /// Per op: its index among the messages to or from its peer.
+  std::vector<std::uint32_t> message;
   std::vector<Exchange> exchanges;  ///< Ordered by peer.
 
   std::span<const Edge> before(OpIndex op) const { return span_of(before_, op); }

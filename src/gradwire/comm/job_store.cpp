@@ -162,6 +162,7 @@ Result<Connection> JobStore::take_connection() {
   given_back_.wait(lock, [this] {
     return closed_ || !idle_.empty() || connections_ < JobStoreServer::kMostConnections;
   });
+  if (lost_) return tl::unexpected<Error>(*lost_);
   if (closed_) return failure(ErrorKind::aborted, "this rank has left it");
   if (!idle_.empty()) {
     Connection connection = std::move(idle_.back());
@@ -183,8 +184,14 @@ void JobStore::give_back(Connection connection) {
   given_back_.notify_one();
 }
 
-Error JobStore::lost(const Error& error) const {
+/// The store does not come back: what is asked for later fails at once, for the same reason.
+Error JobStore::lost(const Error& error) {
   const bool misused = error.kind == ErrorKind::unsupported;
+  if (!misused) {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_ = error;
+    opened_ = false;
+  }
   return {misused ? error.kind : ErrorKind::disconnected,
           fmt::format("rank {} lost the job's store of rank 0 at {}:{}: {}", job_.rank,
                       job_.master_address, job_.master_port, error.message)};

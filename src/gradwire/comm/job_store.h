@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,7 @@ class JobStore final : public Store {
   Result<JobStoreResponse> ask(const JobStoreRequest& request);
   Result<JobStoreResponse> await_key(StoreOperation operation, const std::string& key,
                                      Duration timeout);
-  Error lost(const Error& error) const;
+  Error lost(const Error& error);
 
   Job job_;
   pid_t owner_;  ///< The process that opened it.
@@ -80,7 +81,8 @@ class JobStore final : public Store {
   std::vector<std::unique_ptr<MessageStream>> idle_;
   int connections_ = 0;  ///< Idle ones and those in use.
   bool closed_ = false;
-  std::atomic<bool> opened_ = false;  ///< And not left yet.
+  std::atomic<bool> opened_ = false;  ///< And neither left nor lost yet.
+  std::optional<Error> lost_;         ///< Why the store is gone for good.
 };
 
 }  // namespace gradwire

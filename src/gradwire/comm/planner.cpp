@@ -14,8 +14,8 @@ Planner::Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t
       forced_(std::move(forced)),
       tuner_(topology_, segment_bytes, std::move(by.choices)) {}
 
-const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
-                          const std::string& algorithm) {
+const OperationPlan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
+                                   const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
   // As the tuner rounds: lanes ask in an order that differs between ranks, and the first to ask of
   // a size must not decide for others of which the tuner thinks otherwise.
@@ -23,7 +23,7 @@ const Plan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
                 static_cast<Magnitude>(std::bit_width(std::bit_ceil(bytes)))};
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
-  Plan made;
+  OperationPlan made;
   made.algorithm = choose(spec, bytes, algorithm);
   made.program = compile(spec, made.algorithm);
   made.segments = tuner_.segments(spec.collective, bytes, made.algorithm);

@@ -18,14 +18,15 @@
 namespace gradwire {
 
 /// How an operation of one kind and size is done: which algorithm, as this rank's program.
-struct Plan {
+struct OperationPlan {
   std::string algorithm;
   std::shared_ptr<const CompiledProgram> program;
   int segments = 0;  ///< Of each message, if `gradwire tune` found a number; else 0.
 };
 
-/// Turns what a caller wants into a Plan: the algorithm that was asked for, else the one forced for
-/// the whole job, else the tuner's choice. Each is worked out once and then looked up. Thread-safe.
+/// Turns what a caller wants into an OperationPlan: the algorithm that was asked for, else the one
+/// forced for the whole job, else the tuner's choice. Each is worked out once and then looked up.
+/// Thread-safe.
 class Planner {
  public:
   Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
@@ -33,7 +34,8 @@ class Planner {
   /// `bytes` of all chunks together; `algorithm`: empty, or the name that the caller asked for.
   /// The reference lives as long as the planner.
   /// Throws Exception(invalid_argument) for an unknown algorithm; lists those there are.
-  const Plan& plan(const CollectiveSpec& spec, std::size_t bytes, const std::string& algorithm);
+  const OperationPlan& plan(const CollectiveSpec& spec, std::size_t bytes,
+                            const std::string& algorithm);
 
   /// The algorithm that the whole job is to use for it; empty: whichever is chosen.
   std::string forced(Collective collective) const;
@@ -61,7 +63,7 @@ class Planner {
   ForcedAlgorithms forced_;
   Tuner tuner_;
   std::mutex mutex_;
-  std::map<std::pair<Task, Magnitude>, Plan> plans_;
+  std::map<std::pair<Task, Magnitude>, OperationPlan> plans_;
   std::map<Task, std::shared_ptr<const CompiledProgram>> programs_;
 };
 

@@ -204,6 +204,7 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
   {
     ScheduledCommunicator collector(rank_, options_, planner_, engine_);
     collector.batch_ = &batch;
+    collector.share_lanes(*this);
     post_all(collector);
   }
   Work all = work_group(engine_, batch.works());
@@ -235,7 +236,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
                                              const OperationOptions& options) const {
   check_lane(options.lane);
   check_reduction(type, op);
-  const Plan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
+  const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   OperationRequest request;
   request.program = plan.program;
   request.fingerprint = {

@@ -22,7 +22,7 @@ std::string format_clock(Duration duration) {
   return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
-std::string progress_line(const Progress& p) {
+std::string progress_line(const TrainingProgress& p) {
   return fmt::format(
       "epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} images/s  communication {:.0f} %  {} left",
       p.epoch, p.epochs, p.step, p.steps, p.loss, p.images_per_second, 100 * p.communication_share,
@@ -32,7 +32,7 @@ std::string progress_line(const Progress& p) {
 ProgressPrinter::ProgressPrinter(std::ostream& out, bool terminal)
     : out_(out), terminal_(terminal) {}
 
-void ProgressPrinter::update(const Progress& progress, Time now) {
+void ProgressPrinter::update(const TrainingProgress& progress, Time now) {
   const bool last_step = progress.epoch == progress.epochs && progress.step == progress.steps;
   const auto interval = terminal_ ? kLiveInterval : kLogInterval;
   if (last_ && now - *last_ < interval && !last_step) return;

@@ -10,7 +10,7 @@
 namespace gradwire {
 
 /// How far a training run is.
-struct Progress {
+struct TrainingProgress {
   int epoch = 1;  ///< Of `epochs`, from 1.
   int epochs = 1;
   std::int64_t step = 0;  ///< Of `steps` in this epoch, from 1.
@@ -22,7 +22,7 @@ struct Progress {
 };
 
 /// "epoch 3/8  step 120/468  loss 0.3124  3412 images/s  communication 12 %  1:05 left"
-std::string progress_line(const Progress& progress);
+std::string progress_line(const TrainingProgress& progress);
 
 /// "1:05", "1:00:05".
 std::string format_clock(Duration duration);
@@ -33,7 +33,7 @@ class ProgressPrinter {
  public:
   ProgressPrinter(std::ostream& out, bool terminal);
 
-  void update(const Progress& progress, Time now);
+  void update(const TrainingProgress& progress, Time now);
 
   /// A line of its own.
   void say(const std::string& line);

@@ -75,8 +75,8 @@ class LinkModel {
 
     Nanoseconds at;
     Nanoseconds not_before;  ///< The last byte cannot be there earlier.
-    std::uint64_t
-        sequence;           ///< Of two events at the same time, the one thought of first; and kind.
+    /// Of two events at the same time, the one thought of first; and kind.
+    std::uint64_t sequence;
     Number op;              ///< leaving_group, entering_group: the send; arriving: the receive.
     std::uint32_t segment;  ///< Of the op.
 

@@ -45,9 +45,9 @@ bool has_parts(Collective collective);
 ///   broadcast       -           C             output[c] = the root's output[c] beforehand
 ///   barrier         -           -             every rank has heard from every other
 ///   point_to_point  C (sender)  C (receiver)  output[c] = the root's input[c], on `target` alone
-///   reduce          C           C (root)      output[c] = finish(sum of every input[c]), on the
-///   root gather          1           C = P (root)  output[c] = input[0] of rank c, on the root
-///   alone scatter         C = P (r.)  1             output[0] on rank r = the root's input[r]
+///   reduce          C           C (r.)        output[c] = finish(sum of every input[c])
+///   gather          1           C = P (r.)    output[c] = input[0] of rank c
+///   scatter         C = P (r.)  1             output[0] on rank r = the root's input[r]
 ///   all_to_all      C = P       C = P         output[c] on rank r = input[r] of rank c
 ///
 /// (r.): on the root alone. In all_reduce, and on the root of reduce, the input and the output may

@@ -5,19 +5,19 @@
 #include <fmt/format.h>
 
 #include "gradwire/schedule/program_set.h"
-#include "gradwire/schedule/proof/finding.h"
 #include "gradwire/schedule/proof/form.h"
 #include "gradwire/schedule/proof/hazards.h"
 #include "gradwire/schedule/proof/precedence.h"
 #include "gradwire/schedule/proof/symbolic.h"
+#include "gradwire/schedule/proof/violation.h"
 #include "gradwire/schedule/proof/wait_graph.h"
 
 namespace gradwire {
 namespace {
 
-using proof::MaybeFinding;
+using proof::MaybeViolation;
 
-Finding report_cycle(const ProgramSet& programs, const std::vector<NodeId>& cycle) {
+Violation report_cycle(const ProgramSet& programs, const std::vector<NodeId>& cycle) {
   std::string text = "ops wait for each other in a circle: ";
   for (NodeId node : cycle) text += proof::describe(programs, node) + " waits for ";
   return proof::found(programs.schedule(), Fault::deadlock,
@@ -25,7 +25,7 @@ Finding report_cycle(const ProgramSet& programs, const std::vector<NodeId>& cycl
 }
 
 /// A barrier holds if every rank's end comes after every other rank's beginning.
-MaybeFinding check_heard(const ProgramSet& programs, const proof::Precedence& from, Rank rank) {
+MaybeViolation check_heard(const ProgramSet& programs, const proof::Precedence& from, Rank rank) {
   for (Rank other = 0; other < programs.ranks(); ++other) {
     bool heard = other == rank;
     for (OpIndex op = 0; op < programs.program(other).ops.size() && !heard; ++op) {
@@ -39,14 +39,14 @@ MaybeFinding check_heard(const ProgramSet& programs, const proof::Precedence& fr
 }
 
 /// What must hold of how one rank's ops are ordered with those of others.
-MaybeFinding check_order(const ProgramSet& programs, const std::vector<NodeId>& partner,
-                         const proof::Precedence& precedence, Rank rank) {
-  MaybeFinding finding = proof::check_races(programs, precedence, rank);
-  if (!finding) finding = proof::check_receives(programs, partner, precedence, rank);
-  if (!finding && programs.schedule().spec.collective == Collective::barrier) {
-    finding = check_heard(programs, precedence, rank);
+MaybeViolation check_order(const ProgramSet& programs, const std::vector<NodeId>& partner,
+                           const proof::Precedence& precedence, Rank rank) {
+  MaybeViolation violation = proof::check_races(programs, precedence, rank);
+  if (!violation) violation = proof::check_receives(programs, partner, precedence, rank);
+  if (!violation && programs.schedule().spec.collective == Collective::barrier) {
+    violation = check_heard(programs, precedence, rank);
   }
-  return finding;
+  return violation;
 }
 
 }  // namespace
@@ -71,25 +71,26 @@ std::string_view name_of(Fault fault) {
   return "unknown";
 }
 
-std::optional<Finding> find_fault(const Schedule& schedule) {
-  if (MaybeFinding finding = proof::check_spec(schedule)) return finding;
+std::optional<Violation> find_fault(const Schedule& schedule) {
+  if (MaybeViolation violation = proof::check_spec(schedule)) return violation;
   const ProgramSet programs(schedule);
-  if (MaybeFinding finding = proof::check_ops(programs)) return finding;
+  if (MaybeViolation violation = proof::check_ops(programs)) return violation;
   const std::vector<NodeId> partner = match_messages(programs);
-  if (MaybeFinding finding = proof::check_messages(programs, partner)) return finding;
+  if (MaybeViolation violation = proof::check_messages(programs, partner)) return violation;
   const proof::WaitGraph graph(programs, partner);
   const auto [order, cycle] = proof::order_ops(graph, proof::previous_in_stream(programs));
   if (!cycle.empty()) return report_cycle(programs, cycle);
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     const proof::Precedence precedence(programs, graph, order, rank);
-    if (MaybeFinding finding = check_order(programs, partner, precedence, rank)) return finding;
+    if (MaybeViolation violation = check_order(programs, partner, precedence, rank))
+      return violation;
   }
   return proof::check_results(programs, partner, order);
 }
 
 Status verify(const Schedule& schedule) {
-  if (auto finding = find_fault(schedule)) {
-    return failure(ErrorKind::invalid_argument, finding->message);
+  if (auto violation = find_fault(schedule)) {
+    return failure(ErrorKind::invalid_argument, violation->message);
   }
   return {};
 }

@@ -39,16 +39,16 @@ enum class Fault : std::uint8_t {
 /// "malformed", "receive waits", ...
 std::string_view name_of(Fault fault);
 
-struct Finding {
+struct Violation {
   Fault fault = Fault::malformed;
   std::string message;  ///< Names the schedule, rank, op and what is wrong with it.
 };
 
 /// The first thing wrong with a schedule, looked for in the order above; nothing if it is right.
 /// 64 ranks that all talk to all (20,000 ops) take some tens of milliseconds. Pure, thread-safe.
-std::optional<Finding> find_fault(const Schedule& schedule);
+std::optional<Violation> find_fault(const Schedule& schedule);
 
-/// The same as a status: invalid_argument with the finding's message.
+/// The same as a status: invalid_argument with the violation's message.
 Status verify(const Schedule& schedule);
 
 }  // namespace gradwire

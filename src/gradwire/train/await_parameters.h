@@ -72,6 +72,11 @@ class BlockImpl : public Module, public DeclaredBlock {
   using Module::Module;
 };
 
+/// A module can be made of these arguments, of which the first is no module already made.
+template <class Contained, class Holder, class First, class... Others>
+concept Makes = std::constructible_from<Contained, First, Others...> &&
+    !std::derived_from<std::remove_cvref_t<First>, Holder>;
+
 /// A block: declare `Block<torch::nn::Linear> fc` where `torch::nn::Linear fc` was, and forward
 /// stays as it is. It awaits its own parameters, and is a unit of ZeRO's stage 3.
 template <class Holder>
@@ -84,9 +89,8 @@ class Block : public Holder {
   Block(std::nullptr_t) : Holder(nullptr) {}  // NOLINT: as the holder's.
   Block(std::shared_ptr<Contained> module) : Holder(std::move(module)) {}  // NOLINT
   template <class First, class... Others>
-  requires std::constructible_from<Contained, First, Others...> &&
-      (!std::derived_from<std::remove_cvref_t<First>, Holder>)explicit Block(First&& first,
-                                                                             Others&&... others)
+  requires Makes<Contained, Holder, First, Others...>
+  explicit Block(First&& first, Others&&... others)
       : Holder(std::shared_ptr<Contained>(std::make_shared<BlockImpl<Contained>>(
             std::forward<First>(first), std::forward<Others>(others)...))) {}
 

@@ -41,8 +41,8 @@ struct HostFacts {
   std::string python;
   std::string system;  ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
   int most_files = 0;  ///< Descriptors that a process may get: the hard limit.
-  int most_received =
-      0;              ///< Bytes that TCP may buffer in a connection: the last of net.ipv4.tcp_rmem.
+  /// Bytes that TCP may buffer in a connection: the last of net.ipv4.tcp_rmem.
+  int most_received = 0;
   int most_sent = 0;  ///< The same of tcp_wmem.
   /// Bytes of receive buffer that a program gets if it asks: net.core.rmem_max; 0: not known.
   int most_asked_for = 0;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gradwire/plan/simulate/spread.h"
+#include "gradwire/plan/simulate/log_normal.h"
 
 namespace gradwire {
 
@@ -13,8 +13,8 @@ struct FederatedModel {
   int asked = 300;     ///< Each round, at random: more than are needed (over-selection).
   int used = 256;      ///< The first so many count.
   double window = 60;  ///< Seconds after which a round ends, with those that have come by then.
-  Spread compute{10, 0.5};  ///< Seconds of a client's local epochs. Drawn for each client.
-  Spread down{2.5e6, 0.5}, up{6e5, 0.5};  ///< Bytes per second of a client. Likewise.
+  LogNormal compute{10, 0.5};  ///< Seconds of a client's local epochs. Drawn for each client.
+  LogNormal down{2.5e6, 0.5}, up{6e5, 0.5};  ///< Bytes per second of a client. Likewise.
   double model_bytes = 0, update_bytes = 0;
   double server_rate = 0;  ///< Bytes per second, each direction; 0: not a limit.
   double dropout = 0;      ///< Share of the asked that never answers.

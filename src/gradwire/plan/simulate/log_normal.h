@@ -9,7 +9,7 @@ namespace gradwire {
 
 /// A time or rate that differs from one host, or time, to the next: log-normally distributed, since
 /// neither is below zero and a few are far above.
-struct Spread {
+struct LogNormal {
   double median = 0;
   double sigma = 0;  ///< Of the logarithm; 0: always the median.
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gradwire/plan/simulate/spread.h"
+#include "gradwire/plan/simulate/log_normal.h"
 
 namespace gradwire {
 
@@ -14,7 +14,7 @@ struct ServerModel {
   double bytes = 0;                         ///< Of all gradients; as many of all parameters.
   double worker_rate = 0, server_rate = 0;  ///< Bytes per second of a port, each direction.
   double latency = 0;                       ///< Seconds, one way.
-  Spread compute;                           ///< Seconds of a worker's pass, drawn for each.
+  LogNormal compute;                        ///< Seconds of a worker's pass, drawn for each.
   /// Workers do not wait for each other (Downpour: Dean et al., NeurIPS 2012).
   bool asynchronous = false;
 };

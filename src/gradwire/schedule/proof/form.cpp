@@ -126,13 +126,13 @@ Complaint check_numbers(const Schedule& schedule) {
 
 }  // namespace
 
-MaybeFinding check_spec(const Schedule& schedule) {
+MaybeViolation check_spec(const Schedule& schedule) {
   const Complaint wrong = check_numbers(schedule);
   if (wrong.empty()) return std::nullopt;
   return found(schedule, Fault::malformed, wrong);
 }
 
-MaybeFinding check_ops(const ProgramSet& programs) {
+MaybeViolation check_ops(const ProgramSet& programs) {
   const Schedule& schedule = programs.schedule();
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     const Program& program = programs.program(rank);
@@ -156,7 +156,7 @@ MaybeFinding check_ops(const ProgramSet& programs) {
   return std::nullopt;
 }
 
-MaybeFinding check_messages(const ProgramSet& programs, const std::vector<NodeId>& partner) {
+MaybeViolation check_messages(const ProgramSet& programs, const std::vector<NodeId>& partner) {
   for (NodeId node = 0; node < programs.size(); ++node) {
     const Op& op = programs.op(node);
     if (!has_peer(op)) continue;

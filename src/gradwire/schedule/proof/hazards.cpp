@@ -65,8 +65,8 @@ class RaceCheck {
   RaceCheck(const ProgramSet& programs, const Precedence& precedence, Rank rank)
       : programs_(programs), precedence_(precedence), rank_(rank) {}
 
-  MaybeFinding run(Aliasing aliasing) const {
-    MaybeFinding race;
+  MaybeViolation run(Aliasing aliasing) const {
+    MaybeViolation race;
     AccessTable(programs_, rank_, aliasing).any_conflict([&](const Access& a, const Access& b) {
       if (in_order(a, b)) return false;
       race = report(a, b, aliasing);
@@ -87,7 +87,7 @@ class RaceCheck {
     return comes_before(a, b) || comes_before(b, a);
   }
 
-  Finding report(const Access& a, const Access& b, Aliasing aliasing) const {
+  Violation report(const Access& a, const Access& b, Aliasing aliasing) const {
     const char* when =
         aliasing == Aliasing::in_place ? ", if output and input are the same memory" : "";
     return found(programs_, programs_.node(rank_, b.op), Fault::race,
@@ -103,16 +103,16 @@ class RaceCheck {
 
 }  // namespace
 
-MaybeFinding check_races(const ProgramSet& programs, const Precedence& precedence, Rank rank) {
+MaybeViolation check_races(const ProgramSet& programs, const Precedence& precedence, Rank rank) {
   const RaceCheck check(programs, precedence, rank);
   for (Aliasing aliasing : aliasings(programs.schedule().spec.collective)) {
-    if (MaybeFinding race = check.run(aliasing)) return race;
+    if (MaybeViolation race = check.run(aliasing)) return race;
   }
   return std::nullopt;
 }
 
-MaybeFinding check_receives(const ProgramSet& programs, const std::vector<NodeId>& partner,
-                            const Precedence& precedence, Rank rank) {
+MaybeViolation check_receives(const ProgramSet& programs, const std::vector<NodeId>& partner,
+                              const Precedence& precedence, Rank rank) {
   const Program& program = programs.program(rank);
   for (OpIndex i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];

@@ -54,7 +54,7 @@ class SymbolicRun {
         memory_(programs, aliasing),
         messages_(programs.size()) {}
 
-  MaybeFinding run(std::span<const NodeId> order) {
+  MaybeViolation run(std::span<const NodeId> order) {
     prepare();
     for (NodeId node : order) {
       if (!execute(node)) {
@@ -138,7 +138,7 @@ class SymbolicRun {
     return true;
   }
 
-  MaybeFinding check() {
+  MaybeViolation check() {
     for (Rank rank = 0; rank < programs_.ranks(); ++rank) {
       if (spec().collective == Collective::point_to_point && rank != spec().target) continue;
       if (spec().collective == Collective::barrier) continue;
@@ -184,7 +184,7 @@ class SymbolicRun {
     return held == expected ? "" : fmt::format("it should be {}", pool_.to_string(expected));
   }
 
-  Finding report(Rank rank, std::uint32_t chunk, const std::string& wrong) {
+  Violation report(Rank rank, std::uint32_t chunk, const std::string& wrong) {
     const char* when =
         aliasing_ == Aliasing::in_place ? " (output and input being the same memory)" : "";
     const std::string held = pool_.to_string(memory_.at(rank, Buffer::output, chunk));
@@ -203,10 +203,10 @@ class SymbolicRun {
 
 }  // namespace
 
-MaybeFinding check_results(const ProgramSet& programs, const std::vector<NodeId>& partner,
-                           std::span<const NodeId> order) {
+MaybeViolation check_results(const ProgramSet& programs, const std::vector<NodeId>& partner,
+                             std::span<const NodeId> order) {
   for (Aliasing aliasing : aliasings(programs.schedule().spec.collective)) {
-    MaybeFinding wrong = SymbolicRun(programs, partner, aliasing).run(order);
+    MaybeViolation wrong = SymbolicRun(programs, partner, aliasing).run(order);
     if (wrong) return wrong;
   }
   return std::nullopt;

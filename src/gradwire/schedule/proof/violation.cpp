@@ -1,4 +1,4 @@
-#include "gradwire/schedule/proof/finding.h"
+#include "gradwire/schedule/proof/violation.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 
 namespace gradwire::proof {
 
-Finding found(const Schedule& schedule, Fault fault, const std::string& what) {
+Violation found(const Schedule& schedule, Fault fault, const std::string& what) {
   return {fault, fmt::format("{}: {}", gradwire::describe(schedule), what)};
 }
 
-Finding found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what) {
+Violation found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what) {
   return found(programs.schedule(), fault, fmt::format("{}: {}", describe(programs, node), what));
 }
 

@@ -9,13 +9,13 @@
 /// How the parts of the verifier report.
 namespace gradwire::proof {
 
-using MaybeFinding = std::optional<Finding>;
+using MaybeViolation = std::optional<Violation>;
 
 /// "ring all_reduce of 4 ranks: <what>".
-Finding found(const Schedule& schedule, Fault fault, const std::string& what);
+Violation found(const Schedule& schedule, Fault fault, const std::string& what);
 
 /// "ring all_reduce of 4 ranks: rank 2, op 5 (send output[1] -> rank 3): <what>".
-Finding found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what);
+Violation found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what);
 
 /// "rank 2, op 5 (send output[1] -> rank 3)".
 std::string describe(const ProgramSet& programs, NodeId node);
