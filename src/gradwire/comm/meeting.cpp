@@ -24,6 +24,9 @@ constexpr Duration kGlance = std::chrono::milliseconds(1);
 /// or that one anew: a knock that was answered may be from an earlier meeting.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 
+/// How long a rank whose time is over waits for what rank 0 says.
+constexpr Duration kForRankZero = std::chrono::seconds(1);
+
 /// Bytes that are no UTF-8 are replaced.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -135,13 +138,22 @@ Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, StartWat
   }
   const auto texts = who_.rank == 0 ? gather(own, watch, deadline) : fetch(deadline);
   if (!texts) return tl::unexpected<Error>(texts.error());
+  const auto ranks = static_cast<std::size_t>(who_.world_size);
   std::vector<RankPlace> places;
   for (const std::string& text : *texts) {
     auto place = decode_rank_place(text);
     if (!place) return tl::unexpected<Error>(place.error());
     places.push_back(std::move(*place));
   }
+  if (places.size() != ranks) {
+    return failure(ErrorKind::mismatch,
+                   fmt::format("rank {} was started with a world size of {}, rank 0 with {}: give "
+                               "every rank the same world size, and new_group() the same ranks",
+                               who_.rank, ranks, places.size()));
+  }
   const auto last = store_.get(key_of_knock(who_.rank), kGlance);
+  // The start may have failed since.
+  if (!last && last.error().kind != ErrorKind::timeout) return tl::unexpected<Error>(last.error());
   if (last && *last != word_) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("another process has joined as rank {}, too, which {} is: give each "
@@ -188,7 +200,11 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
   const auto ranks = static_cast<std::size_t>(who_.world_size);
   std::vector<std::string> places;
   for (std::size_t part = 0; part < parts_of(ranks); ++part) {
-    const auto text = store_.get(key_of_part(part), std::max(deadline.left(), kGlance));
+    auto text = store_.get(key_of_part(part), std::max(deadline.left(), kGlance));
+    // Rank 0 gives up at about the same moment. Had this rank left by then, it would be named, too.
+    if (!text && text.error().kind == ErrorKind::timeout) {
+      text = store_.get(key_of_part(part), kForRankZero);
+    }
     if (!text && text.error().kind == ErrorKind::timeout) return tl::unexpected<Error>(missing());
     if (!text) return tl::unexpected<Error>(text.error());
     const Json list = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
@@ -197,12 +213,6 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
     }
     if (!list.is_array()) return not_places(*text);
     for (const Json& one : list) places.push_back(one.is_string() ? one.get<std::string>() : "");
-  }
-  if (places.size() != ranks) {
-    return failure(ErrorKind::mismatch,
-                   fmt::format("rank {} was started with a world size of {}, rank 0 with {}: give "
-                               "every rank the same world size, and new_group() the same ranks",
-                               who_.rank, ranks, places.size()));
   }
   return places;
 }

@@ -111,6 +111,10 @@ bool MeshBuilder::complete() const {
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
   next_look_ = SteadyClock().now() + StartWatch::kLookEvery;
+  // What was heard before makes no socket readable.
+  if (plan_.watch != nullptr && plan_.watch->socket().valid()) {
+    if (Status heard = plan_.watch->look(); !heard) return heard;
+  }
   while (!complete()) {
     if (deadline.passed()) {
       const double seconds = std::chrono::duration<double>(timeout).count();
