@@ -114,6 +114,13 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
   declare_settings(app, given);
 }
 
+void declare_start_timeout(CLI::App& app, LaunchArguments& given) {
+  app.add_option("--start-timeout", given.start_timeout,
+                 "Seconds for the remote shells to have started their ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6));
+}
+
 LaunchOptions launch_options_of(const LaunchArguments& given) {
   LaunchOptions options;
   if (given.ranks > 0) options.ranks = given.ranks;
@@ -122,6 +129,8 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
     options.hosts = parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);
   }
   options.rsh = words_of(given.rsh);
+  options.start_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.start_timeout));
   if (options.rsh.empty()) refuse("--rsh: expected a command such as ssh");
   options.master_address = given.master_address;
   options.master_port = port_of(given.master_port);

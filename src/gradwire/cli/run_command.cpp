@@ -32,6 +32,7 @@ struct Given {
 void declare(CLI::App& app, Given& given) {
   app.name("gradwire run");
   declare_launch_arguments(app, given.launch);
+  declare_start_timeout(app, given.launch);
   app.add_flag("--no-prefix", given.no_prefix, "Pass on what ranks write as it is");
   app.add_option("--grace", given.grace, "Seconds between SIGTERM and SIGKILL")
       ->capture_default_str()

@@ -50,7 +50,9 @@ Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadli
     auto door = open_door(job, address, deadline);
     if (door) {
       warn_of_hidden_loopback(job, address);
-      return RendezvousServer::start(std::move(*door), job.secret, job.world_size);
+      return RendezvousServer::start(
+          std::move(*door),
+          {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
     }
     last = door.error();
   }

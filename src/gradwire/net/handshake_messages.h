@@ -30,7 +30,7 @@ namespace gradwire {
 // follows is encrypted (net/tls_stream.h) with a key that only both ends of this handshake have.
 
 /// The version of everything that gradwire says over a connection. Both ends must have the same.
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 /// What a client says about itself. Any value may arrive: check the range before use.
 struct Claims {
