@@ -1,6 +1,9 @@
-#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <functional>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,12 +73,12 @@ struct Signal {
   int ends[2] = {-1, -1};
 };
 
-/// Stops before it gives a checkpoint its name, until it is told to go on.
+/// Stops once, before it gives a checkpoint its name, until it is told to go on.
 class PausingDisk final : public Disk {
  public:
   PausingDisk(const Signal& reached, const Signal& go_on) : reached_(reached), go_on_(go_on) {}
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    if (from.extension() == ".partial") {
+    if (from.extension() == ".partial" && !std::exchange(paused_, true)) {
       reached_.give();
       go_on_.await();
     }
@@ -85,6 +88,7 @@ class PausingDisk final : public Disk {
  private:
   const Signal& reached_;
   const Signal& go_on_;
+  bool paused_ = false;
 };
 
 struct TwoSavers : ::testing::Test {

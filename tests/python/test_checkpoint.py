@@ -153,8 +153,9 @@ class DamagedFiles(Case):
 class DamagedManifests(Case):
     def test_are_not_passed_over(self):
         text = self.manifest.read_text()
-        for damaged in (text.replace("63", "64"), text[:len(text) // 2], text[:-1], "", "[]", "{", "null",
-                        "[" * 100000, "\0" * 50, json.dumps({"format": "gradwire checkpoint"})):
+        for damaged in (text.replace("63", "64"), text[:len(text) // 2], text[:-1], "", "[]", "{",
+                        "null", "[" * 100000, "\0" * 50,
+                        json.dumps({"format": "gradwire checkpoint"})):
             self.manifest.write_text(damaged)
             self.refused(str(self.manifest), str(self.older), "remove", manifest=True)
             self.refused(str(self.manifest), path=self.newest, manifest=True)

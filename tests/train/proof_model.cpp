@@ -20,13 +20,13 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_for(Rule rule,
                                              torch::optim::SGDOptions(0.05).momentum(0.9));
 }
 
-struct Problem {
+struct ProofBatch {
   torch::Tensor inputs;
   torch::Tensor targets;
 };
 
 /// The same on every rank: each takes its slice.
-Problem problem_of_step(int step) {
+ProofBatch problem_of_step(int step) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 17);
   const auto inputs = torch::randn({kGlobalBatch, 1, 8, 8}, generator, torch::kFloat64);
   const auto targets = torch::randint(5, {kGlobalBatch}, generator, torch::kInt64);
