@@ -163,13 +163,14 @@ int fuzz(const std::string& name, const Options& options) {
   return status == 0 ? 0 : 1;
 }
 
-int replay(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+int replay(const Options& options) {
+  std::ifstream file(options.replay, std::ios::binary);
   const std::string input{std::istreambuf_iterator<char>(file), {}};
   if (!file) {
-    fmt::print(stderr, "cannot read {}\n", path);
+    fmt::print(stderr, "cannot read {}\n", options.replay);
     return 2;
   }
+  limit_time(options.most_seconds);
   run(input);
   fmt::print("{} bytes: nothing is wrong with them\n", input.size());
   return 0;
@@ -220,7 +221,7 @@ int start(const std::string& name, const std::vector<std::string>& arguments) {
                name, name);
     return 2;
   }
-  if (!options->replay.empty()) return replay(options->replay);
+  if (!options->replay.empty()) return replay(*options);
   if (!options->write_seeds.empty()) return write_seeds(options->write_seeds);
   return fuzz(name, *options);
 }
