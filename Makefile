@@ -19,7 +19,7 @@ COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-setup test-bare pytorch-suite clients bench results \
         calibration learning zero install clean format tidy \
-        sanitize
+        sanitize fuzz
 
 help:
 	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes,'
@@ -41,6 +41,7 @@ help:
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
 	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread,'
 	@echo '              or of all that needs no libtorch under address,undefined (half an hour)'
+	@echo 'make fuzz     each fuzz target with EXECUTIONS=1000000 inputs that follow from SEED=1'
 	@echo 'make clean    remove what was built ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
 	@echo
 	@echo 'Variables: BUILD=$(BUILD) JOBS=$(JOBS) CMAKE_ARGS= PREFIX=$(PREFIX)'
@@ -130,6 +131,16 @@ sanitize:
 	@setarch -R cmake --build $(FOLDER) --parallel $(JOBS) --target $(addprefix test_,$(LAYERS))
 	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 \
 	  -R '^($(subst $(space),|,$(strip $(LAYERS))))\.' -E 'Sim|Conformance|report.page|plan.page'
+
+# Inputs that break a target are left in $(BUILD)/fuzz. The tests run each target for ten seconds.
+fuzz: SEED ?= 1
+fuzz: EXECUTIONS ?= 1000000
+fuzz:
+	@scripts/setup.sh build test
+	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
+	@$(COMPILE) --target fuzzers
+	@cd $(BUILD)/fuzz && ls ../bin/fuzz_* | grep -v fuzz_planted | \
+	  xargs -P $(JOBS) -I '{}' '{}' --seed $(SEED) --executions $(EXECUTIONS)
 
 clean:
 	@rm -rf $(BUILD) $(DEMO_OUTPUT)

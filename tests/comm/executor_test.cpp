@@ -295,6 +295,19 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
   }
 }
 
+/// Found by the fuzz target `engine`: the announcement of a receive was said after its end.
+TEST(Executor, LeavingForgetsAReceiveWhoseAnnouncementWaits) {
+  CountedJob job(2);
+  std::vector<float> data(4);
+  const auto outcome = job.post(0, message(data, 1, 0, 0, 2, 1));
+  EXPECT_FALSE(job.job().executor(0).is_needed());
+  job.job().executor(0).say_goodbye({ErrorKind::aborted, "left"});
+  job.run_on(std::chrono::milliseconds(50));
+  EXPECT_EQ(outcome->failures, 1);
+  EXPECT_FALSE(job.job().executor(0).error());
+  EXPECT_FALSE(job.job().executor(1).error());
+}
+
 TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
   for (const bool fits : {true, false}) {
     constexpr int kRanks = 3;

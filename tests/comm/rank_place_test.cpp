@@ -57,6 +57,15 @@ TEST(RankPlace, NonsenseIsNone) {
   EXPECT_FALSE(decode_rank_place(encode(many)));
 }
 
+TEST(RankPlace, CoresThatNoMachineHasAreNotKnown) {
+  for (const char* cores : {"-1", "0", "4294967297", "18446744073709551615", "1e3", "null"}) {
+    const auto place = decode_rank_place(std::string(R"({"cores":)") + cores +
+                                         R"(,"rails":[{"address":"10.0.0.1:1"}]})");
+    ASSERT_TRUE(place) << cores;
+    EXPECT_EQ(place->cores, 0) << cores;
+  }
+}
+
 TEST(SameMachine, AnUnknownMachineIsNobodys) {
   EXPECT_TRUE(same_machine(place_on("a"), place_on("a")));
   EXPECT_FALSE(same_machine(place_on("a"), place_on("b")));

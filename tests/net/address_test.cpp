@@ -23,6 +23,7 @@ TEST(SocketAddress, RefusesWhatIsNone) {
     ASSERT_FALSE(address) << text;
     EXPECT_EQ(address.error().kind, ErrorKind::invalid_argument);
   }
+  EXPECT_FALSE(SocketAddress::parse(std::string_view("10.0.0.1\0.evil:80", 16)));
 }
 
 TEST(SocketAddress, KnowsItsKind) {

@@ -223,6 +223,26 @@ TEST(RingTransport, NeighbourThatSaysNothingIsNamed) {
   EXPECT_THAT(transport.error().message, testing::HasSubstr("rank 0"));
 }
 
+/// A neighbour that is someone else, or broken: as rank 0 it invites first.
+TEST(RingTransport, AnAnswerThatIsNeitherYesNorNoIsAnError) {
+  constexpr std::size_t kInvitation = 33;
+  for (const Rank self : {0, 1}) {
+    SocketPair pair = connected_pair();
+    std::vector<char> said(self == 0 ? 0 : kInvitation, '\0');
+    said.push_back('\7');
+    ASSERT_EQ(::write(pair.second.descriptor(), said.data(), said.size()),
+              static_cast<ssize_t>(said.size()));
+    std::vector<Socket> sockets;
+    sockets.push_back(std::move(pair.first));
+    const auto transport =
+        open_transport(test::connections_of(self, std::move(sockets)), {1 - self}, soon_enough());
+    ASSERT_FALSE(transport);
+    EXPECT_EQ(transport.error().kind, ErrorKind::corrupted);
+    EXPECT_THAT(transport.error().message,
+                testing::HasSubstr("rank " + std::to_string(1 - self) + " says 7"));
+  }
+}
+
 /// All of `ranks` neighbours of each other, each on a thread while they meet.
 std::vector<std::unique_ptr<PollingTransport>> open_all(int ranks) {
   const auto count = static_cast<std::size_t>(ranks);

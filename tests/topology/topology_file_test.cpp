@@ -92,6 +92,17 @@ TEST(TopologyFileTest, RefusesWhatCannotBeAndSaysWhere) {
   EXPECT_THAT(parse_cluster("[1]").error().message, HasSubstr("must be an object"));
 }
 
+TEST(TopologyFileTest, ClocksAreApartByAtMostWhatCanBeCounted) {
+  EXPECT_THAT(refusal("\"clock_offset_us\": -310.0", "\"clock_offset_us\": 1e18"),
+              HasSubstr("hosts[0].clock_offset_us is 1e+18"));
+  Cluster far = example();
+  far.hosts[0].clock_offset = std::chrono::hours(24 * 365 * 280);
+  const auto read = parse_cluster(to_json(far));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_NEAR(static_cast<double>(read->hosts[0].clock_offset.count()),
+              static_cast<double>(far.hosts[0].clock_offset.count()), 1e6);
+}
+
 TEST(TopologyFileTest, FilesThatAreNotThereAreNamed) {
   const auto none = read_cluster("/nowhere/topology.json");
   ASSERT_FALSE(none);

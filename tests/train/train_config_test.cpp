@@ -176,6 +176,20 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   EXPECT_THAT(error_of([&] { load_train_config(folder / "none.json"); }), HasSubstr("cannot read"));
 }
 
+/// A command line may have any bytes, as may paths.
+TEST(TrainConfig, SettingsNeedNotBeUtf8) {
+  const TemporaryFolder folder;
+  write_file(folder / "c.json", "{}");
+  const auto with = [&](const std::string& setting) {
+    return error_of([&] { load_train_config(folder / "c.json", {setting}); });
+  };
+  EXPECT_THAT(with("epochs=\xff"), HasSubstr("epochs is"));
+  EXPECT_THAT(with("model=\xff"), HasSubstr("model is"));
+  EXPECT_THAT(with("model.name=\xff"), HasSubstr("model.name"));
+  EXPECT_EQ(load_train_config(folder / "c.json", {"data.path=/\xff"}).data.path, "/\xff");
+  EXPECT_THAT(configuration_text(folder / "c.json", {"data.path=/\xff"}), HasSubstr("\"path\""));
+}
+
 TEST(TrainConfig, ABatchMustDivide) {
   TrainConfig config;
   config.batch_size = 128;

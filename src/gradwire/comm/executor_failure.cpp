@@ -15,6 +15,7 @@ void Executor::abort(Error error) {
 void Executor::say_goodbye(const Error& why) {
   for (const auto& flight : flights_.remove_unanswered_receives()) {
     const Operation& operation = flight->operation;
+    peer(flight->pair).outbox.forget(*flight);  // Its announcement may still wait for company.
     operation.request().completion->failed(failure_of(operation, why));
   }
   for (const OperationRequest& request : std::exchange(from_any_, {})) {

@@ -31,6 +31,13 @@ T field(const Json& object, const char* name, T otherwise = {}) {
   }
 }
 
+/// What no machine has is not known: 0.
+int decode_cores(const Json& json) {
+  constexpr std::int64_t kMost = 1 << 20;
+  const auto cores = field<std::int64_t>(json, "cores");
+  return cores > 0 && cores <= kMost ? static_cast<int>(cores) : 0;
+}
+
 std::optional<RailPlace> decode_rail(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto address = SocketAddress::parse(field<std::string>(json, "address"));
@@ -84,7 +91,7 @@ Result<RankPlace> decode_rank_place(const std::string& text) {
   if (!json.is_object()) return not_a_place(text);
   RankPlace place = {.host = field<std::string>(json, "host"),
                      .machine = field<std::string>(json, "machine"),
-                     .cores = field<int>(json, "cores"),
+                     .cores = decode_cores(json),
                      .shares_memory = field<bool>(json, "shares_memory"),
                      .encrypts = field<bool>(json, "encrypts"),
                      .rails = {}};

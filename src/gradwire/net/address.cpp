@@ -57,7 +57,8 @@ SocketAddress::SocketAddress(const sockaddr* address, socklen_t size) {
 
 Result<SocketAddress> SocketAddress::of(const std::string& numeric_host, std::uint16_t port) {
   const Lookup lookup = look_up(numeric_host, port, AI_NUMERICHOST);
-  if (lookup.list == nullptr) {
+  // What is behind a zero byte, the resolver does not see.
+  if (lookup.list == nullptr || numeric_host.find('\0') != std::string::npos) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("\"{}\" is not a numeric IPv4 or IPv6 address", numeric_host));
   }

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kMostRate = 1e13;         // 80 Tb/s.
 constexpr double kMostMicroseconds = 6e7;  // A minute.
-constexpr double kMostOffset = 1e18;
+constexpr double kMostOffset = 9e15;       // 285 years, in nanoseconds just below 2^63.
 constexpr int kMostPacket = 1 << 20;
 constexpr double kMostBytes = 1e15;
 

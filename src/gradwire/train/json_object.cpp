@@ -17,13 +17,18 @@ const nlohmann::json kEmptyObject = nlohmann::json::object();
   throw Exception(ErrorKind::invalid_argument, message);
 }
 
+/// Texts of a command line may be no UTF-8, on which dump() alone throws.
+std::string shown(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
 
 JsonObject::JsonObject(const nlohmann::json& value, std::string path)
     : value_(value), path_(std::move(path)) {
   if (value_.is_object()) return;
   invalid(fmt::format("{} is {}; it must be an object", path_.empty() ? "the configuration" : path_,
-                      value_.dump()));
+                      shown(value_)));
 }
 
 std::string JsonObject::path_of(std::string_view key) const {
@@ -32,7 +37,7 @@ std::string JsonObject::path_of(std::string_view key) const {
 
 void JsonObject::refuse(std::string_view key, const nlohmann::json& value,
                         const std::string& expected) const {
-  invalid(fmt::format("{} is {}; it must be {}", path_of(key), value.dump(), expected));
+  invalid(fmt::format("{} is {}; it must be {}", path_of(key), shown(value), expected));
 }
 
 const nlohmann::json* JsonObject::find(std::string_view key) {
@@ -120,7 +125,7 @@ void apply_setting(nlohmann::json& config, std::string_view setting) {
   for (auto keys = setting.substr(0, equals); !keys.empty();) {
     if (!place->is_object()) {
       invalid(fmt::format("setting '{}': there is {} where an object should be", setting,
-                          place->dump()));
+                          shown(*place)));
     }
     const auto dot = std::min(keys.find('.'), keys.size());
     place = &(*place)[std::string(keys.substr(0, dot))];

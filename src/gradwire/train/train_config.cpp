@@ -275,6 +275,11 @@ void check_together(const TrainConfig& config) {
   }
 }
 
+/// A path given on the command line may be no UTF-8, which JSON cannot have.
+std::string text_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 nlohmann::json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) refuse(fmt::format("the configuration: {}", text.error().message));
@@ -324,7 +329,7 @@ TrainConfig parse_train_config(const nlohmann::json& json) {
   config.resume = root.text("resume", config.resume);
   config.trace = root.text("trace", config.trace);
   root.refuse_unknown();
-  config.model_text = json.value("model", nlohmann::json::object()).dump();
+  config.model_text = text_of(json.value("model", nlohmann::json::object()));
   check_together(config);
   return config;
 }
@@ -341,7 +346,7 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings) {
-  return read_settled(path, settings).dump();
+  return text_of(read_settled(path, settings));
 }
 
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks) {

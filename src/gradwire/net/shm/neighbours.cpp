@@ -83,6 +83,26 @@ Status receive_from(const Candidate& candidate, Bytes message, Deadline deadline
   return {};
 }
 
+/// Yes or no, in a byte.
+Status send_answer(const Candidate& candidate, bool yes) {
+  const std::uint8_t answer = yes ? 1 : 0;
+  return send_to(candidate, std::as_bytes(std::span(&answer, 1)));
+}
+
+Result<bool> receive_answer(const Candidate& candidate, Deadline deadline) {
+  std::uint8_t answer = 0;
+  if (Status got = receive_from(candidate, bytes_of(answer), deadline); !got) {
+    return tl::unexpected<Error>(got.error());
+  }
+  if (answer > 1) {
+    return failure(
+        ErrorKind::corrupted,
+        fmt::format("{} says {} where yes (1) or no (0) is due: is it the same gradwire?",
+                    candidate.name, answer));
+  }
+  return answer == 1;
+}
+
 /// What becomes of one candidate.
 struct Acquaintance {
   const Candidate& candidate;
@@ -156,11 +176,13 @@ Status Introduction::answer(Deadline deadline) {
   for (Acquaintance& a : all_) {
     if (!a.is_below(self_)) continue;
     a.agreed = a.invitation.valid != 0 && deliver(a);
-    if (Status sent = send_to(a.candidate, bytes_of(a.agreed)); !sent) return sent;
+    if (Status sent = send_answer(a.candidate, a.agreed); !sent) return sent;
   }
   for (Acquaintance& a : all_) {
     if (a.is_below(self_)) continue;
-    if (Status got = receive_from(a.candidate, bytes_of(a.agreed), deadline); !got) return got;
+    const Result<bool> agreed = receive_answer(a.candidate, deadline);
+    if (!agreed) return tl::unexpected<Error>(agreed.error());
+    a.agreed = *agreed;
   }
   return {};
 }
@@ -170,11 +192,13 @@ Status Introduction::conclude(Deadline deadline) {
   for (Acquaintance& a : all_) {
     if (a.is_below(self_)) continue;
     a.agreed = a.agreed && a.memory;
-    if (Status sent = send_to(a.candidate, bytes_of(a.agreed)); !sent) return sent;
+    if (Status sent = send_answer(a.candidate, a.agreed); !sent) return sent;
   }
   for (Acquaintance& a : all_) {
     if (!a.is_below(self_)) continue;
-    if (Status got = receive_from(a.candidate, bytes_of(a.agreed), deadline); !got) return got;
+    const Result<bool> agreed = receive_answer(a.candidate, deadline);
+    if (!agreed) return tl::unexpected<Error>(agreed.error());
+    a.agreed = *agreed;
     if (!a.agreed) continue;
     std::optional<LocalMessage> message = receive_local(a.local);
     if (!message || !message->passed.valid()) {

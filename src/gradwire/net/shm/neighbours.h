@@ -29,7 +29,7 @@ struct Candidate {
 /// over the connection; the lower one takes it, passes on its own bell, and says that. Whatever
 /// fails on the way only means that the two talk over TCP, which both then know.
 ///
-/// Errors: disconnected, timeout (of one of the candidates), system.
+/// Errors: disconnected, timeout, corrupted (of one of the candidates), system.
 Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Candidate>& candidates,
                                                const Socket& bell, Deadline deadline);
 

@@ -1,0 +1,35 @@
+#include "gradwire/comm/abort_message.h"
+
+#include "gradwire/net/frame.h"
+#include "tests/fuzz/target.h"
+
+namespace gradwire::fuzz {
+
+std::vector<std::string> seeds() {
+  return {string_of(encode_abort({ErrorKind::disconnected, 3, "rank 3 has died"})),
+          string_of(encode_abort({ErrorKind::aborted, -1, ""})),
+          string_of(encode_abort({ErrorKind::timeout, 1, std::string(5000, 'x')}))};
+}
+
+void repair(std::string& input) {
+  if (input.size() > kMaxControlPayload) input.resize(kMaxControlPayload);  // As a frame does.
+}
+
+/// Whatever comes is an abort, of a kind that there is, and travels on as it is.
+void test(std::string_view input) {
+  if (input.size() > kMaxControlPayload) return;
+  constexpr Rank kFrom = 5;
+  const AbortMessage message = decode_abort(bytes_of(input), kFrom);
+  expect(message.kind <= ErrorKind::aborted, "the kind of error exists");
+  expect(!name_of(message.kind).empty(), "the kind of error has a name");
+  expect(message.text.size() <= kMaxControlPayload, "the reason is no longer than a frame");
+  expect(input.size() >= 5 || message.origin == kFrom,
+         "what says nothing is of the rank that sent it");
+  const std::vector<std::byte> again = encode_abort(message);
+  expect(again.size() <= kMaxControlPayload, "it fits into a frame");
+  const AbortMessage same = decode_abort(again, kFrom);
+  expect(same.kind == message.kind && same.origin == message.origin && same.text == message.text,
+         "what is passed on says the same");
+}
+
+}  // namespace gradwire::fuzz

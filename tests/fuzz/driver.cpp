@@ -1,0 +1,235 @@
+// What libFuzzer does for a target, without clang: runs its seeds and then mutations of them,
+// always the same for the same seed. What reaches new code is kept, and mutated in turn.
+//
+// A child process runs the inputs; each lies in shared memory before it runs. So whatever the child
+// dies of, the parent has the input: it prints it, and leaves it in a file for --replay.
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/base/random.h"
+#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/target.h"
+
+/// A length that a peer only claims is not believed: no input needs an allocation beyond this.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() {
+  return "max_allocation_size_mb=16:allocator_may_return_null=0:detect_leaks=1";
+}
+extern "C" const char* __ubsan_default_options();
+extern "C" const char* __ubsan_default_options() {
+  return "print_stacktrace=1";
+}
+
+namespace gradwire::fuzz {
+namespace {
+
+constexpr std::size_t kMostKept = 4096;
+constexpr std::size_t kMostShown = 1024;  // Of an input, in hexadecimal.
+
+struct Options {
+  std::uint64_t seed = 1;
+  std::optional<std::uint64_t> executions;
+  double seconds = 10;
+  int most_seconds = 10;  ///< Of processor time, for one input.
+  std::string replay;
+  std::string write_seeds;
+};
+
+/// What child and parent share.
+struct Shared {
+  std::uint64_t executions = 0;
+  std::uint64_t kept = 0;
+  std::size_t size = 0;
+  std::uint8_t input[kMostInput];
+};
+
+Shared& make_shared_memory() {
+  void* memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return *static_cast<Shared*>(memory);
+}
+
+/// Processor time, which a busy machine does not use up.
+void limit_time(int seconds) {
+  itimerval limit = {};
+  limit.it_value.tv_sec = seconds;
+  ::setitimer(ITIMER_PROF, &limit, nullptr);
+}
+
+void run(const std::string& input) {
+  // Exactly as large, so that a byte read beyond it is noticed.
+  const std::vector<char> exact(input.begin(), input.end());
+  test({exact.data(), exact.size()});
+}
+
+class Session {
+ public:
+  Session(const Options& options, Shared& shared)
+      : options_(options), shared_(shared), random_(options.seed), kept_(seeds()) {}
+
+  void run_all() {
+    const Time begin = clock_.now();
+    const auto goes_on = [&] {
+      if (options_.executions) return shared_.executions < *options_.executions;
+      if (shared_.executions % 64 != 0) return true;
+      return std::chrono::duration<double>(clock_.now() - begin).count() < options_.seconds;
+    };
+    const std::vector<std::string> first = kept_;
+    for (const std::string& seed : first) execute(seed);
+    while (goes_on()) {
+      std::string input = mutate(kept_[random_.below(kept_.size())], kept_, random_);
+      if (!random_.one_in(8)) repair(input);
+      if (input.size() > kMostInput) input.resize(kMostInput);
+      if (execute(input) && kept_.size() < kMostKept) kept_.push_back(std::move(input));
+      shared_.kept = kept_.size();
+    }
+  }
+
+ private:
+  bool execute(const std::string& input) {
+    expect(input.size() <= kMostInput, "seeds are no longer than inputs");
+    shared_.size = input.size();
+    std::memcpy(shared_.input, input.data(), input.size());
+    ++shared_.executions;
+    limit_time(options_.most_seconds);
+    begin_input();
+    run(input);
+    return reached_anything_new();
+  }
+
+  const Options& options_;
+  Shared& shared_;
+  SteadyClock clock_;
+  Random random_;
+  std::vector<std::string> kept_;
+};
+
+std::string words_of(int status, const Options& options) {
+  if (WIFEXITED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
+  if (WTERMSIG(status) == SIGPROF) {
+    return fmt::format("more than {} s of processor time", options.most_seconds);
+  }
+  return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
+
+void report(const std::string& name, const Options& options, const Shared& shared, int status) {
+  const std::string input(reinterpret_cast<const char*>(shared.input), shared.size);
+  const std::string file = fmt::format("{}-{}-{}.input", name, options.seed, shared.executions);
+  std::ofstream(file, std::ios::binary) << input;
+  const std::string shown = input.substr(0, kMostShown);
+  fmt::print(
+      "{}: {} at execution {} with seed {}, by an input of {} bytes:\n{:02x}{}\n"
+      "It is in {}; again: {} --replay {}\n",
+      name, words_of(status, options), shared.executions, options.seed, input.size(),
+      fmt::join(bytes_of(shown), ""), shown.size() < input.size() ? "..." : "", file, name, file);
+}
+
+int fuzz(const std::string& name, const Options& options) {
+  Shared& shared = make_shared_memory();
+  SteadyClock clock;
+  const Time begin = clock.now();
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Session(options, shared).run_all();
+    std::exit(0);
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) throw std::bad_alloc();
+  const double seconds = std::chrono::duration<double>(clock.now() - begin).count();
+  if (status != 0) report(name, options, shared, status);
+  fmt::print("{}: seed {}, {} executions in {:.1f} s, {} inputs reach different code\n", name,
+             options.seed, shared.executions, seconds, shared.kept);
+  return status == 0 ? 0 : 1;
+}
+
+int replay(const Options& options) {
+  std::ifstream file(options.replay, std::ios::binary);
+  const std::string input{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    fmt::print(stderr, "cannot read {}\n", options.replay);
+    return 2;
+  }
+  limit_time(options.most_seconds);
+  run(input);
+  fmt::print("{} bytes: nothing is wrong with them\n", input.size());
+  return 0;
+}
+
+/// For libFuzzer, as its corpus.
+int write_seeds(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  int number = 0;
+  for (const std::string& seed : seeds()) {
+    std::ofstream(folder / fmt::format("seed-{}", number++), std::ios::binary) << seed;
+  }
+  fmt::print("{} seeds are in {}\n", number, folder.string());
+  return 0;
+}
+
+std::optional<Options> options_of(const std::vector<std::string>& arguments) {
+  Options options;
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    if (i + 1 == arguments.size()) return std::nullopt;
+    const std::string& name = arguments[i];
+    const std::string& value = arguments[i + 1];
+    if (name == "--seed") {
+      options.seed = std::stoull(value);
+    } else if (name == "--executions") {
+      options.executions = std::stoull(value);
+    } else if (name == "--seconds") {
+      options.seconds = std::stod(value);
+    } else if (name == "--most-seconds") {
+      options.most_seconds = std::stoi(value);
+    } else if (name == "--replay") {
+      options.replay = value;
+    } else if (name == "--write-seeds") {
+      options.write_seeds = value;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return options;
+}
+
+int start(const std::string& name, const std::vector<std::string>& arguments) {
+  const auto options = options_of(arguments);
+  if (!options) {
+    fmt::print(stderr,
+               "usage: {} [--seed N] [--executions N | --seconds S] [--most-seconds S]\n"
+               "       {} --replay FILE | --write-seeds FOLDER\n",
+               name, name);
+    return 2;
+  }
+  if (!options->replay.empty()) return replay(*options);
+  if (!options->write_seeds.empty()) return write_seeds(options->write_seeds);
+  return fuzz(name, *options);
+}
+
+}  // namespace
+}  // namespace gradwire::fuzz
+
+int main(int argc, char** argv) {
+  const std::string name = std::filesystem::path(argv[0]).filename().string();
+  return gradwire::fuzz::start(name, {argv + 1, argv + argc});
+}

@@ -1,0 +1,108 @@
+#include <algorithm>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gradwire/net/handshake.h"
+#include "tests/fuzz/target.h"
+
+/// What a stranger says where a handshake should be. The first byte says to which end.
+namespace gradwire::fuzz {
+namespace {
+
+constexpr int kRanks = 4;
+
+SharedSecret shared() {
+  return {.secret = "a secret that no input has", .purpose = "mesh"};
+}
+
+/// With bytes in place of the random ones, which would make each run another one.
+std::string hello(const Claims& claims) {
+  constexpr std::size_t kNonce = 32;
+  return string_of(make_hello(claims, "mesh")).substr(0, kHelloSize - kNonce) +
+         std::string(kNonce, 'n');
+}
+
+/// An answer begins as a hello does: with magic and version.
+std::string answer() {
+  return hello({}).substr(0, 12) + std::string(4, '\0') + std::string(32, 'n');
+}
+
+struct Ends {
+  Socket ours;
+  Socket theirs;
+};
+
+Ends connect_both() {
+  int descriptors[2];
+  expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, descriptors) == 0,
+         "(there are sockets)");
+  return {Socket(descriptors[0]), Socket(descriptors[1])};
+}
+
+/// Everything comes at once and then the end.
+void say(Socket& end, std::string_view said) {
+  const ssize_t written = ::write(end.descriptor(), said.data(), said.size());
+  expect(written == static_cast<ssize_t>(said.size()), "(a socket takes that much)");
+  ::shutdown(end.descriptor(), SHUT_WR);
+}
+
+/// Each step reads one message at least, or the end.
+void check_refused(Handshake& handshake) {
+  for (int step = 0; step < 10; ++step) {
+    if (!handshake.advance()) return;
+    expect(!handshake.done(), "nobody gets in without the secret");
+  }
+  expect(false, "an end is an end");
+}
+
+void check_hello(std::string_view text) {
+  const ConstBytes message = bytes_of(text);
+  const auto destination = destination_of(message);
+  expect(destination.has_value() == (text.size() >= kHelloSize && has_our_magic(message) &&
+                                     version_in(message) == kProtocolVersion),
+         "a hello is one of ours, of our version");
+  if (text.size() < kHelloSize) return;
+  const Claims claims = claims_in(message);
+  expect(!destination || destination->rank == claims.to, "it is for the rank that it names");
+  const Claims same = claims_in(make_hello(claims, "mesh"));
+  expect(same.from == claims.from && same.to == claims.to && same.world_size == claims.world_size &&
+             same.rail == claims.rail && same.encrypts == claims.encrypts,
+         "claims said again mean the same");
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  const std::string to_server(1, '\0');
+  const std::string to_client(1, '\1');
+  const std::string proof(32, 'p');
+  const std::string accepted(8, '\0');
+  return {to_server + hello({.from = 1, .to = 0, .world_size = kRanks}) + proof,
+          to_server + hello({.from = 3, .to = 2, .world_size = 8, .rail = 1, .encrypts = true}),
+          to_client + answer() + proof + accepted, to_client + answer() + accepted + proof};
+}
+
+void repair(std::string&) {}
+
+/// Who does not know the secret is refused, whatever it says; and what is read of a hello before it
+/// is proved is what was said.
+void test(std::string_view input) {
+  Reader reader(input);
+  const bool to_server = reader.byte() % 2 == 0;
+  const std::string_view said = reader.rest();
+  Ends ends = connect_both();
+  say(ends.theirs, said);
+  if (to_server) {
+    if (!said.empty()) check_hello(said);
+    ServerHandshake server(std::move(ends.ours), "a stranger", shared(), kRanks,
+                           [](const Claims&) { return Verdict::accepted; });
+    check_refused(server);
+  } else {
+    const Claims claims{.from = 1, .to = 0, .world_size = kRanks};
+    ClientHandshake client(std::move(ends.ours), "a stranger", shared(), claims);
+    check_refused(client);
+  }
+}
+
+}  // namespace gradwire::fuzz

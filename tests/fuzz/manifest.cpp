@@ -1,0 +1,82 @@
+#include "gradwire/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/crc32c.h"
+#include "gradwire/base/error.h"
+#include "gradwire/checkpoint/safetensors_header.h"
+#include "tests/fuzz/target.h"
+
+namespace gradwire::fuzz {
+namespace {
+
+Manifest manifest(std::size_t ranks) {
+  Manifest manifest{.step = 100, .sequence = 2, .model = R"({"name":"mlp"})", .run = "{}"};
+  ManifestTensor weight{
+      .name = "weight", .type = "F32", .shape = {static_cast<std::int64_t>(ranks), 8}};
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    manifest.files.push_back(
+        {fmt::format("rank-{}-of-{}.safetensors", rank, ranks), 4096, 0x1234ABCD});
+    weight.pieces.push_back({rank, static_cast<std::int64_t>(8 * rank), 8, 1024});
+    manifest.rank_tensors.push_back({{"random", "U8", {16}, 2048}});
+  }
+  manifest.tensors = {weight,
+                      {.name = "step", .type = "I64", .shape = {}, .pieces = {{0, 0, 1, 8}}}};
+  return manifest;
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {manifest_text(manifest(1)), manifest_text(manifest(2))};
+}
+
+/// The checksum is of the content without it, keys in order.
+void repair(std::string& input) {
+  auto root = nlohmann::json::parse(input, nullptr, false);
+  if (!root.is_object()) return;
+  root.erase("checksum");
+  const auto dump = [&] {
+    return root.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  root["checksum"] = fmt::format("{:08x}", crc32c(bytes_of(dump())));
+  input = dump();
+}
+
+namespace {
+
+void check(const Manifest& found) {
+  expect(found.ranks() >= 1 && found.rank_tensors.size() == found.files.size(), "it is of ranks");
+  for (const ManifestTensor& tensor : found.tensors) {
+    std::uint64_t next = 0;
+    for (const ManifestPiece& piece : tensor.pieces) {
+      expect(piece.file < found.files.size(), "pieces are in files that there are");
+      expect(static_cast<std::uint64_t>(piece.begin) == next && piece.count >= 0,
+             "pieces follow one another");
+      const std::uint64_t bytes = found.files[piece.file].bytes;
+      expect(piece.offset <= bytes && static_cast<std::uint64_t>(piece.count) <=
+                                          (bytes - piece.offset) / stored_type_bytes(tensor.type),
+             "and lie in their files");
+      next += static_cast<std::uint64_t>(piece.count);
+    }
+    expect(static_cast<std::uint64_t>(elements_of(tensor.shape)) == next, "and are all of it");
+  }
+}
+
+}  // namespace
+
+/// What is not refused, by the project's own error, is consistent, and the same once written.
+void test(std::string_view input) {
+  try {
+    const Manifest found = parse_manifest(std::string(input), "m.json");
+    check(found);
+    const std::string text = manifest_text(found);
+    expect(manifest_text(parse_manifest(text, "m.json")) == text, "it comes back as it was");
+  } catch (const Exception& e) {
+    expect(e.kind() == ErrorKind::invalid_argument, "a refusal names what is wrong");
+    expect(std::string_view(e.what()).starts_with("m.json"), "and where");
+  }
+}
+
+}  // namespace gradwire::fuzz

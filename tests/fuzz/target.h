@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/base/bytes.h"
+
+/// A target is a file of this folder that defines test(), seeds() and repair(). Around them is
+/// either libFuzzer, by the function that it calls (LLVMFuzzerTestOneInput in target.cpp), or our
+/// driver.
+namespace gradwire::fuzz {
+
+/// Ends the process, by expect() or by a sanitizer, if an input breaks what the target promises.
+void test(std::string_view input);
+
+/// Valid inputs, as our own encoders make them: mutations begin with these. The same in each run.
+std::vector<std::string> seeds();
+
+/// Puts right what no mutation hits by chance, checksums above all, so that what lies behind it is
+/// reached. Called after most mutations.
+void repair(std::string& input);
+
+/// Ends the process with these words: the input breaks what the target promises.
+void expect(bool holds, std::string_view promise);
+
+inline ConstBytes bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+inline std::string string_of(ConstBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Takes an input apart from its front. What is not there reads as zeros, or is empty.
+class Reader {
+ public:
+  explicit Reader(std::string_view input) : left_(input) {}
+
+  std::uint8_t byte() {
+    const std::string_view one = take(1);
+    return one.empty() ? std::uint8_t{0} : static_cast<std::uint8_t>(one.front());
+  }
+  /// Little-endian.
+  std::size_t number16() {
+    const std::size_t low = byte();
+    return low + 256 * std::size_t{byte()};
+  }
+  std::string_view take(std::size_t most) {
+    const std::string_view taken = left_.substr(0, most);
+    left_.remove_prefix(taken.size());
+    return taken;
+  }
+  std::string_view rest() { return take(left_.size()); }
+  bool empty() const { return left_.empty(); }
+  std::size_t size() const { return left_.size(); }
+
+ private:
+  std::string_view left_;
+};
+
+}  // namespace gradwire::fuzz
