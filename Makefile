@@ -17,12 +17,16 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test pytorch-suite bench results calibration learning zero install clean format tidy \
+.PHONY: help setup build demo test test-setup test-bare pytorch-suite clients bench results \
+        calibration learning zero install clean format tidy \
         sanitize
 
 help:
-	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes'
+	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes,'
+	@echo '              write a report page'
 	@echo 'make test     install what is missing, build, run every test'
+	@echo 'make test-setup  test the set-up in a minimal root of this distribution (as root)'
+	@echo 'make test-bare   the same, with make test as a user and as root, and make install (hours)'
 	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
 	@echo 'make bench    install what is missing, build, measure all-reduce beside Gloo and Open MPI'
 	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
@@ -31,6 +35,7 @@ help:
 	@echo 'make zero     measure ZeRO beside PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (half a minute)'
+	@echo 'make clients  accelerate, transformers and Lightning over gradwire; installs them (a minute)'
 	@echo 'make setup    only install what is missing, for all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
@@ -55,13 +60,23 @@ demo:
 	@$(CONFIGURE) $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DGRADWIRE_TESTS=OFF)
 	@$(COMPILE) --target gradwire gradwire-torch
 	@$(BUILD)/bin/gradwire train examples/fashion_mnist.json -n 4 --output $(DEMO_OUTPUT)
+	@$(BUILD)/bin/gradwire report $(DEMO_OUTPUT) -o $(DEMO_OUTPUT)/report.html && \
+	  echo 'Open $(DEMO_OUTPUT)/report.html in a browser: how training went, as charts.' || \
+	  echo 'The demo went well, but for its report page.'
 
 # Last come ctest's own words: how many tests passed.
 test:
+	@scripts/host_tests.sh >/dev/null
 	@scripts/setup.sh build demo test
-	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
+	@cmake -S . -B $(BUILD) -G Ninja $$(scripts/host_tests.sh 2>/dev/null) -DGRADWIRE_TESTS=ON $(CMAKE_ARGS)
 	@$(COMPILE)
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
+
+test-setup:
+	@scripts/bare.sh setup
+
+test-bare:
+	@scripts/bare.sh test
 
 bench results calibration:
 	@scripts/setup.sh build demo test bench
@@ -73,6 +88,12 @@ pytorch-suite:
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@$(COMPILE) --target $@
 
+clients:
+	@scripts/setup.sh build test
+	@$(CONFIGURE)
+	@$(COMPILE) --target gradwire_core_module
+	@scripts/clients.sh $(BUILD)
+
 learning: build
 	@scripts/setup.sh demo
 	@bench/learning.py --gradwire $(BUILD)/bin/gradwire
@@ -81,8 +102,11 @@ zero: build
 	@scripts/setup.sh test
 	@.venv/bin/python bench/zero.py $(BUILD)/bin/gradwire $(BUILD)/zero.json --rounds 2 --steps 6
 
-install: build
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+# As root only what needs root: what is built stays its owner's.
+install:
+	@scripts/install.sh prepare $(PREFIX)
+	@scripts/install.sh as-owner $(MAKE) --no-print-directory build
+	@scripts/install.sh copy $(BUILD) $(PREFIX)
 
 format:
 	@scripts/setup.sh test

@@ -5,10 +5,10 @@ target_compile_options(gradwire_warnings INTERFACE
   # overflows inside the standard library.
   -Wno-missing-field-initializers -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict)
 
-# gradwire_search_path(TARGET FOLDER...): adds folders to the RUNPATH of the target, the same one in
-# the build tree and where it is installed. Where the two differ, CMake pads the shorter one with an
-# empty element. The loader takes that for the current folder: whoever can write there could run code
-# as the user.
+# gradwire_search_path(TARGET FOLDER...): adds folders to the RUNPATH of the target, the same in the
+# build tree and where it is installed. Where the two differ, CMake pads the shorter one with an
+# empty element, which the loader takes for the current folder: whoever can write there could run
+# code as the user.
 function(gradwire_search_path target)
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${ARGN})

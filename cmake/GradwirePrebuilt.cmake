@@ -14,6 +14,8 @@ install(FILES ${sources} ${prebuilt}/python/gradwire/_build.py ${module}
   DESTINATION gradwire COMPONENT python)
 install(PROGRAMS ${prebuilt}/bin/gradwire ${prebuilt}/bin/gradwire-torch
   DESTINATION gradwire/bin COMPONENT python)
+install(PROGRAMS python/gradwire_command.py DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME gradwire
+  COMPONENT python)
 include(${CMAKE_CURRENT_LIST_DIR}/GradwireVendor.cmake)
 gradwire_vendor(${module} ${prebuilt}/bin/gradwire)
 install(DIRECTORY ${prebuilt}/share/gradwire/ DESTINATION gradwire/share/gradwire COMPONENT python)

@@ -14,7 +14,8 @@ readonly oldest_cmake=3.25
 
 usage() {
   cat <<USAGE
-usage: scripts/setup.sh [build] [demo] [test] [bench] [tidy]     (none: all of them)
+usage: scripts/setup.sh [--packages] [build] [demo] [test] [bench] [tidy] [bare]  (none: all
+                        but the last)
 
 Installs, where it is missing,
   build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version;
@@ -24,6 +25,9 @@ Installs, where it is missing,
          (Chromium); in .venv clang-format and DeepSpeed
   bench  Google Benchmark
   tidy   clang-tidy
+  bare   mmdebstrap, for scripts/bare.sh
+
+With --packages only the packages of the distribution.
 
 Environment:
   GRADWIRE_PYTHON  a Python whose PyTorch ($torch_version or newer) to use instead of installing
@@ -50,6 +54,7 @@ declare -A packages=(
   [test]="libgtest-dev libgmock-dev librapidcheck-dev iproute2 netbase openmpi-bin libopenmpi-dev"
   [bench]="libbenchmark-dev iproute2 openmpi-bin libopenmpi-dev"
   [tidy]="clang-tidy"
+  [bare]="mmdebstrap"
 )
 declare -A reason=(
   [build]="to compile gradwire"
@@ -57,6 +62,7 @@ declare -A reason=(
   [test]="for the tests"
   [bench]="for the benchmarks"
   [tidy]="for make tidy"
+  [bare]="to test the set-up in a minimal root"
 )
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
@@ -274,14 +280,15 @@ install_python() {  # GROUP...
   for package in numpy safetensors; do
     [[ -n $(version_of .venv/bin/python $package) ]] || extra+=($package)
   done
+  # To build the Python package without fetching what builds it: pip install --no-build-isolation.
+  [[ $(version_of .venv/bin/python scikit-build-core) == "$scikit_build_core_version" ]] ||
+    extra+=("scikit-build-core==$scikit_build_core_version")
   if [[ " $* " == *" test "* ]]; then
     [[ $(version_of .venv/bin/python clang-format) == "$clang_format_version" ]] ||
       extra+=("clang-format==$clang_format_version")
-    # For PyTorch's own tests of c10d, and to build a wheel.
+    # For PyTorch's own tests of c10d.
     [[ $(version_of .venv/bin/python expecttest) == "$expecttest_version" ]] ||
       extra+=("expecttest==$expecttest_version")
-    [[ $(version_of .venv/bin/python scikit-build-core) == "$scikit_build_core_version" ]] ||
-      extra+=("scikit-build-core==$scikit_build_core_version")
   fi
   if ((${#extra[@]})); then
     say "installing into .venv: ${extra[*]}"
@@ -330,11 +337,16 @@ install_charts() {
 }
 
 main() {
-  local group
+  local group packages_only=
+  if [[ ${1:-} == --packages ]]; then
+    packages_only=1
+    packages[build]+=" python3-dev"  # Which headers the package needs, only .venv could say.
+    shift
+  fi
   for group in "$@"; do
     case $group in
       -h | --help) usage; exit 0 ;;
-      build | demo | test | bench | tidy) ;;
+      build | demo | test | bench | tidy | bare) ;;
       *) usage >&2; fail "unknown group $group" ;;
     esac
   done
@@ -342,6 +354,7 @@ main() {
   [[ " $* " != *" test "* ]] || want_browser
   install_packages "$@"
   [[ " $* " != *" build "* ]] || check_cmake
+  [[ -z $packages_only ]] || return 0
   [[ " $* " != *" build "* && " $* " != *" test "* ]] || install_python "$@"
   [[ " $* " != *" build "* ]] || install_charts
 }

@@ -11,6 +11,7 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/torch/staged_process_group.h"
 #include "gradwire/torch/vector_math.h"
@@ -18,8 +19,9 @@
 
 namespace gradwire::python {
 
-void bind_store(py::module_& module);  // store.cpp
-void bind_trace(py::module_& module);  // trace.cpp
+void bind_checkpoint(py::module_& module);  // checkpoint.cpp
+void bind_store(py::module_& module);       // store.cpp
+void bind_trace(py::module_& module);       // trace.cpp
 
 namespace {
 
@@ -166,11 +168,14 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
   return PythonBackend::make(std::move(communicator), std::move(options));
 }
 
-/// Fix the call: ValueError; all else: RuntimeError, which pybind11 makes of it anyway.
+/// Fix the call: ValueError (FileNotFoundError if a checkpoint is not there); all else:
+/// RuntimeError, which pybind11 makes of it anyway.
 void translate_errors() {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
+    } catch (const NoCheckpoint& error) {
+      PyErr_SetString(PyExc_FileNotFoundError, error.what());
     } catch (const Exception& error) {
       const bool value = error.kind() == ErrorKind::invalid_argument;
       PyErr_SetString(value ? PyExc_ValueError : PyExc_RuntimeError, error.what());
@@ -246,6 +251,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_options(module);
   gradwire::python::bind_backend(module);
   gradwire::python::bind_hook(module);
+  gradwire::python::bind_checkpoint(module);
   gradwire::python::bind_store(module);
   gradwire::python::bind_trace(module);
 }

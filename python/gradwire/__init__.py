@@ -18,6 +18,7 @@ check_torch()
 
 from gradwire import hooks, rendezvous, tools  # noqa: E402
 from gradwire.backend import Options, backend_of, register  # noqa: E402
+from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
 from gradwire.tools import plan, probe  # noqa: E402
 from gradwire.tracing import trace  # noqa: E402
@@ -25,5 +26,6 @@ from gradwire.tracing import trace  # noqa: E402
 register()
 rendezvous.register()
 choose_buckets()
+take_monitored_barrier()
 
 __all__ = ["Options", "__version__", "backend_of", "hooks", "plan", "probe", "tools", "trace"]

@@ -6,7 +6,7 @@ from gradwire import program
 
 
 def run() -> None:
-    """What the wheel installs as the command gradwire."""
+    """The program, in place of this process."""
     program.main(sys.argv[1:])
 
 

@@ -22,4 +22,5 @@ def check_torch() -> None:
     raise ImportError(
         f"this gradwire {_build.VERSION} was built with PyTorch {_build.TORCH}, and here is "
         f"PyTorch {torch.__version__}: install torch=={release(_build.TORCH)}, or build gradwire "
-        f"again (pip install --no-build-isolation --force-reinstall gradwire)")
+        f"again: pip install --no-build-isolation --force-reinstall --no-deps . in its source "
+        f"folder")

@@ -113,3 +113,21 @@ def close_all() -> None:
 
 def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
     """Begins a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""
+
+class VerifiedCheckpoint:
+    """A checkpoint all of whose files have been compared with their sizes and checksums. Raises
+    ValueError that names the file if one is not as it was written."""
+
+    def __init__(self, path: bytes) -> None: ...
+    def names(self) -> list[str]:
+        """Of all tensors, the optimiser's too, in the order in which they were saved."""
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor. Raises ValueError."""
+
+def find_checkpoint(path: bytes) -> str:
+    """The checkpoint's folder that `path` means. Raises FileNotFoundError if there is none,
+    ValueError if one that may be the newest is damaged."""
+
+def manifest_text(path: bytes) -> str:
+    """A checkpoint's manifest as it is written, checked. Raises ValueError that names it."""

@@ -1,52 +1,44 @@
 """Reads the checkpoints that `gradwire train` and the C++ library write, whatever number of ranks
-wrote them, with safetensors and torch alone:
+wrote them:
 
     import gradwire.checkpoint as checkpoint
     model.load_state_dict(checkpoint.load_state_dict("out"))
     optimizer.load_state_dict(checkpoint.load_optimizer_state_dict("out", model, optimizer))
 
 `path` is a checkpoint (a folder step-N), a folder of them, or a run's output folder: then the
-newest. docs/checkpoints.md describes the files.
+newest. All functions raise FileNotFoundError if there is none, and ValueError, which names the
+file, what is wrong and the remedy, for one that is damaged: the manifest, and before any tensor is
+returned every file, is compared with its size and checksum, by the same code as in C++.
+docs/checkpoints.md describes the files.
 """
 
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from safetensors import safe_open
+
+from gradwire import _core
 
 __all__ = ["find", "load_manifest", "load_state_dict", "load_optimizer_states",
            "load_optimizer_state_dict"]
 
 Path = str | os.PathLike[str]
 
-_MANIFEST = "manifest.json"
 _OPTIMIZER = "optimizer."
 
 
 def find(path: Path) -> pathlib.Path:
-    """The folder of the checkpoint that `path` means. FileNotFoundError if there is none."""
-    path = pathlib.Path(path)
-    if (path / _MANIFEST).is_file():
-        return path
-    for folder in (path, path / "checkpoints"):
-        complete = [f for f in (folder.iterdir() if folder.is_dir() else ())
-                    if re.fullmatch(r"step-[0-9.]+", f.name) and (f / _MANIFEST).is_file()]
-        if complete:
-            return max(complete, key=lambda f: load_manifest(f)["sequence"])
-    raise FileNotFoundError(f"{path}: there is no complete checkpoint in it: no folder step-N with "
-                            f"a {_MANIFEST}")
+    """The folder of the checkpoint that `path` means. Where one in a folder is damaged, none is the
+    newest: ValueError says which to remove or to name."""
+    return pathlib.Path(_core.find_checkpoint(os.fsencode(path)))
 
 
 def load_manifest(path: Path) -> dict[str, Any]:
     """What a checkpoint consists of: step, ranks, model, files, tensors, ..."""
-    manifest = json.loads((find(path) / _MANIFEST).read_text(encoding="utf-8"))
-    if manifest.get("format") != "gradwire checkpoint" or manifest.get("version") != 1:
-        raise ValueError(f"{path}: no checkpoint that this version of gradwire reads")
+    manifest: dict[str, Any] = json.loads(_core.manifest_text(os.fsencode(find(path))))
     return manifest
 
 
@@ -82,15 +74,7 @@ def load_optimizer_state_dict(
 
 def _tensors(path: Path, optimizer: bool) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields (name, tensor) of the model or of its optimiser."""
-    folder = find(path)
-    manifest = load_manifest(folder)
-    files: dict[int, Any] = {}
-    for tensor in manifest["tensors"]:
-        if tensor["name"].startswith(_OPTIMIZER) != optimizer:
-            continue
-        pieces = []
-        for index, begin, _, _ in tensor["pieces"]:
-            if index not in files:
-                files[index] = safe_open(folder / manifest["files"][index]["name"], "pt")
-            pieces.append(files[index].get_tensor(f"{tensor['name']}@{begin}"))
-        yield tensor["name"], torch.cat(pieces).reshape(tensor["shape"])
+    checkpoint = _core.VerifiedCheckpoint(os.fsencode(find(path)))
+    for name in checkpoint.names():
+        if name.startswith(_OPTIMIZER) == optimizer:
+            yield name, checkpoint.read(name)

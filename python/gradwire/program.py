@@ -14,9 +14,11 @@ def path() -> str:
     """Where the program is: $GRADWIRE_PROGRAM, else that of the wheel, else of the build tree whose
     package this is, else the first on PATH. Raises FileNotFoundError that names them."""
     here = pathlib.Path(__file__).absolute().parent
+    for candidate in (os.environ.get("GRADWIRE_PROGRAM"), here / "bin" / "gradwire"):
+        if candidate and os.access(candidate, os.X_OK):
+            return str(candidate)
     build = pathlib.Path(os.path.abspath(_core_file())).parent.parent.parent / "bin" / "gradwire"
-    for candidate in (os.environ.get("GRADWIRE_PROGRAM"), here / "bin" / "gradwire", build,
-                      shutil.which("gradwire")):
+    for candidate in (build, shutil.which("gradwire")):
         if candidate and os.access(candidate, os.X_OK):
             return str(candidate)
     raise FileNotFoundError(f"no gradwire program: it is not in {here / 'bin'}, nor at {build}, "

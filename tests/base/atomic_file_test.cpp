@@ -46,6 +46,18 @@ TEST_F(AtomicFileTest, LeavesWhatWasThereUnlessCommitted) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
+TEST_F(AtomicFileTest, AFolderThatCannotBeMadeIsTheReason) {
+  write_file(folder_ / "file", "");
+  try {
+    AtomicFile file(folder_ / "file/folder/name");
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.what(), (folder_ / "file/folder/name").string() +
+                                " cannot be written: Not a directory (its folder " +
+                                (folder_ / "file/folder").string() + " cannot be made)");
+  }
+}
+
 TEST_F(AtomicFileTest, AFolderIsRefusedBeforeAnythingIsWritten) {
   for (const auto& path : {folder_, folder_ / "not/there/"}) {
     try {

@@ -51,6 +51,8 @@ TEST(ParseDuration, RefusesWhatIsNotOne) {
 
 TEST(ParseRate, TellsBitsFromBytes) {
   EXPECT_DOUBLE_EQ(parse_rate("10Gb/s").value(), 1.25e9);
+  EXPECT_DOUBLE_EQ(parse_rate("10Gbps").value(), 1.25e9);
+  EXPECT_DOUBLE_EQ(parse_rate("100 Mbps").value(), 1.25e7);
   EXPECT_DOUBLE_EQ(parse_rate("2.5Gbit").value(), 3.125e8);
   EXPECT_DOUBLE_EQ(parse_rate("100Mb/s").value(), 1.25e7);
   EXPECT_DOUBLE_EQ(parse_rate("1.25GB/s").value(), 1.25e9);

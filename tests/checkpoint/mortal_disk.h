@@ -24,6 +24,10 @@ class MortalDisk final : public Disk {
     count();
     return Disk::create(path);
   }
+  UniqueFd append_to(const std::filesystem::path& path) override {
+    count();
+    return Disk::append_to(path);
+  }
   void write(const UniqueFd& file, ConstBytes bytes, const std::filesystem::path& path) override {
     if (calls_ == last_) Disk::write(file, bytes.first(bytes.size() / 2), path);
     count();

@@ -2,6 +2,9 @@
 
 #include <span>
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
 #include "gradwire/checkpoint/piece_plan.h"
@@ -84,17 +87,18 @@ void write_checkpoint(Disk& disk, const std::filesystem::path& folder, std::int6
     }
   }
   disk.make_folders(folder);
-  const auto token = "attempt-" + std::to_string(sequence);
-  remove_leftovers(disk, folder, token);
   const auto name = checkpoint_name(step, [&folder](const std::string& candidate) {
     return std::filesystem::exists(folder / candidate);
   });
-  const auto partial = partial_folder(folder, name, token);
-  disk.make_folder(partial);
+  SaveLock lock(disk, folder, name, fmt::format("{}-{}", ::getpid(), sequence));
+  remove_leftovers(disk, folder, lock);
+  disk.make_folder(lock.partial());
   for (int rank = 0; rank < ranks; ++rank) {
-    write_rank(disk, partial, content, rank, ranks, manifest);
+    write_rank(disk, lock.partial(), content, rank, ranks, manifest);
   }
-  complete_checkpoint(disk, partial, folder / name, manifest);
+  const auto place = complete_checkpoint(disk, lock.partial(), folder / name, manifest, true);
+  for (const auto& file : manifest.files) check_written(place, file);
+  lock.release();
 }
 
 void prune_checkpoints(Disk& disk, const std::filesystem::path& folder, std::size_t keep) {

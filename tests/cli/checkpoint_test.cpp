@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 #include "tests/checkpoint/mortal_disk.h"
 #include "tests/checkpoint/written_checkpoint.h"
@@ -62,6 +63,29 @@ TEST_F(CheckpointCommand, ShowsWhatOneHolds) {
   EXPECT_EQ(checkpoint({"show", folder / "out"}), 0) << err;
   EXPECT_EQ(checkpoint({"show", folder / "out", "--verify"}), 1);
   EXPECT_THAT(err, HasSubstr("rank-1-of-3.safetensors"));
+}
+
+TEST_F(CheckpointCommand, ListAndShowAgreeAboutADamagedManifest) {
+  const auto damaged = folder / "out" / "checkpoints" / "step-000200";
+  const auto manifest = damaged / kManifestName;
+  std::filesystem::resize_file(manifest, 700);
+  const auto says_what_to_do =
+      AllOf(HasSubstr(manifest.string()), HasSubstr("remove " + damaged.string()),
+            HasSubstr("checkpoints/step-000100"));
+  EXPECT_EQ(checkpoint({"list", folder / "out"}), 1);
+  EXPECT_THAT(out, AllOf(HasSubstr("damaged  " + manifest.string()), HasSubstr("step-000100")));
+  EXPECT_THAT(err, says_what_to_do);
+  for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--verify"}}) {
+    std::vector<std::string> arguments{"show", folder / "out"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    EXPECT_EQ(checkpoint(arguments), 1);
+    EXPECT_THAT(out, Not(HasSubstr("verified")));
+    EXPECT_THAT(err, says_what_to_do);
+  }
+  EXPECT_EQ(checkpoint({"consolidate", folder / "out", "-o", folder / "model"}), 1);
+  EXPECT_THAT(err, says_what_to_do);
+  const auto older = folder / "out" / "checkpoints" / "step-000100";
+  EXPECT_EQ(checkpoint({"show", older, "--verify"}), 0) << err;
 }
 
 TEST_F(CheckpointCommand, ConsolidatesTheNewestOrTheOneNamed) {

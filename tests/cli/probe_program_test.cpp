@@ -111,6 +111,17 @@ TEST(DoctorProgramTest, ARemoteShellThatRunsNothingIsAFinding) {
                                   HasSubstr("pass its standard input on")));
 }
 
+TEST(DoctorProgramTest, ALibraryThatAHostLacksIsAFinding) {
+  const Folder folder;
+  std::ofstream(folder.path / "libxxhash.so.0") << "no library";
+  const std::string rsh =
+      folder.script("shift; LD_LIBRARY_PATH=" + folder.path.string() + " exec \"$@\"");
+  Launched doctor({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
+  EXPECT_EQ(doctor.wait(), 1);
+  EXPECT_THAT(doctor.out(), AllOf(HasSubstr("cannot be run there: "), HasSubstr("libxxhash.so.0"),
+                                  HasSubstr("a library that it is linked with is not")));
+}
+
 TEST(DoctorProgramTest, RanksOfOneHostHaveNothingWrongBetweenThem) {
   Launched doctor(
       {gradwire_program(), "run", "-n", "2", "--no-prefix", "--", gradwire_program(), "doctor"});

@@ -114,6 +114,31 @@ TEST_P(RemoteTest, SignalsArePassedOn) {
   }
 }
 
+TEST_P(RemoteTest, AProgramThatIsNotInThePathThereNamesTheRemedy) {
+  Launched run({gradwire_program(), "run", "--hosts", "a", "--rsh", rsh_, "--", "no-such-program"});
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("no program no-such-program in the PATH of this host (/"),
+                               HasSubstr("--env PATH"), HasSubstr("rank 0 on host a failed")));
+  Launched path({gradwire_program(), "run", "--hosts", "a", "--rsh", rsh_, "--", "/no/program"});
+  EXPECT_EQ(path.wait(), 127);
+  EXPECT_THAT(path.err(), HasSubstr("no program /no/program on this host: install it there"));
+}
+
+TEST_P(RemoteTest, AFolderThatIsNotThereNamesTheRemedy) {
+  const TemporaryFolder gone;
+  const std::string folder = gone.path() + "/gone";
+  Launched hidden(
+      {"sh", "-c",
+       "mkdir " + folder + " && cd " + folder + " && exec " + gradwire_program() +
+           " run --hosts a --rsh '" +
+           gone.write("rsh", "#!/bin/sh\nrmdir " + folder + "\ncd /\nexec " + rsh_ + " \"$@\"\n",
+                      0755) +
+           "' -- true"});
+  EXPECT_EQ(hidden.wait(), 1);
+  EXPECT_THAT(hidden.err(), AllOf(HasSubstr("make it here (mkdir -p)"),
+                                  HasSubstr("rank 0 on host a could not be started")));
+}
+
 // A session of its own, no signal but SIGKILL, and a parent that ends.
 constexpr const char* kRemoteDaemon =
     "mkfifo $GRADWIRE_TEST_FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; "
@@ -187,17 +212,54 @@ TEST(RemoteHostsTest, ARemoteShellThatIsNotThere) {
   EXPECT_THAT(run.err(), HasSubstr("cannot start no-such-shell"));
 }
 
+/// A remote shell that says "connecting", and then hangs whatever it is told, on every host but a.
+class HangingShell {
+ public:
+  HangingShell() : fifo_(folder_.path() + "/fifo") {
+    EXPECT_EQ(::mkfifo(fifo_.c_str(), 0600), 0);
+    path_ = folder_.write("rsh",
+                          "#!/bin/sh\n[ $1 = a ] && shift && exec \"$@\"\n"
+                          "trap '' TERM INT\necho connecting >&2\nread x <" +
+                              fifo_ + "\n",
+                          0755);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  TemporaryFolder folder_;
+  std::string fifo_;
+  std::string path_;
+};
+
 TEST(RemoteHostsTest, AHostThatHangsCanBeInterrupted) {
-  const TemporaryFolder folder;
-  const std::string fifo = folder.path() + "/fifo";
-  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  const std::string rsh = folder.write(
-      "rsh", "#!/bin/sh\ntrap '' TERM INT\necho connecting >&2\nread x <" + fifo + "\n", 0755);
-  Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
+  const HangingShell rsh;
+  Launched run(run_script({"--hosts", "b,c", "--rsh", rsh.path()}, "echo started"));
   ASSERT_TRUE(run.wait_for_error("connecting", 2));
   run.send_signal(SIGINT);
-  EXPECT_EQ(run.wait(), 137);
+  EXPECT_EQ(run.wait(), 130);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("stopped by SIGINT"), Not(HasSubstr("SIGKILL"))));
   EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RemoteHostsTest, AHostThatHangsIsNamedAndEnded) {
+  const HangingShell rsh;
+  Launched run(run_script(
+      {"--hosts", "a,b", "--rsh", rsh.path(), "--start-timeout", "1", "--master-addr", "127.0.0.1"},
+      kForEver));
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("rank 1 on host b could not be started: \"" + rsh.path() +
+                                         " b sh\" had not started it after "),
+                               HasSubstr("--start-timeout"), Not(HasSubstr("SIGKILL"))));
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RemoteHostsTest, NoShellThatHangsIsLeftWhenTheLauncherIsKilled) {
+  const HangingShell rsh;
+  Launched run(run_script({"--hosts", "b,c", "--rsh", rsh.path()}, "echo started"));
+  ASSERT_TRUE(run.wait_for_error("connecting", 2));
+  run.send_signal(SIGKILL);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_TRUE(run.all_gone(20'000));
 }
 
 TEST(ShellQuoteTest, MakesOneWordOfAnything) {

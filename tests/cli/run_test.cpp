@@ -322,7 +322,7 @@ TEST(RunTest, WrongValues) {
   };
   for (const auto& [options, said] : cases) {
     Launched run(run_script(options, "echo started"));
-    EXPECT_EQ(run.wait(), 1);
+    EXPECT_EQ(run.wait(), 2);
     EXPECT_THAT(run.err(), HasSubstr(said));
     EXPECT_EQ(run.out(), "");
   }

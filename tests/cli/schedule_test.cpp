@@ -100,7 +100,7 @@ TEST(ScheduleCommand, ReadsWhatProbeFound) {
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("of 4 ranks"), HasSubstr("over 2 hosts of 1 Gb/s and 20 us")));
   const Outcome wrong = schedule({"leaders", "--topology", path, "--ranks", "3"});
-  EXPECT_EQ(wrong.status, 1);
+  EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("has 4 ranks, not 3"));
 }
 

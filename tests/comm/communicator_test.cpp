@@ -16,10 +16,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-LentSpan lend(std::vector<float>& values) {
-  return {values.data(), values.size(), DataType::float32, nullptr};
-}
-
 TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   LocalJob job(4);
   const auto errors = job.run([](Rank rank, Communicator& c) {
@@ -199,95 +195,6 @@ TEST(Communicator, ARankThatLeavesIsNamed) {
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1"), HasSubstr("left the job")));
   EXPECT_THAT(errors[2], AllOf(HasSubstr("rank 1"), HasSubstr("left the job")));
-}
-
-/// Lets ranks 1 and up post an operation and leave without waiting for it, while rank 0 takes part
-/// a little later. Returns what rank 0's Work threw.
-std::string leave_behind(int ranks,
-                         const std::function<Work(Rank, Communicator&, LentSpan)>& post) {
-  LocalJob job(ranks);
-  std::vector<std::thread> leavers;
-  const auto values = [](Rank rank) {
-    auto memory = std::make_shared<std::vector<float>>(1'000'000, static_cast<float>(rank + 1));
-    return LentSpan{memory->data(), memory->size(), DataType::float32, memory};
-  };
-  for (Rank rank = 1; rank < ranks; ++rank) {
-    post(rank, job.on(rank), values(rank));
-    leavers.emplace_back([&job, rank] { job.leave(rank); });
-  }
-  std::string failed;
-  try {
-    post(0, job.on(0), values(0)).wait();
-  } catch (const Exception& error) {
-    failed = error.what();
-  }
-  for (std::thread& each : leavers) each.join();
-  return failed;
-}
-
-TEST(Communicator, WhatIsInFlightCompletesBeforeARankLeaves) {
-  EXPECT_EQ(leave_behind(3, [](Rank, Communicator& c,
-                               const LentSpan& data) { return c.reduce(data, 0, ReduceOp::sum); }),
-            "");
-  EXPECT_EQ(leave_behind(4, [](Rank, Communicator& c,
-                               const LentSpan& data) { return c.all_reduce(data, ReduceOp::sum); }),
-            "");
-  EXPECT_EQ(leave_behind(2,
-                         [](Rank rank, Communicator& c, const LentSpan& data) {
-                           return rank == 0 ? c.recv(data, 1, 7) : c.send(data, 0, 7);
-                         }),
-            "");
-  EXPECT_EQ(leave_behind(3, [](Rank, Communicator& c, const LentSpan&) { return c.barrier(); }),
-            "");
-}
-
-TEST(Communicator, AReceiveThatNobodyAnswersKeepsNoRankFromLeaving) {
-  LocalJob job(2);
-  std::vector<float> there(100'000), back(100'000);
-  const Work first = job.on(0).recv(lend(there), 1, 1);
-  const Work second = job.on(1).recv(lend(back), 0, 1);
-  const Work any = job.on(1).recv_any(lend(back), 2);
-  std::thread other([&] { job.leave(0); });
-  job.leave(1);
-  other.join();
-  ASSERT_TRUE(first.done() && second.done() && any.done());
-  for (const Work& work : {first, second, any}) EXPECT_NE(work.error(), nullptr);
-}
-
-TEST(Communicator, ARankThatLeavesByAnExceptionEndsWhatIsInFlight) {
-  LocalJob job(2);
-  std::vector<float> data(100'000);
-  const Work lost = job.on(0).all_reduce(lend(data), ReduceOp::sum);
-  try {
-    struct Leave {
-      LocalJob& job;
-      ~Leave() { job.leave(0); }
-    } const leave{job};
-    throw std::runtime_error("the loss is not a number");
-  } catch (const std::runtime_error&) {
-  }
-  ASSERT_TRUE(lost.done());
-  EXPECT_NE(lost.error(), nullptr);
-}
-
-/// A program reads its tensors after the barrier, as it may over Gloo and NCCL.
-TEST(Communicator, ABarrierCompletesAfterEarlierCollectives) {
-  LocalJob job(4);
-  const auto errors = job.run([](Rank, Communicator& c) {
-    for (int round = 0; round < 20; ++round) {
-      std::vector<float> a(500'000, 1.0f), b(500'000, 2.0f);
-      const Work first = c.all_reduce(lend(a), ReduceOp::sum);
-      const Work second = c.broadcast(lend(b), 3);
-      const Work barrier = c.barrier();
-      const Work next = c.barrier();
-      barrier.wait();
-      EXPECT_TRUE(first.done() && second.done());
-      next.wait();
-      first.wait();
-      second.wait();
-    }
-  });
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST(Communicator, ARootMayLeaveBeforeItsLeavesCall) {

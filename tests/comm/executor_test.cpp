@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/comm/messages.h"
 #include "tests/comm/simulation/sim_collective.h"
 #include "tests/comm/wrapped_transport.h"
 
@@ -51,27 +52,6 @@ class CountedJob {
   SimulatedJob job_;
 };
 
-/// A message of `data` from one rank to another, as either of them posts it.
-OperationRequest message(std::vector<float>& data, Rank from, Rank to, Rank self, int ranks,
-                         int tag) {
-  OperationRequest request;
-  request.program = CompiledProgram::compile(
-      value_or_throw(make_schedule({Collective::point_to_point, from, to},
-                                   algorithm_names(Collective::point_to_point).front(),
-                                   Topology::uniform(ranks))),
-      self);
-  request.fingerprint = {.collective = Collective::point_to_point,
-                         .type = DataType::float32,
-                         .root = from,
-                         .count = data.size()};
-  request.fingerprint.set_algorithm(request.program->schedule.name);
-  request.input = reinterpret_cast<const std::byte*>(data.data());
-  request.output = reinterpret_cast<std::byte*>(data.data());
-  request.timeout = std::chrono::milliseconds(500);
-  request.tag = tag;
-  return request;
-}
-
 OperationRequest from_anyone(std::vector<float>& data, Rank self, int ranks, int tag) {
   std::vector<float> nothing(data.size());
   OperationRequest request = message(data, (self + 1) % ranks, self, self, ranks, tag);
@@ -82,12 +62,6 @@ OperationRequest from_anyone(std::vector<float>& data, Rank self, int ranks, int
     return message(none, from, self, self, ranks, 0).program;
   };
   return request;
-}
-
-std::vector<float> counting_from(float first, std::size_t count) {
-  std::vector<float> data(count);
-  std::iota(data.begin(), data.end(), first);
-  return data;
 }
 
 TEST(Executor, ASmallAllReduceCostsOneWriteAndOneReadAMessage) {

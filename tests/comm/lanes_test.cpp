@@ -14,10 +14,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-LentSpan lend(std::vector<float>& values) {
-  return {values.data(), values.size(), DataType::float32, nullptr};
-}
-
 /// The next operation of a lane that has one left, drawn at random.
 int draw_lane(Random& random, const std::vector<std::size_t>& called, std::size_t most) {
   for (;;) {

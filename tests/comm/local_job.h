@@ -10,6 +10,10 @@
 
 namespace gradwire::test {
 
+inline LentSpan lend(std::vector<float>& values) {
+  return {values.data(), values.size(), DataType::float32, nullptr};
+}
+
 /// A job whose ranks are threads of this process, connected by real sockets on the loopback.
 class LocalJob {
  public:

@@ -9,7 +9,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/comm/meeting.h"
+#include "gradwire/comm/mesh_builder.h"
+#include "gradwire/comm/noted_start.h"
 #include "gradwire/comm/rendezvous.h"
+#include "gradwire/net/handshake.h"
 #include "tests/comm/rendezvous_jobs.h"
 
 namespace gradwire {
@@ -174,7 +178,7 @@ TEST(RendezvousInGivenStore, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
   store.on_set = [&store](const std::string& key, const std::string& room) {
     if (key != "gradwire/0/room/word") return;
     ASSERT_TRUE(
-        store.set("gradwire/0/" + room + "/place/1",
+        store.set("gradwire/0/" + room + "/place/word",
                   R"({"host":"b","rails":[{"address":"10.0.0.2:1234","interface":"eth0"}]})"));
   };
   Job job = job_of(0, 2, /*port=*/1);
@@ -209,6 +213,81 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(mesh.error().message,
               AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has ended")));
+}
+
+/// A rank that does what the test wants, step by step, in place of connect_mesh().
+struct Puppet {
+  Puppet(Store& store, int world_size)
+      : meeting(store, "0",
+                {.rank = 1, .world_size = world_size, .where = "here", .timeout = seconds(30)}),
+        listener(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))) {
+    const Deadline deadline = Deadline::after(seconds(30));
+    EXPECT_TRUE(meeting.enter(deadline));
+    secret = meeting.share_secret(deadline).value();
+    watch.emplace(store, meeting.prefix(),
+                  NotedStart::Who{.rank = 1, .world_size = world_size, .name = "rank 1 (puppet)"});
+    const RankPlace place = {
+        .host = "puppet", .machine = "its own", .rails = {{local_address(listener), "lo"}}};
+    places = meeting.exchange(place, *watch, deadline).value();
+  }
+
+  Meeting meeting;
+  Socket listener;
+  std::string secret;
+  std::optional<NotedStart> watch;
+  std::vector<RankPlace> places;
+};
+
+std::future<Result<Mesh>> start(const Job& job, Store& store) {
+  return std::async(std::launch::async,
+                    [job, &store] { return connect_mesh(job, within(seconds(60)), &store); });
+}
+
+TEST(RendezvousInGivenStore, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
+  MemoryStore store;
+  const auto jobs = launched_job(3);
+  auto zero = start(jobs[0], store);
+  auto two = start(jobs[2], store);
+  Puppet one(store, 3);
+  EXPECT_EQ(one.watch->fail({ErrorKind::system, "no paper in the printer"}).message,
+            "no paper in the printer");
+  for (auto* outcome : {&zero, &two}) {
+    const auto mesh = outcome->get();
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::system);
+    EXPECT_EQ(mesh.error().message,
+              "rank 1 (puppet) failed while the job started: no paper in the printer");
+  }
+}
+
+// A store that is not ours cannot tell that a process has died.
+TEST(RendezvousInGivenStore, ARankThatHangsUpWhileOthersConnectIsNamedOnEveryRank) {
+  MemoryStore store;
+  const auto jobs = launched_job(3);
+  auto zero = start(jobs[0], store);
+  auto two = start(jobs[2], store);
+  Puppet one(store, 3);
+  ASSERT_TRUE(connect_and_greet(
+      one.places[0].rails[0].address, {.secret = one.secret, .purpose = mesh_purpose("0")},
+      {.from = 1, .to = 0, .world_size = 3}, Deadline::after(seconds(30))));
+  for (auto* outcome : {&zero, &two}) {
+    const auto mesh = outcome->get();
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
+    EXPECT_THAT(mesh.error().message,
+                AllOf(HasSubstr("rank 1 (host puppet"), HasSubstr("closed its connection")));
+  }
+}
+
+TEST(RendezvousInGivenStore, AnotherWorldSizeIsNamed) {
+  MemoryStore store;
+  auto jobs = launched_job(2);
+  jobs[1].world_size = 3;
+  for (const auto& mesh : connect_all(jobs, within(seconds(60)), &store)) {
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::mismatch);
+    EXPECT_THAT(mesh.error().message, HasSubstr("world size of 3, rank 0 with 2"));
+  }
 }
 
 TEST(RendezvousInGivenStore, NonsenseInAStoreIsAnErrorNotACrash) {

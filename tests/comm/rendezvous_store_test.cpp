@@ -1,5 +1,7 @@
 #include "gradwire/comm/rendezvous_store.h"
 
+#include <array>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -16,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int kWorldSize = 4;
@@ -29,7 +32,8 @@ Serving start_server() {
   auto listener = listen_on(*SocketAddress::of("127.0.0.1", 0));
   const SocketAddress address = local_address(*listener);
   auto door = std::make_unique<ListeningDoor>(std::move(*listener));
-  return {address, std::move(*RendezvousServer::start(std::move(door), "secret", kWorldSize))};
+  return {address, std::move(*RendezvousServer::start(
+                       std::move(door), {.secret = "secret", .world_size = kWorldSize}))};
 }
 
 Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank rank,
@@ -42,12 +46,37 @@ Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank ra
                                   Deadline::after(timeout));
 }
 
-/// An authenticated connection that then says what the test wants.
-Socket misbehaving(const Serving& serving, Rank rank) {
-  return std::move(*connect_and_greet(serving.address, {.secret = "secret", .purpose = "store"},
-                                      {.from = rank, .to = 0, .world_size = kWorldSize},
-                                      Deadline::after(seconds(20))));
-}
+/// A process that has joined and then says what the test wants.
+class Misbehaving {
+ public:
+  Misbehaving(const Serving& serving, Rank rank)
+      : connection_(std::move(*greet(serving.address, {.secret = "secret", .purpose = "store"},
+                                     {.from = rank, .to = 0, .world_size = kWorldSize},
+                                     Deadline::after(seconds(20))))),
+        codes_(connection_.key, StoreCodes::Speaker::client) {
+    send(request(RequestKind::join, "", encode(Newcomer{})));
+    std::string answer(ResponseHeader::kSize + kCodeSize, '\0');
+    EXPECT_TRUE(wait_for(socket(), POLLIN, Deadline::after(seconds(20))));
+    EXPECT_EQ(::recv(socket().descriptor(), answer.data(), answer.size(), MSG_WAITALL),
+              static_cast<ssize_t>(answer.size()));
+  }
+
+  const Socket& socket() const { return connection_.socket; }
+  StoreCodes& codes() { return codes_; }
+
+  std::string request(RequestKind kind, std::string_view key, std::string_view value,
+                      std::uint32_t wait_ms = 0) {
+    return encode_request(kind, key, value, wait_ms, codes_);
+  }
+
+  void send(const std::string& bytes) {
+    ASSERT_GT(::send(socket().descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  }
+
+ private:
+  Greeted connection_;
+  StoreCodes codes_;
+};
 
 bool is_hung_up(const Socket& socket) {
   char byte;
@@ -140,31 +169,143 @@ TEST(RendezvousStore, EndOfTheServerIsAnErrorForThoseWhoWait) {
 
 TEST(RendezvousStore, HangsUpOnRequestsThatAreNone) {
   const auto serving = start_server();
-  std::string huge = encode_request(RequestKind::set, "k", "v", 0);
+  std::string huge(16, '\0');
+  huge[0] = static_cast<char>(RequestKind::set);
   huge[7] = '\x7f';  // A value of 2 GB, says the header.
-  for (const std::string& request : {std::string(16, '\0'), std::string(16, '\xff'), huge}) {
-    const Socket socket = misbehaving(serving, 1);
-    ASSERT_GT(::send(socket.descriptor(), request.data(), request.size(), MSG_NOSIGNAL), 0);
-    EXPECT_TRUE(is_hung_up(socket));
+  for (const std::string& head : {std::string(16, '\0'), std::string(16, '\xff'), huge}) {
+    Misbehaving client(serving, 1);
+    client.send(client.codes().with_code(head));
+    EXPECT_TRUE(is_hung_up(client.socket()));
   }
 }
 
 TEST(RendezvousStore, HangsUpOnAClientThatTalksWhileItWaits) {
   const auto serving = start_server();
-  const Socket socket = misbehaving(serving, 1);
-  const std::string get = encode_request(RequestKind::get, "never", "", 60'000);
-  ASSERT_GT(::send(socket.descriptor(), (get + get).data(), 2 * get.size(), MSG_NOSIGNAL), 0);
-  EXPECT_TRUE(is_hung_up(socket));
+  Misbehaving client(serving, 1);
+  const std::string get = client.request(RequestKind::get, "never", "", 60'000);
+  client.send(get + client.request(RequestKind::get, "never", "", 60'000));
+  EXPECT_TRUE(is_hung_up(client.socket()));
 }
 
 TEST(RendezvousStore, SetAnswersAtOnceThoseWhoWait) {
   const auto serving = start_server();
   const auto writer = std::move(*connect(serving, 0));
-  const Socket waiter = misbehaving(serving, 1);
-  const std::string get = encode_request(RequestKind::get, "later", "", 3'600'000);
-  ASSERT_GT(::send(waiter.descriptor(), get.data(), get.size(), MSG_NOSIGNAL), 0);
+  Misbehaving waiter(serving, 1);
+  waiter.send(waiter.request(RequestKind::get, "later", "", 3'600'000));
   ASSERT_TRUE(writer->set("later", "v"));
-  EXPECT_TRUE(wait_for(waiter, POLLIN, Deadline::after(seconds(20))));
+  EXPECT_TRUE(wait_for(waiter.socket(), POLLIN, Deadline::after(seconds(20))));
+}
+
+// A JSON text that still parses would be believed: "10.0.0.1" for "10.0.0.3".
+TEST(RendezvousStore, AByteThatChangesOnTheWayToTheServerIsNamedToAll) {
+  const auto serving = start_server();
+  const auto other = std::move(*connect(serving, 2));
+  Misbehaving client(serving, 1);
+  std::string request = client.request(RequestKind::set, "place", "10.0.0.1");
+  request[request.size() - kCodeSize - 1] = '3';
+  client.send(request);
+  const auto value = other->get("place", seconds(60));
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().kind, ErrorKind::corrupted);
+  EXPECT_THAT(value.error().message,
+              AllOf(HasSubstr("rank 1 (127.0.0.1:"), HasSubstr("was changed on the way")));
+}
+
+/// Passes bytes on between a client and the server, one of them changed when it is told to.
+class Relay {
+ public:
+  explicit Relay(SocketAddress to)
+      : listener_(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))),
+        address_(local_address(listener_)),
+        thread_([this, to] { run(to); }) {}
+
+  ~Relay() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  const SocketAddress& address() const { return address_; }
+
+  /// The last byte of what the server sends next.
+  void change_a_byte() { change_ = true; }
+
+ private:
+  void run(const SocketAddress& to) {
+    if (!wait_for(listener_, POLLIN, Deadline::after(seconds(20)))) return;
+    const Socket client = std::move((**accept_one(listener_)).socket);
+    const Socket server = std::move(*connect_to(to, Deadline::after(seconds(20))));
+    while (!stop_) {
+      if (!pass(client, server, false) || !pass(server, client, true)) return;
+    }
+  }
+
+  bool pass(const Socket& from, const Socket& to, bool from_server) {
+    std::array<std::byte, 4096> bytes;
+    if (!wait_for(from, POLLIN, Deadline::after(milliseconds(1)))) return true;
+    const Transfer got = receive_some(from, bytes);
+    if (got.ended) return false;
+    if (from_server && change_.exchange(false)) bytes[got.bytes - 1] ^= std::byte{1};
+    send_some(to, std::span(bytes).first(got.bytes));
+    return true;
+  }
+
+  Socket listener_;
+  SocketAddress address_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> change_ = false;
+  std::thread thread_;
+};
+
+TEST(RendezvousStore, AByteThatChangesOnTheWayFromTheServerIsNamed) {
+  auto serving = start_server();
+  Relay relay(serving.address);
+  serving.address = relay.address();
+  const auto store = std::move(*connect(serving, 1));
+  ASSERT_TRUE(store->set("k", "v"));
+  relay.change_a_byte();
+  const auto value = store->get("k", seconds(20));
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().kind, ErrorKind::corrupted);
+  EXPECT_THAT(value.error().message, HasSubstr("rank 1 received"));
+}
+
+TEST(RendezvousServer, ForgetsWhatARankHadSetThatLeavesBeforeAllHaveJoined) {
+  const auto serving = start_server();
+  const auto reader = std::move(*connect(serving, 0));
+  auto writer = std::move(*connect(serving, 1));
+  ASSERT_TRUE(writer->set("place", "of a process that dies"));
+  writer.reset();
+  writer = std::move(*connect(serving, 1));
+  EXPECT_FALSE(reader->get("place", milliseconds(1)));
+}
+
+TEST(RendezvousServer, IsSealedOnlyWhenAllHaveJoined) {
+  const auto serving = start_server();
+  std::vector<std::unique_ptr<RendezvousStore>> stores;
+  for (Rank rank = 0; rank < kWorldSize; ++rank) {
+    if (rank > 0) {
+      EXPECT_EQ(stores[0]->seal(), false);
+    }
+    stores.push_back(std::move(*connect(serving, rank)));
+  }
+  EXPECT_EQ(stores[0]->seal(), true);
+}
+
+TEST(RendezvousServer, OnceSealedItIsCompleteForAllOrForNone) {
+  const auto serving = start_server();
+  std::vector<std::unique_ptr<RendezvousStore>> stores;
+  for (Rank rank = 0; rank < kWorldSize; ++rank)
+    stores.push_back(std::move(*connect(serving, rank)));
+  ASSERT_EQ(stores[0]->seal(), true);
+  const Status early = stores[0]->complete(Deadline::after(milliseconds(30)));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
+  std::vector<std::thread> ranks;
+  for (const auto& store : stores) {
+    ranks.emplace_back([&] { EXPECT_TRUE(store->complete(Deadline::after(seconds(20)))); });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST(RendezvousServer, KnowsWhenItIsAlone) {

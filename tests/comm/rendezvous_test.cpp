@@ -14,11 +14,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "gradwire/net/socket.h"
 #include "tests/comm/rendezvous_jobs.h"
+#include "tests/comm/usual_descriptors.h"
 
 namespace gradwire {
 namespace {
@@ -34,18 +34,10 @@ using test::within;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Connections of 64 ranks in one process need more descriptors than the usual limit.
-void allow_many_descriptors() {
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-}
-
 class RendezvousOf : public testing::TestWithParam<int> {};
 
 TEST_P(RendezvousOf, RanksEndUpConnectedEachWithEach) {
-  allow_many_descriptors();
+  const test::UsualDescriptors usual;
   auto meshes = connect_all(whole_job(GetParam(), free_port()));
   expect_connected(meshes);
 }
@@ -118,29 +110,6 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
               HasSubstr("wrong secret: give every rank the same GRADWIRE_SECRET"));
 }
 
-TEST(Rendezvous, AnotherWorldSizeIsAMismatch) {
-  const std::uint16_t port = free_port();
-  const auto meshes =
-      connect_all({job_of(0, 2, port), job_of(1, 3, port)}, within(milliseconds(1500)));
-  ASSERT_FALSE(meshes[1]);
-  EXPECT_EQ(meshes[1].error().kind, ErrorKind::mismatch);
-  EXPECT_THAT(meshes[1].error().message, HasSubstr("started with a world size of 3"));
-}
-
-TEST(Rendezvous, ARankThatExistsTwiceIsRefused) {
-  const std::uint16_t port = free_port();
-  const auto meshes = connect_all({job_of(0, 3, port), job_of(1, 3, port), job_of(1, 3, port)},
-                                  within(milliseconds(1500)));
-  int duplicates = 0;
-  for (const auto& mesh : meshes) {
-    ASSERT_FALSE(mesh);
-    if (mesh.error().kind != ErrorKind::invalid_argument) continue;
-    ++duplicates;
-    EXPECT_THAT(mesh.error().message, HasSubstr("another process has already joined as rank 1"));
-  }
-  EXPECT_EQ(duplicates, 1);
-}
-
 TEST(Rendezvous, ATakenPortIsNamedWithTheRemedy) {
   const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
   const std::uint16_t port = local_address(*taken).port();
@@ -188,62 +157,6 @@ TEST(Rendezvous, NextCommunicatorOfTheSameJobFollowsAtTheSamePort) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(errors, testing::IsEmpty());
-}
-
-/// Connects to `to` as strangers do, and goes away again, until told to stop.
-class Pest {
- public:
-  explicit Pest(SocketAddress to) : thread_([this, to] { run(to); }) {}
-  ~Pest() {
-    stop_ = true;
-    thread_.join();
-  }
-  int visits() const { return visits_; }
-
- private:
-  void run(const SocketAddress& to) {
-    std::vector<Socket> silent;
-    for (int turn = 0; !stop_; ++turn) {
-      auto socket = connect_to(to, Deadline::after(seconds(1)));
-      if (!socket) continue;
-      ++visits_;
-      const std::string_view says = kWords[static_cast<std::size_t>(turn) % kWords.size()];
-      ::send(socket->descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
-      // Every other one stays and says no more; the others hang up at once, as a port scan does.
-      if (turn % 2 == 0 && silent.size() < 200) silent.push_back(std::move(*socket));
-    }
-  }
-
-  static constexpr std::array<std::string_view, 5> kWords = {
-      "GET / HTTP/1.1\r\n\r\n", "", "GRADWIRE", "\x16\x03\x01\x02",
-      "GRADWIRE\1more than a hello has, by which nobody should be confused but the sender itself"};
-  std::atomic<bool> stop_ = false;
-  std::atomic<int> visits_ = 0;
-  std::thread thread_;
-};
-
-TEST(Rendezvous, StrangersDoNotDisturb) {
-  allow_many_descriptors();
-  const std::uint16_t port = free_port();
-  // The job starts with two ranks only, so that its port is open while the strangers come.
-  std::vector<Result<Mesh>> meshes(8);
-  std::vector<std::thread> threads;
-  const auto start = [&](std::size_t rank) {
-    threads.emplace_back([&, rank] {
-      meshes[rank] = connect_mesh(job_of(static_cast<Rank>(rank), 8, port), within(seconds(60)));
-    });
-  };
-  start(0);
-  start(1);
-  {
-    const Pest pest(*SocketAddress::of("127.0.0.1", port));
-    const Deadline deadline = Deadline::after(seconds(20));
-    while (pest.visits() < 300 && !deadline.passed()) std::this_thread::yield();
-    EXPECT_GE(pest.visits(), 300);
-    for (std::size_t rank = 2; rank < 8; ++rank) start(rank);
-    for (std::thread& thread : threads) thread.join();
-  }
-  expect_connected(meshes);
 }
 
 /// Where this process listens, as /proc has it: "0100007F:6D60", address and port.
@@ -306,7 +219,7 @@ std::vector<Job> job_behind_one_port(int world_size, std::uint16_t port) {
 class RendezvousBehindOnePort : public testing::TestWithParam<int> {};
 
 TEST_P(RendezvousBehindOnePort, RanksEndUpConnectedEachWithEach) {
-  allow_many_descriptors();
+  const test::UsualDescriptors usual;
   auto meshes = connect_all(job_behind_one_port(GetParam(), free_port()));
   expect_connected(meshes);
 }

@@ -91,6 +91,16 @@ class Faults(unittest.TestCase):
             self.assertEqual(ranks[1].wait(30), 1)
             self.assertRegex(ranks[1].output(), r"rank [023] \(host " + hosts.prefix)
 
+    def test_a_rail_that_is_cut_before_the_start_is_named_on_every_rank(self):
+        with Hosts(3, "1gbit", 2) as hosts:
+            hosts.cut(1, 1)
+            ranks = hosts.start_ranks(ENDLESS, {"GRADWIRE_INTERFACE": "gw"})
+            for rank in ranks:
+                # A rank that is told nothing waits for a minute.
+                self.assertEqual(rank.wait(45), 1, rank.output())
+                self.assertRegex(rank.output(),
+                                 r"rank [01] \(host \S+ 10\.77\.1\.[12]:\d+ over gw1\)")
+
     def test_the_launcher_ends_the_job_of_a_killed_process(self):
         with Hosts(4) as hosts:
             job = hosts.launch(GRADWIRE, [], ENDLESS)

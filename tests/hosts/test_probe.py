@@ -165,7 +165,7 @@ class Probe(unittest.TestCase):
     def test_one_rank_has_nothing_to_measure(self):
         with Hosts(1, "none") as hosts:
             alone = hosts.start(0, [GRADWIRE, "probe"])
-            self.assertEqual(alone.wait(), 1)
+            self.assertEqual(alone.wait(), 2)
             self.assertIn("--hosts a,b,c", alone.output())
 
 

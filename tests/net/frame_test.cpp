@@ -20,12 +20,13 @@ FrameHeader example() {
           .message = 12,
           .sequence = 0x123456789ABC,
           .offset = 1ull << 40,
+          .number = 0xFEDCBA9876543210,
           .payload_checksum = 0xDEADBEEF};
 }
 
 /// Repairs the header's checksum after a deliberate change.
 void seal(Wire& wire) {
-  store_little_endian(wire.data() + 36, crc32c(ConstBytes(wire).first(36)));
+  store_little_endian(wire.data() + 44, crc32c(ConstBytes(wire).first(44)));
 }
 
 TEST(Frame, ComesBackAsItWas) {
@@ -39,7 +40,22 @@ TEST(Frame, ComesBackAsItWas) {
   EXPECT_EQ(back->message, 12u);
   EXPECT_EQ(back->sequence, 0x123456789ABCu);
   EXPECT_EQ(back->offset, 1ull << 40);
+  EXPECT_EQ(back->number, 0xFEDCBA9876543210u);
   EXPECT_EQ(back->payload_checksum, 0xDEADBEEFu);
+}
+
+TEST(Frame, ANewNumberChangesNothingElse) {
+  Wire wire;
+  encode(example(), wire);
+  set_number(wire, 3);
+  const Result<FrameHeader> back = decode(wire);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->number, 3u);
+  Wire same;
+  FrameHeader header = example();
+  header.number = 3;
+  encode(header, same);
+  EXPECT_EQ(wire, same);
 }
 
 TEST(Frame, EveryFlippedBitIsNoticed) {

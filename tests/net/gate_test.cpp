@@ -22,10 +22,12 @@ class RunningGate {
       : RunningGate(std::move(*listen_on(test::any_loopback_port())), std::move(options)) {}
 
   RunningGate(Socket listener, Gate::Options options)
-      : address_(local_address(listener)),
+      : RunningGate{local_address(listener), doors_of(std::move(listener)), std::move(options)} {}
+
+  RunningGate(SocketAddress address, Doors doors, Gate::Options options)
+      : address_(address),
         gate_(
-            doors_of(std::move(listener)), std::move(options),
-            [](const Claims&) { return Verdict::accepted; },
+            std::move(doors), std::move(options), [](const Claims&) { return Verdict::accepted; },
             [this](Admitted admitted) { entered_.push_back(std::move(admitted)); }),
         thread_([this] { run(); }) {}
 
@@ -60,7 +62,11 @@ class RunningGate {
 };
 
 Gate::Options options_with(Duration timeout, std::size_t most_strangers = 128) {
-  return {.shared = kShared, .world_size = 4, .timeout = timeout, .most_strangers = most_strangers};
+  return {.shared = kShared,
+          .world_size = 4,
+          .expected = 4,
+          .timeout = timeout,
+          .most_strangers = most_strangers};
 }
 
 Socket stranger(const RunningGate& gate, std::string_view says = "") {
@@ -120,6 +126,72 @@ TEST(Gate, OfTooManyStrangersTheOldestGoes) {
   for (int i = 0; i < 8; ++i) more.push_back(stranger(gate));
   EXPECT_TRUE(is_hung_up(oldest));
   EXPECT_TRUE(gate.enter(1));
+}
+
+TEST(Gate, OfTooManyThoseThatHaveSaidNothingGoFirst) {
+  RunningGate gate(options_with(seconds(60), /*most_strangers=*/4));
+  ClientHandshake genuine(std::move(*connect_to(gate.address(), test::soon_enough())), "the gate",
+                          kShared, {.from = 1, .to = 0, .world_size = 4});
+  ASSERT_TRUE(genuine.advance());  // Its first message goes out,
+  ASSERT_TRUE(wait_for(genuine.socket(), POLLIN, test::soon_enough()));  // and has been read.
+  std::vector<Socket> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(stranger(gate));
+  EXPECT_TRUE(is_hung_up(silent.front()));
+  while (!genuine.done()) {
+    ASSERT_TRUE(wait_for(genuine.socket(), genuine.wanted_events(), test::soon_enough()));
+    const Status moved = genuine.advance();
+    ASSERT_TRUE(moved) << moved.error().message;
+  }
+}
+
+/// A door that cannot accept at first, as when the process has too many files open.
+class DoorOutOfDescriptors final : public Door {
+ public:
+  DoorOutOfDescriptors(Socket listener, int failures)
+      : listener_(std::move(listener)), failures_(failures) {}
+
+  const Socket& socket() const override { return listener_; }
+  Result<std::optional<Accepted>> accept() override {
+    if (failures_-- > 0) return failure(ErrorKind::system, "Too many open files");
+    return accept_one(listener_);
+  }
+
+ private:
+  Socket listener_;
+  int failures_;
+};
+
+TEST(Gate, OpensAgainWhenThereAreDescriptorsAgain) {
+  Socket listener = std::move(*listen_on(test::any_loopback_port()));
+  const SocketAddress address = local_address(listener);
+  Doors doors;
+  doors.push_back(std::make_unique<DoorOutOfDescriptors>(std::move(listener), /*failures=*/3));
+  RunningGate gate(address, std::move(doors), options_with(seconds(60)));
+  const auto socket = gate.enter(1);
+  EXPECT_TRUE(socket) << socket.error().message;
+}
+
+TEST(Gate, ALongShortageOfDescriptorsIsAnError) {
+  Socket listener = std::move(*listen_on(test::any_loopback_port()));
+  const Socket caller = std::move(*start_connect(local_address(listener)));
+  Doors doors;
+  doors.push_back(std::make_unique<DoorOutOfDescriptors>(std::move(listener), 1'000'000));
+  Gate::Options options = options_with(seconds(60));
+  options.shortage = milliseconds(200);
+  Gate gate(
+      std::move(doors), options, [](const Claims&) { return Verdict::accepted; },
+      [](const Admitted&) {});
+  PollSet set;
+  int rounds = 0;
+  for (Status status; status; ++rounds) {
+    set.clear();
+    set.wait(gate.watch(set, test::soon_enough()));
+    status = gate.advance(set);
+    if (!status) {
+      EXPECT_EQ(status.error().message, "Too many open files");
+    }
+  }
+  EXPECT_LE(rounds, 10);  // It rests in between: it does not spin.
 }
 
 }  // namespace

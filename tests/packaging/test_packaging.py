@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -64,7 +65,7 @@ class Packaging(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def installed(self):
-        run("cmake", "--install", BUILD, "--prefix", self.folder / "installed")
+        run(ROOT / "scripts/install.sh", "copy", BUILD, self.folder / "installed")
         return self.folder / "installed"
 
     def consumer(self, project, package, *arguments):
@@ -113,6 +114,27 @@ class Torch(Packaging):
         output = run(installed / "bin/gradwire", "run", "-n", "2", "--", program, self.folder)
         self.assertRegex(output, r"epoch 2 +step +0 +loss \d")
 
+    def test_the_installed_program_trains(self):
+        prefix = self.installed()
+        for part in ("train", "t10k"):
+            write_images(self.folder / part, 64)
+        (self.folder / "c.json").write_text(
+            '{"model": {"name": "mlp", "hidden": 4}, "batch_size": 64, "epochs": 1}')
+        output = run(prefix / "bin/gradwire", "train", self.folder / "c.json", "-n", "2",
+                     "--data", self.folder, "--output", self.folder / "out")
+        self.assertIn("Trained on 2 ranks: 1 step", output)
+
+    def test_no_program_looks_for_libraries_in_the_current_folder(self):
+        prefix = self.installed()
+        modules = list((BUILD / "python/gradwire").glob("_core*.so"))
+        for folder in (BUILD / "bin", prefix / "bin"):
+            modules += [folder / "gradwire", folder / "gradwire-torch"]
+        for module in modules:
+            dynamic = run("readelf", "--dynamic", module)
+            for path in re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic):
+                for element in path.split(":"):
+                    self.assertRegex(element, r"^(/|\$ORIGIN)", f"{module}: [{path}]")
+
 
 class Installed(Packaging):
     def test_has_programs_headers_and_licence(self):
@@ -127,6 +149,62 @@ class Installed(Packaging):
             for header in (ROOT / "src/gradwire" / layer).rglob("*.h"):
                 name = header.relative_to(ROOT / "src")
                 self.assertTrue((included / name).is_file(), f"{name} was not installed")
+
+
+class InstallScript(Packaging):
+    """What `make install` does as another user than the one who built."""
+
+    NOBODY = 65534
+
+    def setUp(self):
+        super().setUp()
+        self.folder.chmod(0o755)
+        (self.folder / "clone/scripts").mkdir(parents=True)
+        self.script = self.folder / "clone/scripts/install.sh"
+        shutil.copy(ROOT / "scripts/install.sh", self.script)
+
+    def test_leaves_no_list_that_would_be_in_the_way(self):
+        self.installed()
+        self.assertFalse((BUILD / "install_manifest.txt").exists())
+
+    def test_says_what_to_do_where_the_user_may_not_write(self):
+        closed = self.folder / "closed"
+        closed.mkdir(mode=0o555)
+        as_user = ["setpriv", f"--reuid={self.NOBODY}", f"--regid={self.NOBODY}", "--clear-groups"]
+        done = subprocess.run(
+            [*(as_user if os.geteuid() == 0 else []), self.script, "prepare", closed / "a/b"],
+            text=True, capture_output=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"may not write in {closed}", done.stderr)
+        self.assertIn(f"sudo make install PREFIX={closed}/a/b", done.stderr)
+
+    def test_builds_as_the_owner_of_the_folder(self):
+        owner = os.geteuid()
+        if owner == 0:
+            owner = self.NOBODY
+            os.chown(self.folder / "clone", owner, owner)
+        self.assertEqual(run(self.script, "as-owner", "id", "-u"), f"{owner}\n")
+
+
+class HostTests(Packaging):
+    """scripts/host_tests.sh says before anything else what `make test` leaves out."""
+
+    def chosen(self, user, sudo):
+        for name, script in (("id", f"echo {user}"), ("sudo", f"exit {sudo}")):
+            (self.folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (self.folder / name).chmod(0o755)
+        done = subprocess.run([ROOT / "scripts/host_tests.sh"], text=True, capture_output=True,
+                              check=True, env={"PATH": f"{self.folder}:{os.environ['PATH']}"})
+        return done.stdout.strip(), done.stderr
+
+    def test_they_run_as_root_and_with_sudo(self):
+        for user, sudo in ((0, 1), (1000, 0)):
+            self.assertEqual(self.chosen(user, sudo), ("-DGRADWIRE_HOST_TESTS=ON", ""))
+
+    def test_leaving_them_out_is_said(self):
+        option, said = self.chosen(1000, 1)
+        self.assertEqual(option, "-DGRADWIRE_HOST_TESTS=OFF")
+        self.assertIn("leaving out the tests between network hosts", said)
 
 
 class Symbols(unittest.TestCase):

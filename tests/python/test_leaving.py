@@ -90,6 +90,68 @@ class Leaving(unittest.TestCase):
             dist.destroy_process_group()
         """)
 
+    def test_the_end_of_a_group_is_a_fence(self):
+        self.check(4, """
+            for _ in range(5):
+                group = dist.new_group()
+                y = torch.ones(500_000)
+                work = dist.all_reduce(y, group=group, async_op=True)
+                dist.destroy_process_group(group)
+                assert (y == size).all(), "a half-made sum"
+            z = torch.ones(500_000)
+            work = dist.all_reduce(z, async_op=True)
+            dist.destroy_process_group()
+            assert (z == size).all(), "a half-made sum"
+        """)
+
+    def test_objects_come_between_unfinished_collectives(self):
+        self.check(3, """
+            y = torch.ones(500_000)
+            work = dist.all_reduce(y, async_op=True)
+            sparse = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+            sum_of_sparse = dist.all_reduce(sparse, async_op=True)
+            objects = [None] * size
+            dist.all_gather_object(objects, {"rank": rank})
+            assert objects == [{"rank": each} for each in range(size)], objects
+            dist.barrier()
+            assert (y == size).all(), "a half-made sum"
+            assert sparse.to_dense().tolist() == [1.0] * size, "a half-made sum"
+            dist.destroy_process_group()
+        """)
+
+    def test_lists_are_there_after_a_barrier(self):
+        for end in ("dist.barrier()", "dist.monitored_barrier()", "dist.destroy_process_group()"):
+            for keep in (True, False):
+                with self.subTest(end=end, keep=keep):
+                    self.check(3, f"""
+                        y = torch.full((50_000,), float(rank))
+                        lists = [[torch.empty_like(y) for _ in range(size)] for _ in range(4)]
+                        strided = torch.full((50_000, 2), 1.0)[:, 0]
+                        works = [dist.all_gather(each, y, async_op=True) for each in lists]
+                        works += [dist.all_reduce(strided, async_op=True)]
+                        if not {keep}:
+                            del works
+                        {end}
+                        for each in lists:
+                            assert [t.unique().tolist() for t in each] == [[0], [1], [2]], each
+                        assert (strided == size).all(), strided
+                        if dist.is_initialized():
+                            dist.destroy_process_group()
+                    """)
+
+    def test_a_barrier_does_not_wait_for_messages(self):
+        self.check(2, """
+            if rank == 0:
+                work = dist.isend(x, 1)
+            dist.barrier()
+            if rank == 1:
+                dist.recv(x, 0)
+                assert (x == 1).all()
+            else:
+                work.wait()
+            dist.destroy_process_group()
+        """)
+
     def test_an_exception_is_no_hang(self):
         body = """
             work = dist.all_reduce(x, async_op=True)

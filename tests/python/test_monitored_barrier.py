@@ -4,6 +4,7 @@ import datetime
 import unittest
 
 import ranks
+import torch
 import torch.distributed as dist
 
 LONG, SHORT = datetime.timedelta(seconds=60), datetime.timedelta(seconds=4)
@@ -18,11 +19,32 @@ class MonitoredBarrier(unittest.TestCase):
     def test_passes_when_all_have_come(self):
         for _ in range(3):
             self.group.monitored_barrier(LONG)
+        dist.monitored_barrier()
+        dist.monitored_barrier(self.group, LONG, wait_all_ranks=True)
+        dist.monitored_barrier(self.group, LONG.total_seconds())
+
+    def test_is_a_fence(self):
+        x = torch.ones(500_000)
+        for _ in range(10):
+            x.fill_(1)
+            work = dist.all_reduce(x, group=self.group, async_op=True)
+            dist.monitored_barrier(self.group, LONG)
+            self.assertTrue((x == dist.get_world_size()).all(), "a half-made sum")
+            work.wait()
+
+    def test_of_others_is_theirs(self):
+        others = dist.new_group(list(range(3)), backend="gloo")
+        if dist.get_rank() < 3:
+            dist.monitored_barrier(others, LONG)
+        else:
+            with self.assertWarnsRegex(UserWarning, "monitored_barrier"):
+                dist.monitored_barrier(others, LONG)
+        dist.barrier()
 
     def test_names_all_that_are_missing(self):
         if dist.get_rank() not in MISSING:
             with self.assertRaises(RuntimeError) as raised:
-                self.group.monitored_barrier(SHORT)
+                dist.monitored_barrier(self.group, SHORT)
             for rank in range(dist.get_world_size()):
                 if dist.get_rank() == 0:
                     named = f"rank {rank} (host" in str(raised.exception)

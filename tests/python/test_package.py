@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,9 @@ import gradwire
 from gradwire import _build, _check, _core, hooks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Of the C and C++ runtime, of what Python itself needs, and of PyTorch.
+EVERYWHERE = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|ssl|crypto|z)\.so|"
+                        r"lib(torch|c10|gomp|shm))")
 
 
 def run(*command, **options):
@@ -62,7 +66,7 @@ class Stubs(unittest.TestCase):
             self.assertTrue(hasattr(_core, name), name)
 
     def test_what_has_no_stub_has_annotations(self):
-        for name in ("backend", "buckets", "checkpoint", "program", "tools", "tracing"):
+        for name in ("backend", "barriers", "buckets", "checkpoint", "program", "tools", "tracing"):
             module = importlib.import_module(f"gradwire.{name}")
             classes = inspect.getmembers(module, inspect.isclass)
             for scope in [module, *(c for _, c in classes if c.__module__ == module.__name__)]:
@@ -90,8 +94,10 @@ class Release(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         with unittest.mock.patch.object(_build, "TORCH", "2.9.1"):
             with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9.1, and here.*"
-                                                     "install torch==2.9.1, or build"):
+                                                     "install torch==2.9.1, or build") as caught:
                 _check.check_torch()
+            # Of that name pip would take whatever the index has.
+            self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
         _check.check_torch()
 
 
@@ -219,7 +225,48 @@ class Packages(unittest.TestCase):
         for needed in ("gradwire/bin/gradwire", "gradwire/py.typed", "gradwire/_core.pyi"):
             self.assertIn(needed, names)
         self.assertEqual(sum(name.endswith(".so") for name in names), 1, names)
+        self.assertLess(len(metadata.read_text().split("\n\n")[0].splitlines()), 20)
+        self.check_libraries(site)
+        self.check_command(site)
         self.check_import(site)
+
+    def test_source_has_what_its_readme_links_to(self):
+        source = self.source()
+        links = re.findall(r"\]\(([^)#:]+)", (source / "README.md").read_text())
+        self.assertGreater(len(links), 10)
+        for link in links:
+            self.assertTrue((source / link).exists(), link)
+
+    def check_libraries(self, site):
+        """Every library that the wheel's programs need is in it, or on any machine with PyTorch."""
+        inside = [p for p in site.glob("gradwire/**/*") if p.is_file() and not p.is_symlink()
+                  and p.read_bytes()[:4] == b"\x7fELF"]
+        self.assertGreaterEqual(len(inside), 7, inside)
+        names = {path.name for path in inside}
+        for path in inside:
+            needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "--dynamic", path).stdout)
+            strangers = [name for name in needed
+                         if name not in names and not EVERYWHERE.match(name)]
+            self.assertEqual(strangers, [], path)
+        for path in inside:
+            if path.parent.name == "lib":
+                continue
+            for name, found in re.findall(r"(\S+) => (\S+)", run("ldd", path).stdout):
+                if name in names:
+                    self.assertEqual(pathlib.Path(found).resolve().parent, site / "gradwire/lib")
+
+    def check_command(self, site):
+        """The command starts the program, and does not load PyTorch before."""
+        command, = site.glob("*.data/scripts/gradwire")
+        self.assertTrue(command.read_text().startswith("#!python"))
+        (self.folder / "none").mkdir()
+        (self.folder / "none/torch.py").write_text("raise ImportError('not to be imported')")
+        environment = {**os.environ, "PYTHONPATH": f"{self.folder}/none:{site}"}
+        environment.pop("GRADWIRE_PROGRAM", None)
+        (site / "gradwire/bin/gradwire").chmod(0o755)  # zipfile drops the mode.
+        done = run(sys.executable, command, "--version", env=environment, cwd=site)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(gradwire.__version__, done.stdout)
 
     def check_import(self, site):
         code = ("import gradwire, torch.distributed as dist, torch; "

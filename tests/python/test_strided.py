@@ -2,6 +2,7 @@
 
 import unittest
 
+import gradwire
 import ranks
 import torch
 import torch.distributed as dist
@@ -104,6 +105,84 @@ class Strided(unittest.TestCase):
         y = torch.full((10,), float(self.rank))
         dist.all_reduce_coalesced([y[:6], y[3:]])
         torch.testing.assert_close(y, torch.full((10,), 3.0))
+
+    def negated(self, values):
+        """`values`, whose memory holds their negatives."""
+        tensor = torch._neg_view(-values)
+        self.assertTrue(tensor.is_neg() and tensor.is_contiguous())
+        return tensor
+
+    def test_lazily_negated(self):
+        """Through the backend: torch.distributed resolves such tensors before it calls that, so
+        that results in them are lost."""
+        backend, following, before = gradwire.backend_of(), (self.rank + 1) % 3, (self.rank - 1) % 3
+        total, mine = sum(self.all), numbers(self.rank)
+        x = self.negated(mine)
+        backend.allreduce([x]).wait()
+        torch.testing.assert_close(x, total)
+        x = self.negated(mine)
+        backend.broadcast([x], dist.BroadcastOptions()).wait()
+        torch.testing.assert_close(x, self.all[0])
+        outputs = [self.negated(torch.zeros(SHAPE)) for _ in self.all]
+        backend.allgather([outputs], [self.negated(mine)]).wait()
+        torch.testing.assert_close(outputs, self.all)
+        x = self.negated(torch.zeros(SHAPE))
+        sent = backend.send([self.negated(mine)], following, 0)
+        backend.recv([x], before, 0).wait()
+        sent.wait()
+        torch.testing.assert_close(x, self.all[before])
+
+    def test_lazily_negated_inputs(self):
+        outputs = [torch.zeros(SHAPE) for _ in self.all]
+        dist.all_gather(outputs, self.negated(numbers(self.rank)))
+        torch.testing.assert_close(outputs, self.all)
+        x = torch.zeros(SHAPE)
+        dist.reduce_scatter(x, [self.negated(each) for each in self.all])
+        torch.testing.assert_close(x, self.size * self.all[self.rank])
+
+    def test_lazily_conjugated(self):
+        values = [torch.arange(4) + (rank + 1j) for rank in range(self.size)]
+        backend, following, before = gradwire.backend_of(), (self.rank + 1) % 3, (self.rank - 1) % 3
+        x = values[self.rank].conj().resolve_conj().conj()
+        self.assertTrue(x.is_conj())
+        backend.broadcast([x], dist.BroadcastOptions()).wait()
+        torch.testing.assert_close(x, values[0])
+        x = torch.zeros(4, dtype=torch.complex64)
+        sent = backend.send([values[self.rank].conj()], following, 0)
+        backend.recv([x], before, 0).wait()
+        sent.wait()
+        torch.testing.assert_close(x, values[before].conj().resolve_conj())
+
+    def test_several_tensors_of_a_rank(self):
+        group = dist.group.WORLD
+        several = [self.mine(0), numbers(self.rank) + 1]
+        group.allreduce(several).wait()
+        for each in several:
+            torch.testing.assert_close(each, 2 * sum(self.all) + self.size)
+        for op, expected in ((dist.ReduceOp.MAX, 2 * self.size - 1), (dist.ReduceOp.MIN, 0)):
+            pair = [torch.tensor([2 * self.rank]), torch.tensor([2 * self.rank + 1])]
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            result = group.allreduce(pair, options).get_future().wait()
+            self.assertEqual([each.item() for each in result], [expected] * 2)
+        pair = [torch.tensor([self.rank, 0]), torch.tensor([self.rank, 1])]
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 1, 1
+        group.broadcast(pair, options).wait()
+        self.assertEqual([each.tolist() for each in pair], [[1, 1]] * 2)
+        pair = [torch.tensor([self.rank, 0]), torch.tensor([self.rank, 1])]
+        outputs = [[torch.zeros_like(pair[0]) for _ in range(2 * self.size)] for _ in pair]
+        group.allgather(outputs, pair).wait()
+        expected = [[rank, i] for rank in range(self.size) for i in range(2)]
+        self.assertEqual([[each.tolist() for each in list] for list in outputs], [expected] * 2)
+
+    def test_several_tensors_that_differ_are_refused(self):
+        group, options = dist.group.WORLD, dist.AllreduceOptions()
+        with self.assertRaisesRegex(ValueError, "one size and type"):
+            group.allreduce([torch.ones(2), torch.ones(3)])
+        options.reduceOp = dist.ReduceOp.AVG
+        with self.assertRaisesRegex(RuntimeError, "AVG"):
+            group.allreduce([torch.ones(2), torch.ones(2)], options)
 
     def test_what_cannot_be_right_is_refused(self):
         with self.assertRaisesRegex(ValueError, "share memory.*clone"):

@@ -182,7 +182,7 @@ class Page(unittest.TestCase):
     def test_bad_input(self):
         done = subprocess.run([GRADWIRE, "report", self.folder, "-o", self.folder / "x.html"],
                               capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn(f"{self.folder}: the folder has no run.json", done.stderr)
         self.assertFalse((self.folder / "x.html").exists())
 

@@ -1,11 +1,13 @@
 #include <atomic>
 #include <future>
+#include <thread>
 
 #include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "gradwire/base/clock.h"
 #include "tests/torch/error_of.h"
 #include "tests/torch/staged_group.h"
 
@@ -140,6 +142,39 @@ TEST(StagedProcessGroup, ResultsDoNotOverwriteWhatTheStreamStillReads) {
     group->barrier({})->wait();
     release.set_value();
     EXPECT_TRUE(to_host(data[0]).eq(0).all().item<bool>());
+  });
+}
+
+TEST(StagedProcessGroup, BarriersWaitForCollectivesAndNotForMessages) {
+  run_staged(2, [](const Group& group) {
+    const int rank = group->getRank();
+    const auto on_device = [&](const at::Tensor& tensor) { return to_queue_device(tensor, rank); };
+    Tensors message{on_device(at::full({1'000'000}, rank))};
+    c10::intrusive_ptr<c10d::Work> sent;
+    if (rank == 0) sent = group->send(message, 1, 0);
+    for (int i = 0; i < 10; ++i) {
+      Tensors data{on_device(at::full({10 * kSegment}, rank + 1))};
+      group->allreduce(data, {});
+      group->barrier({})->wait();
+      EXPECT_TRUE(to_host(data[0]).eq(3).all().item<bool>()) << "a half-made sum";
+    }
+    if (rank == 1) group->recv(message, 0, 0)->wait();
+    if (rank == 0) sent->wait();
+    EXPECT_TRUE(to_host(message[0]).eq(0).all().item<bool>());
+  });
+}
+
+TEST(StagedProcessGroup, KeepsNoTensorsOfWhatIsOver) {
+  run_staged(2, [](const Group& group) {
+    Tensors data{to_queue_device(at::ones({1000}), group->getRank())};
+    const c10::weak_intrusive_ptr<at::TensorImpl> tensor(data[0].getIntrusivePtr());
+    group->allreduce(data, {})->wait();
+    data.clear();
+    // The threads that completed it let go in a moment.
+    const SteadyClock clock;
+    const Time until = clock.now() + std::chrono::seconds(20);
+    while (!tensor.expired() && clock.now() < until) std::this_thread::yield();
+    EXPECT_TRUE(tensor.expired());
   });
 }
 

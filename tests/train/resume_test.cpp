@@ -217,6 +217,44 @@ TEST_F(ResumeTest, AutoGoesOnWhereThereIsACheckpoint) {
   EXPECT_TRUE(same_models("whole", "killed"));
 }
 
+TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
+  crash_after_step_16();
+  const auto older = folder / "killed" / "checkpoints" / "step-000007";
+  ASSERT_TRUE(std::filesystem::exists(older));
+  std::filesystem::resize_file(kept() / kManifestName, 700);
+  config.resume = "auto";
+  try {
+    train_to("killed");
+    FAIL() << "it went on: " << shown.str();
+  } catch (const Exception& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr((kept() / kManifestName).string()),
+                      HasSubstr("remove " + kept().string()), HasSubstr(older.string())));
+  }
+  std::filesystem::remove_all(kept());  // As the message says.
+  train_to("killed");
+  EXPECT_THAT(shown.str(), HasSubstr("step-000007, after 7 steps"));
+}
+
+TEST_F(ResumeTest, ARunThatNobodyOfOursHasWrittenIsRefused) {
+  crash_after_step_16();
+  config.resume = folder / "killed";
+  const auto text = read_manifest(kept()).run;
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {R"("batches":10)", R"("batches":0)"},
+           {R"("batches":10)", R"("batches":9223372036854775807)"},
+           {R"("batch":4)", R"("batch":"4")"},
+           {R"("epoch":1)", R"("epoch":-1)"}}) {
+    auto manifest = read_manifest(kept());
+    manifest.run = text;
+    const auto at = manifest.run.find(from);
+    ASSERT_NE(at, std::string::npos) << manifest.run;
+    manifest.run.replace(at, from.size(), to);
+    std::ofstream(kept() / kManifestName) << manifest_text(manifest);
+    EXPECT_THAT(error_of_resuming(), HasSubstr("must be a whole number")) << to;
+  }
+}
+
 TEST_F(ResumeTest, WithoutItsErrorFeedbackTheBitsAreOthers) {
   train_to("whole");
   crash_after_step_16();

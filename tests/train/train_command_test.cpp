@@ -77,6 +77,50 @@ TEST_F(TrainCommand, TrainsAloneWithoutALauncher) {
   EXPECT_THAT(finished.output, HasSubstr("Trained on 1 rank: 20 steps"));
 }
 
+TEST_F(TrainCommand, TrainsOnSeveralHosts) {
+  const auto shell = folder / "shell";
+  write_file(shell, "#!/bin/sh\nshift\nexec \"$@\"\n");
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  const auto finished = train(
+      {"--hosts", "a,b", "--rsh", shell, "--master-addr", "127.0.0.1", "--output", folder / "out"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("Trained on 2 ranks: 20 steps"));
+}
+
+TEST_F(TrainCommand, RefusesWhatCannotBeBeforeRanksStart) {
+  const auto program = own_program().parent_path() / "gradwire";
+  const auto refused = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> command{program, "train"};
+    command.insert(command.end(), words.begin(), words.end());
+    const auto finished = run(command);
+    EXPECT_EQ(finished.status, 2) << finished.output;
+    return finished.output;
+  };
+  const std::string config = folder / "c.json";
+  EXPECT_THAT(refused({}), HasSubstr("gradwire train: which configuration?"));
+  EXPECT_THAT(refused({folder.path()}),
+              HasSubstr("cannot read " + folder.path().string() + ": it is a folder"));
+  EXPECT_THAT(refused({"/nowhere", "-n", "2"}), HasSubstr("gradwire train: the configuration: "));
+  EXPECT_THAT(refused({config, "--set", "epochs"}), HasSubstr("gradwire train: "));
+  EXPECT_THAT(refused({config, "--hosts", "a:x"}), HasSubstr("gradwire train: --hosts a:x: "));
+  EXPECT_THAT(refused({config, "-n", "3"}), HasSubstr("batch_size 32 does not divide by 3 ranks"));
+  EXPECT_THAT(refused({config, "--set", "local_steps.steps=2", "--set", "parallel.codec=int8"}),
+              HasSubstr("use local_steps.codec \"int8\""));
+  const auto inside = run({program, "run", "-n", "2", program, "train", config, "-n", "4"});
+  EXPECT_EQ(inside.status, 2);
+  EXPECT_THAT(inside.output, HasSubstr("-n asks for 4 ranks, but this process is already rank"));
+}
+
+TEST_F(TrainCommand, AnUnwritableSummaryIsNoSuccess) {
+  const auto program = (own_program().parent_path() / "gradwire").string();
+  const auto finished =
+      run({"sh", "-c",
+           program + " train " + (folder / "c.json").string() + " --data " +
+               folder.path().string() + " --output " + (folder / "out").string() + " >/dev/full"});
+  EXPECT_EQ(finished.status, 1);
+  EXPECT_THAT(finished.output, HasSubstr("gradwire: cannot write to standard output"));
+}
+
 TEST_F(TrainCommand, RepeatsBitForBitOnSeveralProcesses) {
   for (const auto* out : {"a", "b"}) {
     const auto finished = train({"-n", "3", "--output", folder / out, "--set", "batch_size=30"});
@@ -123,7 +167,6 @@ TEST_F(TrainCommand, SaysWhatAutoHasChosen) {
               ContainsRegex("^auto: (int4|none), for a step takes .* ms with int4 and .* ms"));
   EXPECT_THAT(codec_of({"local_steps.steps=2", "local_steps.codec=auto"}),
               ContainsRegex("^auto: (int8|none), for a step takes"));
-  EXPECT_EQ(codec_of({"local_steps.steps=2", "parallel.codec=int8"}), "");
 }
 
 TEST_F(TrainCommand, AResumedRunHasTheSameBits) {

@@ -22,6 +22,21 @@ void flush_folder(const std::filesystem::path& folder) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
+/// Makes a folder and those it lies in, and flushes the names of new ones to the disk. Returns why
+/// one could not be made.
+std::error_code make_folders(const std::filesystem::path& folder) {
+  std::filesystem::path so_far;
+  for (const auto& part : folder) {
+    so_far /= part;
+    std::error_code error;
+    const bool made = std::filesystem::create_directory(so_far, error);
+    if (made) flush_folder(folder_of(so_far));
+    std::error_code ignored;
+    if (error && !std::filesystem::is_directory(so_far, ignored)) return error;
+  }
+  return {};
+}
+
 /// Whether nothing may take its place: a pipe, a device, or what stands for an open file, such as
 /// /dev/stdout, even if that is a plain one.
 bool is_special(const std::filesystem::path& path) {
@@ -46,12 +61,21 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
       errno = EISDIR;  // Renaming would say so, but only when everything is written.
       fail("cannot be written");
     }
-    std::filesystem::create_directories(folder_of(path_), ignored);
+    make_folder();
     temporary_ = path_;
     temporary_ += fmt::format(".{}.part", ::getpid());
     fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   }
   if (fd_.get() < 0) fail("cannot be written");
+}
+
+void AtomicFile::make_folder() const {
+  const std::filesystem::path folder = folder_of(path_);
+  const std::error_code error = make_folders(folder);
+  if (!error) return;
+  throw Exception(ErrorKind::system,
+                  fmt::format("{} cannot be written: {} (its folder {} cannot be made)",
+                              path_.string(), error.message(), folder.string()));
 }
 
 AtomicFile::~AtomicFile() {

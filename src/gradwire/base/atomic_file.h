@@ -25,6 +25,7 @@ class AtomicFile {
   void commit();
 
  private:
+  void make_folder() const;
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path path_;

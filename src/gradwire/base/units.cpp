@@ -36,7 +36,7 @@ constexpr std::array<Unit, 6> kTimeUnits{
     {{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 6e10}}};
 
 /// In bytes per second.
-constexpr std::array<Unit, 12> kRateUnits{{{"b/s", 0.125},
+constexpr std::array<Unit, 19> kRateUnits{{{"b/s", 0.125},
                                            {"Kb/s", 125},
                                            {"Mb/s", 125e3},
                                            {"Gb/s", 125e6},
@@ -44,6 +44,13 @@ constexpr std::array<Unit, 12> kRateUnits{{{"b/s", 0.125},
                                            {"Mbit", 125e3},
                                            {"Gbit", 125e6},
                                            {"Gbit/s", 125e6},
+                                           {"Mbit/s", 125e3},
+                                           {"bps", 0.125},
+                                           {"Kbps", 125},
+                                           {"kbps", 125},
+                                           {"Mbps", 125e3},
+                                           {"Gbps", 125e6},
+                                           {"Kbit/s", 125},
                                            {"B/s", 1},
                                            {"KB/s", 1e3},
                                            {"MB/s", 1e6},

@@ -19,7 +19,7 @@ Result<std::size_t> parse_bytes(std::string_view text);
 /// A length of time: "50us", "1.5ms", "2s", "100ns", "0". Only zero may go without its unit.
 Result<Duration> parse_duration(std::string_view text);
 
-/// What a link carries, in bytes per second: "10Gb/s", "2.5Gbit", "100Mb/s" count bits, "1.25GB/s"
+/// What a link carries, in bytes per second: "10Gb/s", "10Gbps", "2.5Gbit" count bits, "1.25GB/s"
 /// counts bytes; K, M and G are powers of ten, as on the box of a network card.
 Result<double> parse_rate(std::string_view text);
 

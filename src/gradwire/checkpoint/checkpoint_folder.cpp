@@ -1,12 +1,15 @@
 #include "gradwire/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/random_hex.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/checkpoint/checkpoint_reader.h"
 #include "gradwire/checkpoint/input_file.h"
 
 namespace gradwire {
@@ -38,22 +41,58 @@ FoundCheckpoint look_at(const fs::path& path) {
 std::vector<fs::path> names_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
-  const fs::directory_iterator entries(folder, error);
+  fs::directory_iterator entry(folder, error);
   const bool none =
       error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-  if (error && !none) {
-    throw Exception(ErrorKind::system,
-                    fmt::format("{} cannot be listed: {}", folder.string(), error.message()));
+  if (none) return {};
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    paths.push_back(entry->path());
   }
-  for (const auto& entry : entries) paths.push_back(entry.path());
-  return paths;
+  if (!error) return paths;
+  throw Exception(ErrorKind::system,
+                  fmt::format("{} cannot be listed: {}", folder.string(), error.message()));
 }
 
-fs::path newest_in(const fs::path& folder) {
-  const auto found = list_checkpoints(folder);
+/// What cannot be looked at is there: whoever opens it learns why.
+bool is_there(const fs::path& path) {
+  std::error_code unknown;
+  return fs::status(path, unknown).type() != fs::file_type::not_found;
+}
+
+/// The same.
+bool is_folder(const fs::path& path) {
+  std::error_code unknown;
+  const auto type = fs::status(path, unknown).type();
+  return type == fs::file_type::directory || type == fs::file_type::none;
+}
+
+/// The newest of what was found; nothing if nothing was. Nobody can tell whether what is damaged
+/// was newer than what is whole.
+fs::path newest_of(const std::vector<FoundCheckpoint>& found) {
   if (found.empty()) return {};
-  if (found.back().sequence < 0) refuse(found.back().damage);
-  return found.back().path;
+  const auto& damaged = found.front();
+  const auto& newest = found.back();
+  if (damaged.damage.empty()) return newest.path;
+  const auto rest = newest.damage.empty()
+                        ? fmt::format(
+                              "or name the checkpoint to go on from: the newest that can "
+                              "be read is {}",
+                              newest.path.string())
+                        : "no other one here can be read";
+  refuse(
+      fmt::format("{} (it may be the newest, and nothing older is taken in its place unasked: "
+                  "remove {}, {})",
+                  damaged.damage, damaged.path.string(), rest));
+}
+
+void write_manifest(Disk& disk, const fs::path& partial, const Manifest& manifest) {
+  const auto path = partial / kManifestName;
+  const auto text = manifest_text(manifest);
+  parse_manifest(text, path);  // What nobody could read is not written.
+  const auto file = disk.create(path);
+  disk.write(file, std::as_bytes(std::span(text)), path);
+  disk.flush(file, path);
+  disk.flush_folder(partial);
 }
 
 }  // namespace
@@ -61,9 +100,9 @@ fs::path newest_in(const fs::path& folder) {
 std::vector<FoundCheckpoint> list_checkpoints(const fs::path& folder) {
   std::vector<FoundCheckpoint> found;
   for (const auto& path : names_in(folder)) {
-    if (is_checkpoint_name(path.filename().string()) && fs::is_directory(path)) {
-      found.push_back(look_at(path));
-    }
+    if (!is_checkpoint_name(path.filename().string()) || !is_folder(path)) continue;
+    auto checkpoint = look_at(path);
+    if (is_folder(path)) found.push_back(std::move(checkpoint));  // Else another saver removed it.
   }
   std::ranges::sort(found, [](const auto& a, const auto& b) {
     return a.sequence != b.sequence ? a.sequence < b.sequence : a.path < b.path;
@@ -72,27 +111,41 @@ std::vector<FoundCheckpoint> list_checkpoints(const fs::path& folder) {
 }
 
 fs::path find_checkpoint(const fs::path& path) {
-  if (!fs::exists(path)) refuse(fmt::format("{}: there is no such checkpoint", path.string()));
-  if (fs::exists(path / kManifestName)) return path;
-  const auto folder = fs::is_directory(path) ? path : path.parent_path();
+  if (!is_there(path)) {
+    throw NoCheckpoint(fmt::format("{}: there is no such checkpoint", path.string()));
+  }
+  if (is_there(path / kManifestName)) return path;
+  const auto folder = is_folder(path) ? path : path.parent_path();
   for (const auto& place : {folder, folder / "checkpoints"}) {
-    if (auto newest = newest_in(place); !newest.empty()) return newest;
+    if (auto newest = newest_of(list_checkpoints(place)); !newest.empty()) return newest;
   }
-  if (fs::is_directory(path)) {
-    refuse(fmt::format("{}: there is no complete checkpoint in it: no folder step-N with a {}",
-                       path.string(), kManifestName));
+  if (is_folder(path)) {
+    throw NoCheckpoint(
+        fmt::format("{}: there is no complete checkpoint in it: no folder step-N "
+                    "with a {}",
+                    path.string(), kManifestName));
   }
-  refuse(
+  throw NoCheckpoint(
       fmt::format("{} is a model alone, and no run can go on from it: write checkpoints with "
                   "checkpoint_every, and resume from their folder",
                   path.string()));
 }
 
-Manifest read_manifest(const fs::path& checkpoint) {
+std::string manifest_text_of(const fs::path& checkpoint) {
   const InputFile file(checkpoint / kManifestName);
+  if (file.size() > kMostManifestBytes) {
+    refuse(
+        fmt::format("{}: is damaged: it has {} bytes, and a manifest at most {}; use another "
+                    "checkpoint",
+                    file.path().string(), file.size(), kMostManifestBytes));
+  }
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
-  return parse_manifest(text, file.path());
+  return text;
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  return parse_manifest(manifest_text_of(checkpoint), checkpoint / kManifestName);
 }
 
 std::string checkpoint_name(std::int64_t step,
@@ -107,35 +160,60 @@ std::string shard_name(int rank, int ranks) {
   return fmt::format("rank-{}-of-{}.safetensors", rank, ranks);
 }
 
-fs::path partial_folder(const fs::path& folder, const std::string& name, const std::string& token) {
-  return folder / fmt::format(".{}.{}.partial", name, token);
-}
-
-void remove_leftovers(Disk& disk, const fs::path& folder, const std::string& token) {
+void remove_leftovers(Disk& disk, const fs::path& folder, const SaveLock& own) {
+  std::error_code unknown;
+  const auto now = fs::last_write_time(own.file(), unknown);
+  std::set<fs::path> attempts;
   for (const auto& path : names_in(folder)) {
     const auto name = path.filename().string();
-    const bool ours =
-        name.starts_with(".step-") && (name.ends_with(".partial") || name.ends_with(".old"));
-    if (ours && name.find("." + token + ".") == std::string::npos) disk.remove_all(path);
+    if (!name.starts_with(".step-") || path == own.file() || path == own.partial()) continue;
+    if (name.ends_with(".old")) disk.remove_all(path);
+    if (name.ends_with(".partial") || name.ends_with(".lock")) {
+      attempts.insert(folder / path.stem());
+    }
+  }
+  for (const auto& stem : attempts) {
+    if (unknown || !is_abandoned(stem, now)) continue;
+    disk.remove_all(stem.string() + ".partial");
+    disk.remove(stem.string() + ".lock");
   }
 }
 
-void complete_checkpoint(Disk& disk, const fs::path& partial, const fs::path& checkpoint,
-                         const Manifest& manifest) {
-  const auto path = partial / kManifestName;
-  const auto text = manifest_text(manifest);
-  const auto file = disk.create(path);
-  disk.write(file, std::as_bytes(std::span(text)), path);
-  disk.flush(file, path);
-  disk.flush_folder(partial);
-  disk.rename(partial, checkpoint);
-  disk.flush_folder(checkpoint.parent_path());
+fs::path complete_checkpoint(Disk& disk, const fs::path& partial, const fs::path& checkpoint,
+                             const Manifest& manifest, bool other_name) {
+  write_manifest(disk, partial, manifest);
+  const auto folder = checkpoint.parent_path();
+  auto place = checkpoint;
+  for (int again = 2;; ++again) {
+    try {
+      disk.rename(partial, place);
+      disk.flush_folder(folder);
+      return place;
+    } catch (const Exception&) {
+      if (!other_name || !is_there(partial) || !is_there(place)) throw;
+    }
+    place = folder / fmt::format("{}.{}", checkpoint.filename().string(), again);
+  }
+}
+
+void check_written(const fs::path& checkpoint, const ManifestFile& file) {
+  const auto opened = open_shard(checkpoint, file);
+  std::vector<std::byte> part(std::min<std::uint64_t>(file.bytes, 4096));
+  opened.read(0, part);
+  opened.read(file.bytes - part.size(), part);
 }
 
 void remove_checkpoint(Disk& disk, const fs::path& checkpoint) {
-  auto old = checkpoint.parent_path() / fmt::format(".{}.old", checkpoint.filename().string());
-  disk.remove_all(old);
-  disk.rename(checkpoint, old);
+  const auto folder = checkpoint.parent_path();
+  const auto old =
+      folder / fmt::format(".{}.{}.old", checkpoint.filename().string(), random_hex(4));
+  try {
+    disk.rename(checkpoint, old);
+  } catch (const Exception&) {
+    if (is_there(checkpoint)) throw;
+    return;
+  }
+  disk.flush_folder(folder);  // Else the machine might remember that files went, but not the name.
   disk.remove_all(old);
 }
 

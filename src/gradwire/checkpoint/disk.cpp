@@ -32,6 +32,12 @@ UniqueFd Disk::create(const fs::path& path) {
   return file;
 }
 
+UniqueFd Disk::append_to(const fs::path& path) {
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!file.valid()) fail(path, "cannot be written");
+  return file;
+}
+
 void Disk::write(const UniqueFd& file, ConstBytes bytes, const fs::path& path) {
   while (!bytes.empty()) {
     const auto written = ::write(file.get(), bytes.data(), bytes.size());
@@ -64,8 +70,12 @@ void Disk::remove(const fs::path& path) {
 void Disk::make_folders(const fs::path& path) {
   fs::path so_far;
   for (const auto& part : path) {
+    const auto parent = so_far.empty() ? fs::path(".") : so_far;
     so_far /= part;
-    if (!fs::exists(so_far)) make_folder(so_far);
+    std::error_code unknown;  // Making it tells.
+    if (part.empty() || fs::exists(so_far, unknown)) continue;
+    make_folder(so_far);
+    flush_folder(parent);
   }
 }
 
@@ -73,7 +83,10 @@ void Disk::remove_all(const fs::path& path) {
   std::error_code gone;  // By another rank's hand.
   if (fs::is_directory(fs::symlink_status(path, gone))) {
     std::vector<fs::path> inside;
-    for (const auto& entry : fs::directory_iterator(path, gone)) inside.push_back(entry.path());
+    for (fs::directory_iterator entry(path, gone), end; !gone && entry != end;
+         entry.increment(gone)) {
+      inside.push_back(entry->path());
+    }
     for (const auto& entry : inside) remove_all(entry);
   }
   remove(path);

@@ -21,6 +21,8 @@ class Disk {
   virtual void make_folder(const std::filesystem::path& path);
   /// A new file, or an existing one made empty.
   virtual UniqueFd create(const std::filesystem::path& path);
+  /// A file to add to at its end, a new one if there is none.
+  virtual UniqueFd append_to(const std::filesystem::path& path);
   virtual void write(const UniqueFd& file, ConstBytes bytes, const std::filesystem::path& path);
   /// Until what was written to the file is on the disk.
   virtual void flush(const UniqueFd& file, const std::filesystem::path& path);
@@ -31,7 +33,7 @@ class Disk {
   /// A file or an empty folder; it need not exist.
   virtual void remove(const std::filesystem::path& path);
 
-  /// make_folder() for it and those it lies in.
+  /// make_folder() for it and those it lies in; the names of new ones are on the disk then.
   void make_folders(const std::filesystem::path& path);
   /// remove() for it and all that is in it.
   void remove_all(const std::filesystem::path& path);

@@ -23,7 +23,9 @@ namespace {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)),
+      // A pipe that stands where a file should is not waited for.
+      fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   struct stat status {};
   if (!fd_.valid() || ::fstat(fd_.get(), &status) != 0) {
     refuse(path_, fmt::format("cannot be opened: {}", std::strerror(errno)));

@@ -1,14 +1,16 @@
 #include "gradwire/checkpoint/manifest.h"
 
-#include <array>
+#include <charconv>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/crc32c.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/checkpoint/strict_json.h"
 
 namespace gradwire {
 namespace {
@@ -16,11 +18,9 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "gradwire checkpoint";
-constexpr int kVersion = 1;
-
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
-}
+constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // Two of them make no overflow.
+constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // Of what is counted up by one.
 
 std::string hex(std::uint32_t crc) {
   return fmt::format("{:08x}", crc);
@@ -57,81 +57,139 @@ json json_list(const std::vector<Item>& items) {
   return list;
 }
 
-ManifestFile file_of(const json& entry) {
-  return {.name = entry.at("name").get<std::string>(),
-          .bytes = entry.at("bytes").get<std::uint64_t>(),
-          .crc = static_cast<std::uint32_t>(
-              std::stoul(entry.at("crc32c").get<std::string>(), nullptr, 16))};
+/// Names one file in the checkpoint's folder, and none elsewhere.
+bool is_plain_name(const std::string& name) {
+  const bool plain = name.find_first_of(std::string("/\0", 2)) == std::string::npos;
+  return plain && !name.empty() && name != "." && name != ".." && name != kManifestName;
 }
 
-ManifestTensor tensor_of(const json& entry) {
-  ManifestTensor tensor{.name = entry.at("name").get<std::string>(),
-                        .type = entry.at("type").get<std::string>(),
-                        .shape = entry.at("shape").get<std::vector<std::int64_t>>()};
-  for (const auto& piece : entry.at("pieces")) {
-    tensor.pieces.push_back({piece.at(0).get<std::size_t>(), piece.at(1).get<std::int64_t>(),
-                             piece.at(2).get<std::int64_t>(), piece.at(3).get<std::uint64_t>()});
+std::uint32_t crc_of(const StrictJson& value) {
+  const auto text = value.text();
+  std::uint32_t crc = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc, 16);
+  if (error == std::errc() && text.size() == 8 && end == text.data() + 8) return crc;
+  value.refuse("eight hexadecimal digits");
+}
+
+ManifestFile file_of(const StrictJson& entry) {
+  ManifestFile file{.name = entry.at("name").text(),
+                    .bytes = entry.at("bytes").number(kMostBytes),
+                    .crc = crc_of(entry.at("crc32c"))};
+  if (!is_plain_name(file.name)) entry.at("name").refuse("the plain name of a file, without '/'");
+  return file;
+}
+
+std::vector<std::int64_t> shape_of(const StrictJson& entry, const std::string& type) {
+  if (stored_type_bytes(type) == 0) entry.at("type").refuse("a type that safetensors has");
+  const auto sizes = entry.at("shape").numbers(kMostBytes);
+  std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
+  if (!stored_tensor_bytes(type, shape)) entry.at("shape").refuse("less than 4 EiB together");
+  return shape;
+}
+
+/// The pieces of a tensor of which the rest is there: each in a file, one behind the other.
+void add_pieces(const StrictJson& list, const Manifest& manifest, ManifestTensor& tensor) {
+  const auto size = stored_type_bytes(tensor.type);
+  const auto elements = elements_of(tensor.shape);
+  std::int64_t next = 0;
+  for (const auto& entry : list.list()) {
+    const auto numbers = entry.numbers(kMostBytes);
+    if (numbers.size() != 4) entry.refuse("[file, first element, elements, offset]");
+    const ManifestPiece piece{numbers[0], static_cast<std::int64_t>(numbers[1]),
+                              static_cast<std::int64_t>(numbers[2]), numbers[3]};
+    if (piece.file >= manifest.files.size()) entry.refuse("in one of the files");
+    const auto bytes = manifest.files[piece.file].bytes;
+    if (piece.offset > bytes || numbers[2] > (bytes - piece.offset) / size) {
+      entry.refuse(fmt::format("within the {} bytes of its file", bytes));
+    }
+    if (piece.begin != next || piece.count > elements - next) {
+      entry.refuse(fmt::format("of elements from {} on, of {}", next, elements));
+    }
+    next += piece.count;
+    tensor.pieces.push_back(piece);
   }
+  if (next != elements) {
+    list.refuse(fmt::format("all {} elements of '{}'", elements, tensor.name));
+  }
+}
+
+ManifestTensor tensor_of(const StrictJson& entry, const Manifest& manifest) {
+  ManifestTensor tensor{.name = entry.at("name").text(), .type = entry.at("type").text()};
+  tensor.shape = shape_of(entry, tensor.type);
+  add_pieces(entry.at("pieces"), manifest, tensor);
   return tensor;
 }
 
-std::vector<RankTensor> rank_tensors_of(const json& list) {
-  std::vector<RankTensor> tensors;
-  for (const auto& entry : list) {
-    tensors.push_back({entry.at("name").get<std::string>(), entry.at("type").get<std::string>(),
-                       entry.at("shape").get<std::vector<std::int64_t>>(),
-                       entry.at("offset").get<std::uint64_t>()});
-  }
-  return tensors;
+RankTensor rank_tensor_of(const StrictJson& entry, const ManifestFile& file) {
+  RankTensor tensor{.name = entry.at("name").text(), .type = entry.at("type").text()};
+  tensor.shape = shape_of(entry, tensor.type);
+  tensor.offset = entry.at("offset").number(kMostBytes);
+  const auto bytes = *stored_tensor_bytes(tensor.type, tensor.shape);
+  if (tensor.offset <= file.bytes && bytes <= file.bytes - tensor.offset) return tensor;
+  entry.at("offset").refuse(
+      fmt::format("{} bytes before the end of {}, which has {}", bytes, file.name, file.bytes));
 }
 
-/// Nobody below looks again whether the manifest is consistent.
-void check_tensor(const Manifest& manifest, const ManifestTensor& tensor,
-                  const std::filesystem::path& path) {
-  const auto size = stored_type_bytes(tensor.type);
-  if (size == 0) refuse(path, fmt::format("'{}' has unknown type {}", tensor.name, tensor.type));
-  std::int64_t next = 0;
-  for (const auto& piece : tensor.pieces) {
-    const bool fits = piece.file < manifest.files.size() && piece.begin == next &&
-                      piece.count >= 0 && piece.offset <= manifest.files[piece.file].bytes &&
-                      static_cast<std::uint64_t>(piece.count) <=
-                          (manifest.files[piece.file].bytes - piece.offset) / size;
-    if (!fits) refuse(path, fmt::format("a piece of '{}' is impossible", tensor.name));
-    next += piece.count;
+/// Reads a list of what has names, of which no two are the same.
+template <class Item, class Read>
+std::vector<Item> named_items(const StrictJson& list, const Read& read) {
+  std::vector<Item> items;
+  std::set<std::string> names;
+  for (const auto& entry : list.list()) {
+    items.push_back(read(entry));
+    if (!names.insert(items.back().name).second) entry.at("name").refuse("a name of its own");
   }
-  if (next == elements_of(tensor.shape)) return;
-  refuse(path, fmt::format("the pieces of '{}' have {} of its {} elements", tensor.name, next,
-                           elements_of(tensor.shape)));
+  return items;
 }
 
-Manifest manifest_of(const json& root) {
-  Manifest manifest{.step = root.at("step").get<std::int64_t>(),
-                    .sequence = root.at("sequence").get<std::int64_t>(),
-                    .model = root.at("model").dump(),
-                    .run = root.at("run").dump()};
-  for (const auto& entry : root.at("files")) manifest.files.push_back(file_of(entry));
-  for (const auto& entry : root.at("tensors")) manifest.tensors.push_back(tensor_of(entry));
-  for (const auto& list : root.at("rank_tensors")) {
-    manifest.rank_tensors.push_back(rank_tensors_of(list));
+void add_rank_tensors(const StrictJson& entry, Manifest& manifest) {
+  const auto lists = entry.list();
+  const auto ranks = manifest.files.size();
+  if (lists.size() != ranks) entry.refuse(fmt::format("a list for each of {} files", ranks));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    manifest.rank_tensors.push_back(named_items<RankTensor>(lists[rank], [&](const auto& tensor) {
+      return rank_tensor_of(tensor, manifest.files[rank]);
+    }));
   }
+}
+
+Manifest manifest_of(const StrictJson& root) {
+  Manifest manifest{.step = static_cast<std::int64_t>(root.at("step").number(kMostCount)),
+                    .sequence = static_cast<std::int64_t>(root.at("sequence").number(kMostCount)),
+                    .model = root.at("model").json(),
+                    .run = root.at("run").object().json()};
+  manifest.files = named_items<ManifestFile>(root.at("files"), file_of);
+  if (manifest.files.empty()) root.at("files").refuse("a list with a file for each rank");
+  manifest.tensors = named_items<ManifestTensor>(
+      root.at("tensors"), [&](const auto& entry) { return tensor_of(entry, manifest); });
+  add_rank_tensors(root.at("rank_tensors"), manifest);
   return manifest;
 }
 
-json checked_json(const std::string& text, const std::filesystem::path& path) {
-  auto root = json::parse(text, nullptr, false);
-  if (!root.is_object() || root.value("format", "") != kFormat) {
-    refuse(path, "is damaged, or no manifest of a gradwire checkpoint");
+/// The manifest without its checksum, which is right.
+json checked_json(std::string_view text) {
+  if (text.size() > kMostManifestBytes) {
+    refuse(fmt::format("has {} bytes, and a manifest at most {}", text.size(), kMostManifestBytes));
   }
-  if (root.value("version", 0) != kVersion) {
-    refuse(path, fmt::format("has version {}; this gradwire reads version {}: update it",
-                             root.value("version", 0), kVersion));
+  auto parsed = parse_bounded_json(text);
+  if (!parsed)
+    refuse(fmt::format("is damaged, or no manifest of a gradwire checkpoint: {}",
+                       parsed.error().message));
+  auto& root = *parsed;
+  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
+    refuse("is damaged, or no manifest of a gradwire checkpoint");
   }
-  const auto checksum = root.value("checksum", "");
+  const auto version = StrictJson(root).at("version").number(kMostCount);
+  if (version != kVersion) {
+    refuse(fmt::format("has version {}; this gradwire reads version {}: update it", version,
+                       kVersion));
+  }
+  const json checksum = root.contains("checksum") ? root["checksum"] : json();
   root.erase("checksum");
   if (checksum != checksum_of(root)) {
-    refuse(path, "is damaged: its checksum is not that of its content; use another checkpoint");
+    refuse("is damaged: its checksum is not that of its content; use another checkpoint");
   }
-  return root;
+  return std::move(root);
 }
 
 /// A line for each key, and for each element of a list.
@@ -175,18 +233,23 @@ std::string manifest_text(const Manifest& manifest) {
   return text_of(root);
 }
 
-Manifest parse_manifest(const std::string& text, const std::filesystem::path& path) {
-  const auto root = checked_json(text, path);
+Result<Manifest> parse_manifest(std::string_view text) {
   try {
-    auto manifest = manifest_of(root);
-    if (manifest.rank_tensors.size() != manifest.files.size() || manifest.files.empty()) {
-      refuse(path, "is of no rank");
+    const auto root = checked_json(text);
+    try {
+      return manifest_of(StrictJson(root));
+    } catch (const Exception& error) {
+      refuse(fmt::format("is damaged: {}; use another checkpoint", error.what()));
     }
-    for (const auto& tensor : manifest.tensors) check_tensor(manifest, tensor, path);
-    return manifest;
-  } catch (const json::exception& error) {
-    refuse(path, fmt::format("is damaged: {}", error.what()));
+  } catch (const Exception& error) {
+    return failure(error.kind(), error.what());
   }
+}
+
+Manifest parse_manifest(std::string_view text, const std::filesystem::path& path) {
+  auto parsed = parse_manifest(text);
+  if (parsed) return std::move(*parsed);
+  refuse(fmt::format("{}: {}", path.string(), parsed.error().message));
 }
 
 }  // namespace gradwire

@@ -3,16 +3,23 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "gradwire/base/error.h"
 
 namespace gradwire {
 
 /// The manifest's name in a checkpoint's folder.
 inline constexpr const char* kManifestName = "manifest.json";
 
+/// A manifest has at most so many bytes: for the pieces of some ten thousand tensors, each divided
+/// among several hundred ranks.
+inline constexpr std::uint64_t kMostManifestBytes = 256 << 20;
+
 /// A file of a checkpoint: what one rank wrote.
 struct ManifestFile {
-  std::string name;         ///< In the checkpoint's folder.
+  std::string name;         ///< In the checkpoint's folder: no path.
   std::uint64_t bytes = 0;  ///< Of the whole file.
   std::uint32_t crc = 0;    ///< CRC-32C of the whole file.
 };
@@ -57,8 +64,15 @@ struct Manifest {
 /// The manifest as JSON, with a checksum of itself.
 std::string manifest_text(const Manifest& manifest);
 
-/// Throws Exception(invalid_argument) that names `path` (where the text came from) and what is
-/// wrong with it: no JSON, another version, damaged, pieces that do not make up a tensor.
-Manifest parse_manifest(const std::string& text, const std::filesystem::path& path);
+/// Takes the text for hostile: what comes of it is consistent. Names of files are plain, and no
+/// file or tensor has the name of another; sizes, shapes and offsets lie within the files, and no
+/// sum or product of them overflows; the pieces of a tensor are its elements. Whether the files are
+/// there is another question. Touches no disk. Error: invalid_argument, with what is wrong: no
+/// JSON, another version, damaged.
+Result<Manifest> parse_manifest(std::string_view text);
+
+/// The same. Throws Exception(invalid_argument), which names `path`, where the text came from, and
+/// the remedy.
+Manifest parse_manifest(std::string_view text, const std::filesystem::path& path);
 
 }  // namespace gradwire

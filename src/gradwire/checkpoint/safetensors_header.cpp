@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/bytes.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/input_file.h"
+#include "gradwire/checkpoint/strict_json.h"
 
 namespace gradwire {
 namespace {
@@ -38,60 +40,60 @@ constexpr std::array<TypeSize, 14> kTypes{{{"F64", 8},
                                            {"BOOL", 1},
                                            {"C64", 8}}};
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
+constexpr std::uint64_t kMostTensorBytes = std::uint64_t{1} << 62;
+
+/// How many of a file's first bytes are its header. `bytes`: at least eight of them, if there are.
+std::uint64_t header_bytes(std::string_view bytes, std::uint64_t file_bytes) {
+  constexpr const char* kCut = "is not a safetensors file, or is cut off in its header";
+  if (bytes.size() < 8 || file_bytes < 8) refuse(kCut);
+  const auto length =
+      load_little_endian<std::uint64_t>(reinterpret_cast<const std::byte*>(bytes.data()));
+  if (length > kMostHeaderBytes || length > file_bytes - 8) refuse(kCut);
+  return 8 + length;
 }
 
-nlohmann::json read_json(const InputFile& file, std::uint64_t& data_begin) {
-  std::array<std::byte, 8> length_bytes{};
-  if (file.size() < length_bytes.size()) {
-    refuse(file.path(), "is not a safetensors file, or is cut off in its header");
+StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::uint64_t data_bytes) {
+  StoredTensor tensor{.name = name, .type = entry.at("dtype").text()};
+  if (stored_type_bytes(tensor.type) == 0) {
+    refuse(fmt::format("elements of type {} cannot be read", tensor.type));
   }
-  file.read(0, length_bytes);
-  const auto length = load_little_endian<std::uint64_t>(length_bytes.data());
-  if (length > kMostHeaderBytes || 8 + length > file.size()) {
-    refuse(file.path(), "is not a safetensors file, or is cut off in its header");
+  const auto sizes = entry.at("shape").numbers(kMostTensorBytes);
+  tensor.shape.assign(sizes.begin(), sizes.end());
+  const auto bytes = stored_tensor_bytes(tensor.type, tensor.shape);
+  if (!bytes) refuse(fmt::format("'{}' has an impossible shape", name));
+  const auto offsets = entry.at("data_offsets").numbers(kMostTensorBytes);
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    entry.at("data_offsets").refuse("[where its bytes begin, where they end]");
   }
-  std::string text(length, '\0');
-  file.read(8, std::as_writable_bytes(std::span(text)));
-  auto header = nlohmann::json::parse(text, nullptr, false);
-  if (!header.is_object()) refuse(file.path(), "the header is not a JSON object");
-  data_begin = 8 + length;
-  return header;
-}
-
-std::uint64_t bytes_of(const StoredTensor& tensor, std::uint64_t file_bytes,
-                       const std::filesystem::path& path) {
-  std::uint64_t bytes = stored_type_bytes(tensor.type);
-  if (bytes == 0) {
-    refuse(path, fmt::format("elements of type {} cannot be read", tensor.type));
+  if (offsets[1] > data_bytes) refuse(fmt::format("'{}' goes beyond the end of the file", name));
+  if (*bytes != offsets[1] - offsets[0]) {
+    refuse(fmt::format("'{}' has {} bytes where its shape and type make {}", name,
+                       offsets[1] - offsets[0], *bytes));
   }
-  for (const auto size : tensor.shape) {
-    if (size < 0 || (size > 0 && bytes > file_bytes / static_cast<std::uint64_t>(size))) {
-      refuse(path, fmt::format("'{}' has an impossible shape", tensor.name));
-    }
-    bytes *= static_cast<std::uint64_t>(size);
-  }
-  return bytes;
-}
-
-StoredTensor tensor_of(const std::string& name, const nlohmann::json& entry, const InputFile& file,
-                       std::uint64_t data_begin) {
-  StoredTensor tensor{.name = name,
-                      .type = entry.at("dtype").get<std::string>(),
-                      .shape = entry.at("shape").get<std::vector<std::int64_t>>()};
-  const auto [begin, end] = entry.at("data_offsets").get<std::array<std::uint64_t, 2>>();
-  if (begin > end || end > file.size() - data_begin) {
-    refuse(file.path(), fmt::format("'{}' goes beyond the end of the file", name));
-  }
-  const auto bytes = bytes_of(tensor, file.size(), file.path());
-  if (bytes != end - begin) {
-    refuse(file.path(), fmt::format("'{}' has {} bytes where its shape and type make {}", name,
-                                    end - begin, bytes));
-  }
-  tensor.begin = begin;
-  tensor.end = end;
+  tensor.begin = offsets[0];
+  tensor.end = offsets[1];
   return tensor;
+}
+
+SafetensorsHeader header_of(std::string_view bytes, std::uint64_t file_bytes) {
+  SafetensorsHeader header{.data_begin = header_bytes(bytes, file_bytes)};
+  if (header.data_begin > bytes.size()) refuse("its header is cut off");
+  const auto json = parse_bounded_json(bytes.substr(8, header.data_begin - 8));
+  if (!json) refuse(fmt::format("the header is damaged: {}", json.error().message));
+  if (!json->is_object()) refuse("the header is not a JSON object");
+  for (const auto& [name, value] : json->items()) {
+    const StrictJson entry(value, name);
+    if (name != "__metadata__") {
+      header.tensors.push_back(tensor_of(name, entry, file_bytes - header.data_begin));
+      continue;
+    }
+    entry.object();
+    for (const auto& [key, text] : value.items()) {
+      header.metadata[key] = entry.at(key).text();
+    }
+  }
+  std::ranges::sort(header.tensors, {}, &StoredTensor::begin);
+  return header;
 }
 
 }  // namespace
@@ -105,6 +107,21 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
   for (const auto size : shape) count *= size;
   return count;
+}
+
+std::optional<std::uint64_t> stored_tensor_bytes(std::string_view type,
+                                                 const std::vector<std::int64_t>& shape) {
+  std::uint64_t bytes = stored_type_bytes(type);
+  if (bytes == 0) return std::nullopt;
+  bool empty = false;
+  for (const auto size : shape) {
+    if (size < 0) return std::nullopt;
+    empty = empty || size == 0;
+    const auto counted = static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1));
+    if (counted > kMostTensorBytes / bytes) return std::nullopt;
+    bytes *= counted;
+  }
+  return empty ? 0 : bytes;
 }
 
 SafetensorsHeader lay_out_safetensors(std::vector<StoredTensor> tensors,
@@ -149,23 +166,28 @@ std::string safetensors_header_bytes(const SafetensorsHeader& header) {
   return length + text;
 }
 
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
+                                                   std::uint64_t file_bytes) {
+  try {
+    return header_of(bytes, file_bytes);
+  } catch (const Exception& error) {
+    return failure(error.kind(), error.what());
+  }
+}
+
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path) {
   const InputFile file(path);
-  SafetensorsHeader header;
-  const auto json = read_json(file, header.data_begin);
+  std::string bytes(std::min<std::uint64_t>(file.size(), 8), '\0');
+  file.read(0, std::as_writable_bytes(std::span(bytes)));
   try {
-    for (const auto& [name, entry] : json.items()) {
-      if (name == "__metadata__") {
-        header.metadata = entry.get<std::map<std::string, std::string>>();
-      } else {
-        header.tensors.push_back(tensor_of(name, entry, file, header.data_begin));
-      }
-    }
-  } catch (const nlohmann::json::exception& error) {
-    refuse(path, fmt::format("the header is damaged: {}", error.what()));
+    bytes.resize(header_bytes(bytes, file.size()));
+  } catch (const Exception& error) {
+    refuse(fmt::format("{}: {}", path.string(), error.what()));
   }
-  std::ranges::sort(header.tensors, {}, &StoredTensor::begin);
-  return header;
+  file.read(0, std::as_writable_bytes(std::span(bytes)));
+  auto header = parse_safetensors_header(bytes, file.size());
+  if (header) return std::move(*header);
+  refuse(fmt::format("{}: {}", path.string(), header.error().message));
 }
 
 }  // namespace gradwire

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,18 +88,36 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
   return status_of(rows);
 }
 
-int compare_all(const BenchOptions& options, const Job& job, const Environment& environment) {
+void check_comparison(const BenchOptions& options, const Job& job) {
   if (!options.launch.starts_ranks(job)) {
     throw Exception(ErrorKind::invalid_argument,
                     "--compare starts the ranks itself, outside any job: say where with -n or "
                     "--hosts");
   }
-  const auto table = compare(options, make_cases(options, ranks_to_start(options)), environment);
+  check_peers(options);
+}
+
+int compare_all(const BenchOptions& options, const Environment& environment) {
+  const auto table =
+      compare(options, make_cases(options, ranks_to_start(options.launch)), environment);
   std::vector<SystemRow> rows;
   for (const auto& line : table) rows.insert(rows.end(), line.begin(), line.end());
   if (options.json != "-") fmt::print("{}", comparison_table(table, limit_gbps(options)));
   write_reports(options, rows);
   return status_of(rows);
+}
+
+/// Refuses wrong arguments before ranks start. Where they are to start; nothing: this is a rank.
+std::optional<LaunchOptions> checked(const BenchOptions& options, const Job& job) {
+  check_fits(options.launch, job);
+  limit_gbps(options);
+  const bool starts = options.launch.starts_ranks(job);
+  make_cases(options, starts ? ranks_to_start(options.launch) : job.world_size);
+  if (!options.compare.empty()) check_comparison(options, job);
+  if (!starts) return std::nullopt;
+  LaunchOptions launch = launch_options_of(options.launch);
+  launch.name = "gradwire bench";
+  return launch;
 }
 
 }  // namespace
@@ -112,15 +131,9 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   declare(app, options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment(environment);
-  const bool starts = options.launch.starts_ranks(job);
-  limit_gbps(options);  // Wrong arguments are refused before ranks start.
-  make_cases(options, starts ? ranks_to_start(options) : job.world_size);
-  if (!options.compare.empty()) return compare_all(options, job, environment);
-  if (starts) {
-    LaunchOptions launch = launch_options_of(options.launch);
-    launch.name = "gradwire bench";
-    return run_self(std::vector<std::string>(argv, argv + argc), launch);
-  }
+  const auto launch = read_arguments([&] { return checked(options, job); });
+  if (!options.compare.empty()) return compare_all(options, environment);
+  if (launch) return run_self(std::vector<std::string>(argv, argv + argc), *launch);
   const auto communicator = Communicator::connect(job, {}, open_store(job));
   return measure_all(*communicator, options, environment);
 }

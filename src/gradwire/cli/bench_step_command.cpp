@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,12 +78,7 @@ int measure_all(const std::shared_ptr<Communicator>& communicator, const StepBen
   return 0;
 }
 
-int compare_all(const StepBench& bench, const Job& job) {
-  if (!bench.options.launch.starts_ranks(job)) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself, outside any job: say where with -n or "
-                    "--hosts");
-  }
+int compare_all(const StepBench& bench) {
   const std::vector<StepRow> rows = compare_steps(bench.options, bench.cases, bench.profile);
   if (bench.options.json != "-") {
     const StepTable table = table_of(bench);
@@ -93,8 +89,11 @@ int compare_all(const StepBench& bench, const Job& job) {
   return 0;
 }
 
-/// Wrong arguments are refused here, before ranks start.
-void read_options(StepBench& bench) {
+/// Wrong arguments are refused here, before ranks start. Where they are to start; nothing: this is
+/// a rank.
+std::optional<LaunchOptions> read_options(StepBench& bench, const Job& job) {
+  const bool starts = bench.options.launch.starts_ranks(job);
+  check_fits(bench.options.launch, job);
   bench.profile = profile_named(bench.options.profile);
   bench.cases = step_cases(bench.options);
   bench.limit = limit_of(bench.options);
@@ -103,6 +102,15 @@ void read_options(StepBench& bench) {
     throw Exception(ErrorKind::invalid_argument,
                     "--trace is of one case: name one codec, and so on");
   }
+  if (!bench.options.compare.empty() && !starts) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "--compare starts the ranks itself, outside any job: say where with -n or "
+                    "--hosts");
+  }
+  if (!starts) return std::nullopt;
+  LaunchOptions launch = launch_options_of(bench.options.launch);
+  launch.name = "gradwire bench step";
+  return launch;
 }
 
 }  // namespace
@@ -115,14 +123,12 @@ int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store) 
   declare(app, bench.options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment(environment);
-  read_options(bench);
-  if (!bench.options.compare.empty()) return compare_all(bench, job);
-  if (bench.options.launch.starts_ranks(job)) {
-    LaunchOptions launch = launch_options_of(bench.options.launch);
-    launch.name = "gradwire bench step";
+  const auto launch = read_arguments([&] { return read_options(bench, job); });
+  if (!bench.options.compare.empty()) return compare_all(bench);
+  if (launch) {
     std::vector<std::string> words{"bench"};
     words.insert(words.end(), argv, argv + argc);
-    return run_self(words, launch);
+    return run_self(words, *launch);
   }
   const std::shared_ptr<Communicator> communicator =
       Communicator::connect(job, {}, open_store(job));

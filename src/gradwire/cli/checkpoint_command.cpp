@@ -41,7 +41,8 @@ fs::path folder_of(const fs::path& path) {
 }
 
 int list(const Options& options) {
-  const auto found = list_checkpoints(folder_of(options.folder));
+  const auto folder = folder_of(options.folder);
+  const auto found = list_checkpoints(folder);
   if (found.empty()) find_checkpoint(options.folder);  // It says what is there instead.
   fmt::print("{:>9} {:>6} {:>10}  checkpoint\n", "step", "ranks", "size");
   for (const auto& one : found) {
@@ -52,6 +53,7 @@ int list(const Options& options) {
       fmt::print("{:>9} {:>6} {:>10}  {}\n", "-", "-", "damaged", one.damage);
     }
   }
+  find_checkpoint(folder);  // It says what to do about a damaged one, as it would to who resumes.
   return 0;
 }
 

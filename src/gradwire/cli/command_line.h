@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstdio>
 #include <optional>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/cli/launch/wrong_command_line.h"
 
 namespace gradwire {
 
@@ -11,8 +15,11 @@ namespace gradwire {
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    fmt::print(stderr, "{0}: {1} (see {0} --help)\n", app.get_name(), e.what());
+    return 2;
   }
   return std::nullopt;
 }

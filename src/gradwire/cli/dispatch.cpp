@@ -1,13 +1,18 @@
 #include "gradwire/cli/dispatch.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/suggest.h"
+#include "gradwire/cli/launch/wrong_command_line.h"
 
 namespace gradwire {
 namespace {
@@ -29,20 +34,44 @@ int refuse(std::string_view program, std::string_view name, std::span<const Comm
   return 2;
 }
 
+/// What was printed must have arrived: a full disk must not look like success. `status`, or 1.
+int flushed(std::string_view program, int status) {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written) return status;
+  fmt::print(stderr, "{}: cannot write to standard output{}{}\n", program, errno != 0 ? ": " : "",
+             errno != 0 ? std::strerror(errno) : "");
+  return status != 0 ? status : 1;
+}
+
+/// Where the library's own words name neither what was wanted nor a remedy.
+std::string words_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error)) {
+    return "the system gives this process no more memory: ask for less at once, or raise the limit "
+           "(ulimit -v, the container's or the job's)";
+  }
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system && system->code() == std::errc::resource_unavailable_try_again) {
+    return "the system gives this process no more threads: raise the limit (ulimit -u, ulimit -v, "
+           "the container's or the job's)";
+  }
+  return error.what();
+}
+
 int run_guarded(std::string_view program, const Command& command, int argc, char** argv) {
   try {
     return command.run(argc, argv);
   } catch (const std::exception& e) {
     std::fflush(stdout);
-    fmt::print(stderr, "{} {}: {}\n", program, command.name, e.what());
-    return 1;
+    // If standard output cannot be written, that is all there is to say, and is said at the end.
+    if (std::ferror(stdout) == 0)
+      fmt::print(stderr, "{} {}: {}\n", program, command.name, words_of(e));
+    return dynamic_cast<const WrongCommandLine*>(&e) ? 2 : 1;
   }
 }
 
-}  // namespace
-
-int dispatch(std::string_view program, std::string_view about, std::span<const Command> commands,
-             int argc, char** argv) {
+int find_and_run(std::string_view program, std::string_view about,
+                 std::span<const Command> commands, int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "--help";
   if (name == "--help" || name == "-h" || name == "help") {
     print_help(program, about, commands);
@@ -56,6 +85,13 @@ int dispatch(std::string_view program, std::string_view about, std::span<const C
     if (command.name == name) return run_guarded(program, command, argc - 1, argv + 1);
   }
   return refuse(program, name, commands);
+}
+
+}  // namespace
+
+int dispatch(std::string_view program, std::string_view about, std::span<const Command> commands,
+             int argc, char** argv) {
+  return flushed(program, find_and_run(program, about, commands, argc, argv));
 }
 
 }  // namespace gradwire

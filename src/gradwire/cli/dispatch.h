@@ -14,8 +14,8 @@ struct Command {
 
 /// What main() of a program with commands does: finds the command that argv[1] names and runs it;
 /// answers --help and --version, and a wrong name with the nearest right one. An exception ends as
-/// one line on stderr. Returns the exit status: the command's, 1 after an exception, 2 for a wrong
-/// command line.
+/// one line on stderr. Returns the exit status: the command's, 1 after an exception or if standard
+/// output could not be written, 2 for a wrong command line.
 int dispatch(std::string_view program, std::string_view about, std::span<const Command> commands,
              int argc, char** argv);
 

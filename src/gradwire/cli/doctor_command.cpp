@@ -86,7 +86,7 @@ int report(const Examination& examination, std::vector<Finding> findings) {
 }
 
 int examine_hosts(const DoctorArguments& given) {
-  LaunchOptions options = options_for_hosts(given.launch);
+  LaunchOptions options = read_arguments([&] { return options_for_hosts(given.launch); });
   std::vector<Finding> findings;
   const JobPlan plan = plan_or_find(options, findings);
   Agents agents(options, plan);

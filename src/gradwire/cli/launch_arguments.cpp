@@ -11,6 +11,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/placement.h"
 #include "gradwire/cli/launch/secret_file.h"
 
 namespace gradwire {
@@ -85,8 +86,7 @@ void declare_settings(CLI::App& app, LaunchArguments& given) {
   app.add_option("--env", given.variables,
                  "NAME=VALUE, or NAME for its value here: a variable for ranks on all hosts; may "
                  "be repeated (GRADWIRE_* go to all hosts by themselves)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);  // What follows NAME is the program.
 }
 
 std::optional<std::uint16_t> port_of(int given) {
@@ -102,6 +102,34 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
   declare_settings(app, given);
 }
 
+void check_fits(const LaunchArguments& given, const Job& job) {
+  if (job.launcher == "none" || (given.ranks == 0 && given.hosts.empty())) return;
+  const std::optional<int> ranks = given.ranks > 0 ? std::optional(given.ranks) : std::nullopt;
+  const std::size_t asked = given.hosts.empty()
+                                ? static_cast<std::size_t>(given.ranks)
+                                : place_ranks(parse_hosts(given.hosts), ranks).size();
+  if (asked == static_cast<std::size_t>(job.world_size)) return;
+  refuse(
+      fmt::format("{} asks for {} ranks, but this process is already rank {} of a job of {} ranks "
+                  "(started by {}), and no rank starts others: leave {} away, or start this "
+                  "command outside the job",
+                  given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, job.world_size, job.launcher,
+                  given.ranks > 0 ? "-n" : "--hosts"));
+}
+
+int ranks_to_start(const LaunchArguments& given) {
+  const LaunchOptions launch = launch_options_of(given);
+  if (launch.hosts.empty()) return launch.ranks.value_or(1);
+  return static_cast<int>(place_ranks(launch.hosts, launch.ranks).size());
+}
+
+void declare_start_timeout(CLI::App& app, LaunchArguments& given) {
+  app.add_option("--start-timeout", given.start_timeout,
+                 "Seconds for the remote shells to have started their ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6));
+}
+
 LaunchOptions launch_options_of(const LaunchArguments& given) {
   LaunchOptions options;
   if (given.ranks > 0) options.ranks = given.ranks;
@@ -110,6 +138,8 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
     options.hosts = parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);
   }
   options.rsh = words_of(given.rsh);
+  options.start_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.start_timeout));
   if (options.rsh.empty()) refuse("--rsh: expected a command such as ssh");
   options.master_address = given.master_address;
   options.master_port = port_of(given.master_port);

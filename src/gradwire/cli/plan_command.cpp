@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -142,40 +141,29 @@ int ask(const CLI::App& app) {
   return given ? carry_out(*given) : 2;
 }
 
-/// What is wrong with a plan is wrong with its command line.
-int guarded(const std::function<int()>& run) {
-  try {
-    return run();
-  } catch (const Exception& e) {
-    if (e.kind() != ErrorKind::invalid_argument) throw;
-    std::fflush(stdout);
-    fmt::print(stderr, "gradwire plan: {}\n", e.what());
-    return 2;
-  }
-}
-
 }  // namespace
 
+// What is wrong with a plan is wrong with its command line.
 int plan_command(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "simulate")
-    return guarded([&] { return plan_simulate_command(argc - 1, argv + 1); });
+    return read_arguments([&] { return plan_simulate_command(argc - 1, argv + 1); });
   if (argc > 1 && std::string_view(argv[1]) == "place")
-    return guarded([&] { return plan_place_command(argc - 1, argv + 1); });
+    return read_arguments([&] { return plan_place_command(argc - 1, argv + 1); });
   const auto checks = [](const std::string_view word) {
     return word == "--check" || word.starts_with("--check=");
   };
   if (std::any_of(argv + 1, argv + argc, checks))
-    return guarded([&] { return plan_check_command(argc, argv); });
+    return read_arguments([&] { return plan_check_command(argc, argv); });
   PlanArguments given;
   CLI::App app(
       "Says how fast a model trains on so many machines, what limits it and what to change. "
       "Without options it asks. gradwire plan simulate plays a step through on modelled links.",
       "gradwire plan");
   declare(app, given);
-  if (argc < 2) return guarded([&] { return ask(app); });
+  if (argc < 2) return read_arguments([&] { return ask(app); });
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (!given.parameters.empty() && app.count("--nodes") == 0) given.strategy.nodes = kPaperNodes;
-  return guarded([&] { return carry_out(given); });
+  return read_arguments([&] { return carry_out(given); });
 }
 
 }  // namespace gradwire

@@ -37,8 +37,7 @@ void declare(CLI::App& app, ProbeArguments& given) {
 
 int be_a_rank(const Job& job, const ProbeArguments& given) {
   if (job.world_size < 2) {
-    throw Exception(
-        ErrorKind::invalid_argument,
+    throw WrongCommandLine(
         "there is nothing between one rank and itself: gradwire probe --hosts a,b,c, or "
         "-n 2 for the inside of this host");
   }
@@ -69,8 +68,9 @@ int probe_command(int argc, char** argv) {
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment();
+  read_arguments([&] { check_fits(given.launch, job); });
   if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
-  LaunchOptions options = launch_options_of(given.launch);
+  LaunchOptions options = read_arguments([&] { return launch_options_of(given.launch); });
   options.name = "gradwire probe";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
 }

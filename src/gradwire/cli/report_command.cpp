@@ -38,7 +38,7 @@ int report_command(int argc, char** argv) {
   CLI::App app("Shows training runs as one HTML page, which needs no network", "gradwire report");
   describe(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const auto inputs = read_report_inputs(options.inputs);
+  const auto inputs = read_arguments([&] { return read_report_inputs(options.inputs); });
   const auto page = value_or_throw(report_page(inputs, options.title));
   write_file(options.output, page);
   fmt::print("{}: {}, {}\n", options.output, counted(inputs.runs.size(), "run"),

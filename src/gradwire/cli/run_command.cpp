@@ -32,6 +32,7 @@ struct Given {
 void declare(CLI::App& app, Given& given) {
   app.name("gradwire run");
   declare_launch_arguments(app, given.launch);
+  declare_start_timeout(app, given.launch);
   app.add_flag("--no-prefix", given.no_prefix, "Pass on what ranks write as it is");
   app.add_option("--grace", given.grace, "Seconds between SIGTERM and SIGKILL")
       ->capture_default_str()
@@ -70,7 +71,7 @@ int run_command(int argc, char** argv) {
                given.program.front());
     return 2;
   }
-  return launch(options_of(given));
+  return launch(read_arguments([&] { return options_of(given); }));
 }
 
 }  // namespace gradwire

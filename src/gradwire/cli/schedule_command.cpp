@@ -222,9 +222,9 @@ int schedule_command(int argc, char** argv) {
   Options options;
   describe_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  if (options.compare) return compare(options);
+  if (options.compare) return read_arguments([&] { return compare(options); });
   if (options.name.empty()) return list_algorithms();
-  return show(options);
+  return read_arguments([&] { return show(options); });
 }
 
 }  // namespace gradwire

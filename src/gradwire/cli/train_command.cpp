@@ -3,9 +3,11 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/launch_arguments.h"
 #include "gradwire/comm/job.h"
 #include "gradwire/gradient/trace_session.h"
 #include "gradwire/torch/init.h"
@@ -30,7 +33,7 @@ namespace {
 
 struct TrainOptions {
   std::string config;
-  int ranks = 0;
+  LaunchArguments launch;
   std::vector<std::string> settings;
   std::string output = ".";
   std::string data;
@@ -40,11 +43,9 @@ struct TrainOptions {
 };
 
 void describe(CLI::App& app, TrainOptions& options) {
-  app.add_option("config", options.config, "JSON file; docs/training.md says what it may hold")
-      ->required();
-  app.add_option("-n,--ranks", options.ranks,
-                 "start this many ranks here; without it, be a rank of the job that started us")
-      ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("config", options.config,
+                 "JSON file, on every host; docs/training.md says what it may hold");
+  declare_launch_arguments(app, options.launch);
   app.add_option("--set", options.settings, "key.sub=value: goes before what the file says")
       ->allow_extra_args(false);
   app.add_option("--output", options.output,
@@ -149,6 +150,15 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
   return 0;
 }
 
+/// The configuration; what is wrong with it is refused before ranks start.
+TrainConfig checked(const TrainOptions& options, const Job& job) {
+  check_fits(options.launch, job);
+  TrainConfig config = load(options);
+  const bool starts = options.launch.starts_ranks(job);
+  batch_size_per_rank(config, starts ? ranks_to_start(options.launch) : job.world_size);
+  return config;
+}
+
 }  // namespace
 
 int train_command(int argc, char** argv) {
@@ -156,14 +166,18 @@ int train_command(int argc, char** argv) {
   CLI::App app("Trains a model as a JSON file says", "gradwire train");
   describe(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const auto job = Job::from_environment();
-  const auto config = load(options);  // Refused before ranks start.
-  const bool launches = options.ranks > 0 && job.launcher == "none";
-  batch_size_per_rank(config, launches ? options.ranks : job.world_size);
-  if (launches) {
-    return run_self(std::vector<std::string>(argv, argv + argc), options.ranks, "gradwire train");
+  if (options.config.empty()) {
+    fmt::print(stderr,
+               "gradwire train: which configuration? gradwire train CONFIG.json -n 4 "
+               "(docs/training.md says what CONFIG.json holds; examples/ has some)\n");
+    return 2;
   }
-  return train_as_rank(config, options, job);
+  const auto job = Job::from_environment();
+  const auto config = read_arguments([&] { return checked(options, job); });
+  if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
+  LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
+  launch.name = "gradwire train";
+  return run_self(std::vector<std::string>(argv, argv + argc), std::move(launch));
 }
 
 }  // namespace gradwire

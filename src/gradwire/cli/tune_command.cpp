@@ -149,8 +149,7 @@ void remember(Cluster& cluster, const MeasuredChoice& choice) {
 
 int be_a_rank(const Job& job, const TuneArguments& given) {
   if (job.world_size < 2) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "one rank has nothing to choose: gradwire tune --hosts a,b,c, or -n 2");
+    throw WrongCommandLine("one rank has nothing to choose: gradwire tune --hosts a,b,c, or -n 2");
   }
   const auto communicator = Communicator::connect(job, {.topology = given.topology});
   Cluster cluster;
@@ -174,6 +173,14 @@ int be_a_rank(const Job& job, const TuneArguments& given) {
   return 0;
 }
 
+/// Wrong names are refused before ranks start.
+void check(const TuneArguments& given, const Job& job) {
+  check_fits(given.launch, job);
+  for (const std::string& collective : given.collectives) {
+    make_cases(bench_options(given, collective), 2);
+  }
+}
+
 }  // namespace
 
 int tune_command(int argc, char** argv) {
@@ -186,13 +193,11 @@ int tune_command(int argc, char** argv) {
       "gradwire tune");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  for (const std::string& collective : given.collectives) {
-    make_cases(bench_options(given, collective), 2);  // Wrong names are refused before ranks start.
-  }
   const Job job = Job::from_environment();
+  read_arguments([&] { check(given, job); });
   if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
   value_or_throw(read_cluster(given.topology));
-  LaunchOptions options = launch_options_of(given.launch);
+  LaunchOptions options = read_arguments([&] { return launch_options_of(given.launch); });
   options.name = "gradwire tune";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
 }

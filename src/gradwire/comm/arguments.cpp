@@ -20,7 +20,7 @@ template <class... Args>
 
 void check_rank(Rank rank, int ranks, std::string_view what) {
   if (rank >= 0 && rank < ranks) return;
-  refuse("{} {} is not a rank of this job (0 to {})", what, rank, ranks - 1);
+  refuse("invalid {} rank: {}; ranks are 0 to {}", what, rank, ranks - 1);
 }
 
 void check_message(Rank peer, Rank self, int ranks, int tag) {

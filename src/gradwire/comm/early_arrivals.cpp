@@ -1,5 +1,6 @@
 #include "gradwire/comm/early_arrivals.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradwire {
@@ -31,8 +32,12 @@ EarlyArrivals::Operation& EarlyArrivals::held_for(OperationKey key, Rank peer) {
 Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& header) {
   Held& held = held_[static_cast<std::size_t>(from.peer)];
   if (held.bytes + header.length > most_bytes_) return tl::unexpected(too_far_ahead().error());
-  held.bytes += header.length;
   Operation& operation = held_for({header.channel, header.sequence}, from.peer);
+  if (std::ranges::none_of(operation.announcements,
+                           [&](const Announcement& a) { return a.peer == from.peer; })) {
+    return failure(ErrorKind::corrupted, "data of an operation that it has not announced");
+  }
+  held.bytes += header.length;
   operation.pieces.push_back(
       {from.peer, from.rail, header, std::vector<std::byte>(header.length), false});
   return operation.pieces.back().payload.data();

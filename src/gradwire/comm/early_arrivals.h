@@ -45,7 +45,7 @@ class EarlyArrivals {
   Status announce(OperationKey key, Rank peer, const Fingerprint& fingerprint);
 
   /// Room for a payload: written to until the frame is complete. Errors: corrupted, if the peer has
-  /// sent more than it may.
+  /// sent more than it may, or data ahead of its announcement.
   Result<std::byte*> make_room(StreamId from, const FrameHeader& header);
 
   /// The payload of `key` that is coming over a stream has come to its end.

@@ -12,9 +12,13 @@ std::optional<std::string> EnvironmentVariables::text(std::string_view name) con
   return value;
 }
 
+std::optional<std::string> EnvironmentVariables::given(std::string_view name) const {
+  return name.starts_with("GRADWIRE_") ? text(name) : environment_(name);
+}
+
 std::optional<int> EnvironmentVariables::number(std::string_view name, int low, int high,
                                                 std::string_view why) const {
-  const std::optional<std::string> value = environment_(name);
+  const std::optional<std::string> value = given(name);
   if (!value) return std::nullopt;
   int result = 0;
   const char* end = value->data() + value->size();
@@ -29,7 +33,7 @@ std::optional<int> EnvironmentVariables::number(std::string_view name, int low, 
 }
 
 std::optional<bool> EnvironmentVariables::on_or_off(std::string_view name) const {
-  const std::optional<std::string> value = environment_(name);
+  const std::optional<std::string> value = given(name);
   if (!value) return std::nullopt;
   if (*value == "on" || *value == "off") return *value == "on";
   throw Exception(ErrorKind::invalid_argument,

@@ -35,6 +35,10 @@ class EnvironmentVariables {
                       std::string_view remedy) const;
 
  private:
+  /// A variable of ours that is set to nothing counts as not set. One of a launcher does not: then
+  /// the launcher has failed.
+  std::optional<std::string> given(std::string_view name) const;
+
   const Environment& environment_;
 };
 

@@ -47,6 +47,10 @@ struct ExecutorOptions {
 /// (Outbox). A rail that breaks, or on which nothing moves while the peer is heard on another, is
 /// given up, and what was lost with it is sent again; the loss of the last is the peer's.
 ///
+/// A call reads and writes no more than a budget (kBytesPerCall) on each stream, so that whoever
+/// holds the executor's lock holds it briefly, however fast the peer is. The rest is put off to
+/// on_timer(), which is due at once.
+///
 /// Not thread-safe.
 class Executor final : private Outbox::Listener {
  public:
@@ -143,9 +147,11 @@ class Executor final : private Outbox::Listener {
   // Streams.
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Rail& rail(StreamId stream);
-  std::size_t read(Rail& rail);
-  std::size_t read_copy(Rail& rail);
-  std::size_t read_in_place(Rail& rail);
+  std::size_t read(Rail& rail, std::size_t budget);
+  std::size_t read_copy(Rail& rail, std::size_t budget);
+  std::size_t read_in_place(Rail& rail, std::size_t budget);
+  void put_off_reading(Rail& rail);
+  void resume_put_off();
   bool still_reads(const Rail& rail) const;
   void garble(Rail& rail, const Error& error);
   void collect_awaited(bool all);
@@ -158,7 +164,9 @@ class Executor final : private Outbox::Listener {
   // Rails.
   void give_up(Rail& rail, const Error& why);
   void tell_rail_lost(const Rail& rail);
+  void note_silence(Peer& peer) const;
   void settle();
+  void reconsider(Rail& rail);
   void settle(Rail& rail);
   void check_rails(Time now);
   void check_rail(Peer& peer, Rail& rail, Time now);
@@ -192,7 +200,10 @@ class Executor final : private Outbox::Listener {
   Time check_rails_at_ = Time::max();
   std::map<int, Time> notices_;     ///< By rail: when its loss was last noticed.
   std::vector<StreamId> settling_;  ///< Rails whose loss the peer knows of, to be settled.
-  Time speak_at_ = Time::max();  ///< When announcements that wait for company have waited enough.
+  std::vector<StreamId> doubted_;   ///< Rails that a peer asks us to give up.
+  std::vector<StreamId> unread_;  ///< Streams whose reading was put off when the budget was spent.
+  std::vector<Rank> unwritten_;   ///< Peers for whom writing was put off, likewise.
+  Time speak_at_ = Time::max();   ///< When announcements that wait for company have waited enough.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;

@@ -80,11 +80,13 @@ void Executor::tell_peers(const Error& error, Rank origin) {
 }
 
 Time Executor::next_timer() const {
+  if (!unread_.empty() || !unwritten_.empty()) return now_;
   return std::min({liveness_.next_check(), earliest_deadline_, speak_at_, check_rails_at_});
 }
 
 void Executor::on_timer(Time now) {
   now_ = now;
+  resume_put_off();
   if (now >= speak_at_) speak_all();
   if (now >= check_rails_at_) check_rails(now);
   if (now >= earliest_deadline_) check_deadlines(now);

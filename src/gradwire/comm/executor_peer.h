@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,9 @@
 
 /// What an executor keeps for each peer. Only for the executor's own source files.
 namespace gradwire {
+
+/// A budget for streams that are about to be closed.
+inline constexpr std::size_t kToItsEnd = std::numeric_limits<std::size_t>::max();
 
 /// One stream from a peer.
 struct Executor::Rail final : Inbox::Handler {
@@ -33,6 +37,7 @@ struct Executor::Rail final : Inbox::Handler {
   bool closed = false;   ///< Nothing more is read: the stream has ended, or is given up.
   bool garbled = false;  ///< What comes cannot be read any more; the peer can still be told why.
   bool goodbye = false;  ///< The peer has said that nothing more comes.
+  bool unread = false;   ///< Is among Executor::unread_.
 
   // If it is lost while others live (see executor_rails.cpp).
   bool lost = false;        ///< We do not use it any more.
@@ -61,6 +66,7 @@ struct Executor::Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
+  bool unwritten = false;      ///< Is among Executor::unwritten_.
   bool departed = false;       ///< Has said goodbye on all rails.
   bool closed = false;         ///< Its last stream has ended.
   std::size_t due = 0;         ///< Of look_ahead(): the least that an operation misses of it.
@@ -68,6 +74,7 @@ struct Executor::Peer {
   bool in_turn = false;     ///< All operations that miss any of it need one peer after the other.
   bool later = false;       ///< All operations that miss any of it miss some of others first.
   double share = 1;         ///< Of the last switch's queue, that it has, or had when it sent.
+  Time resumed{};           ///< When it was heard again after a pause (note_silence()).
   std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
 };
 

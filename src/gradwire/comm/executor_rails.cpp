@@ -25,6 +25,10 @@ constexpr Duration kAskAfter = std::chrono::milliseconds(100);
 /// each time at least (its probe of the tail, and its timer), and a rail is given up for good.
 constexpr Duration kGiveUpAfter = std::chrono::milliseconds(700);
 
+/// A peer that was silent on all rails for so long did not run. Not less: late packets make gaps of
+/// 200 ms, and each pause puts off the loss of a rail that is dead.
+constexpr Duration kPause = kGiveUpAfter / 2;
+
 /// Losses of a rail so soon after one another have one cause.
 constexpr Duration kSameCause = std::chrono::seconds(2);
 
@@ -72,12 +76,11 @@ Status Executor::hear_rail_lost(Rail& over, const FrameHeader& header) {
   }
   Rail& rail = *from.rails[header.message];
   if (header.channel == 2) {
-    const Error why{ErrorKind::disconnected, fmt::format("the link from {} delivers nothing",
-                                                         transport_.describe(rail.stream))};
-    // It may have come late, and be about what is over.
-    const bool silent = now_ - rail.heard >= kAskAfter;
-    if (rail.lost) tell_rail_lost(rail);
-    if (silent && from.outbox.live_rails() > 1) give_up(rail, why);
+    if (rail.lost) {
+      tell_rail_lost(rail);
+    } else {
+      doubted_.push_back(rail.stream);  // Not here, for the same reason as below.
+    }
     return {};
   }
   if (!std::exchange(rail.peer_knows, true)) {
@@ -104,11 +107,30 @@ void Executor::settle() {
     settling_.pop_back();
     if (!error_) settle(rail(stream));
   }
+  for (const StreamId stream : std::exchange(doubted_, {})) reconsider(rail(stream));
+}
+
+/// Gives up a rail that the peer finds dead, unless something has come of it by now: the request
+/// may be late, or this process may have stood still and not have read what is there.
+void Executor::reconsider(Rail& rail) {
+  if (still_reads(rail)) read(rail, kToItsEnd);
+  const bool silent = now_ - rail.heard >= kAskAfter;
+  if (error_ || rail.lost || !silent || peer(rail.stream.peer).outbox.live_rails() == 1) return;
+  give_up(rail, {ErrorKind::disconnected, fmt::format("the link from {} delivers nothing",
+                                                      transport_.describe(rail.stream))});
+}
+
+/// Notes that a peer is about to be heard again after a pause, for which no rail is to blame.
+void Executor::note_silence(Peer& peer) const {
+  if (!peer.has_rails()) return;
+  Time heard{};
+  for (const auto& rail : peer.rails) heard = std::max(heard, rail->heard);
+  if (now_ - heard >= kPause) peer.resumed = now_;
 }
 
 /// The peer writes nothing more there: reads what it has written, and says how much that was.
 void Executor::settle(Rail& rail) {
-  if (still_reads(rail)) read(rail);
+  if (still_reads(rail)) read(rail, kToItsEnd);
   if (error_) return;
   rail.closed = true;
   rail.settled = true;
@@ -166,7 +188,9 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
   }
   rail.checked = now;
   if (now - rail.moved < kAskAfter || outbox.live_rails() == 1) return;
-  const Time asked = rail.moved + kAskAfter;
+  // After a pause of the peer it needs time to read what waits for it, one rail after the other.
+  const Time since = std::max(rail.moved, peer.resumed);
+  const Time asked = since + kAskAfter;
   bool heard = false;
   for (const auto& other : peer.rails) {
     if (other->lost || other.get() == &rail) continue;
@@ -174,7 +198,7 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
     peer.outbox.queue_control_on(other->stream.rail, {.type = FrameType::ping, .message = 1});
     mark_dirty(peer.rank);
   }
-  if (!heard || now - rail.moved < kGiveUpAfter) return;
+  if (!heard || now - since < kGiveUpAfter) return;
   if (rank_ < peer.rank) {
     give_up(rail, {ErrorKind::disconnected, fmt::format("the link to {} delivers nothing",
                                                         transport_.describe(rail.stream))});

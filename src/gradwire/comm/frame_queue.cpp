@@ -44,6 +44,7 @@ bool OutgoingFrame::is_intact() const {
 }
 
 void FrameQueue::push(OutgoingFrame frame) {
+  set_number(std::span(frame.head).first<kFrameHeaderBytes>(), next_++);
   bytes_ += frame.size();
   frames_.push_back(std::move(frame));
 }
@@ -77,13 +78,16 @@ OutgoingFrame FrameQueue::pop_written() {
 }
 
 void FrameQueue::drop_messages() {
-  const bool keeps_first = front_is_partial();
+  next_ -= frames().size();
   std::vector<OutgoingFrame> kept;
+  std::size_t begin = 0;
   for (OutgoingFrame& frame : frames()) {
-    const bool half = keeps_first && &frame == &frames_[first_];
-    if (frame.flight != nullptr && !half) continue;
+    const bool begun = begin < written_;
+    begin += frame.size();
+    if (frame.flight != nullptr && !begun) continue;
     frame.keep_payload();
     frame.flight = nullptr;
+    set_number(std::span(frame.head).first<kFrameHeaderBytes>(), next_++);
     kept.push_back(std::move(frame));
   }
   frames_ = std::move(kept);

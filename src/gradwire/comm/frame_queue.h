@@ -37,7 +37,8 @@ struct OutgoingFrame {
   bool is_intact() const;
 };
 
-/// Frames in the order in which they are written to one stream. Keeps its memory.
+/// Frames in the order in which they are written to one stream, numbered in that order. Keeps its
+/// memory.
 class FrameQueue {
  public:
   bool empty() const { return first_ == frames_.size(); }
@@ -53,9 +54,9 @@ class FrameQueue {
   void wrote(std::size_t bytes) { written_ += bytes; }
   bool front_is_written() const { return !empty() && written_ >= frames_[first_].size(); }
   OutgoingFrame pop_written();
-  bool front_is_partial() const { return !empty() && written_ > 0; }
 
-  /// Drops all that carry messages, but for one that is half written: it keeps a copy of its rest.
+  /// Drops all that carry messages, but for those of which bytes have been written: they keep a
+  /// copy of their rest. Numbers the others anew.
   void drop_messages();
 
  private:
@@ -63,6 +64,7 @@ class FrameQueue {
   std::size_t first_ = 0;    ///< Those before it are gone.
   std::size_t written_ = 0;  ///< Bytes of the first one that are written.
   std::size_t bytes_ = 0;    ///< Of all frames, also of what is written of them.
+  std::uint64_t next_ = 0;   ///< Number of the next frame.
 };
 
 }  // namespace gradwire

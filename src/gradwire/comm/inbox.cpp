@@ -4,12 +4,23 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace gradwire {
 
 namespace {
 
 /// Copying so many bytes costs more than a system call.
 constexpr std::size_t kWorthACall = 64 * 1024;
+
+tl::unexpected<Error> out_of_order(std::uint64_t number, std::uint64_t due) {
+  return failure(
+      ErrorKind::corrupted,
+      fmt::format("frame {} of the stream where {} was due: whole frames have been {} on "
+                  "the way, which neither TCP nor gradwire does; look for a proxy or "
+                  "tunnel between the two hosts",
+                  number, due, number > due ? "lost" : "repeated"));
+}
 
 }  // namespace
 
@@ -80,6 +91,7 @@ Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
 Status Inbox::begin(ConstBytes bytes, Handler& handler) {
   const Result<FrameHeader> header = decode(bytes.first<kFrameHeaderBytes>());
   if (!header) return tl::unexpected(header.error());
+  if (header->number != frames_) return out_of_order(header->number, frames_);
   Result<Landing> landing = handler.begin(*header);
   if (!landing) return tl::unexpected(landing.error());
   header_ = *header;

@@ -81,6 +81,7 @@ Job describe(const EnvironmentVariables& variables, const Launched& launched) {
   job.local_world_size = launched.local_world_size;
   job.launcher_store = launched.launcher_store;
   job.launcher = launched.launcher;
+  job.job_id = variables.text("GRADWIRE_JOB_ID").value_or(launched.job_id);
   if (job.world_size > 1) {
     job.master_address = master_address(variables, launched);
     job.master_port = master_port(variables, launched);

@@ -38,6 +38,9 @@ struct Job {
   /// What every connection must prove it knows. Never empty unless the world has one rank or
   /// `launcher_store` holds (the store then carries one).
   std::string secret;
+  /// Tells jobs apart that share a secret (GRADWIRE_JOB_ID, or what the launcher calls the job):
+  /// the same on all ranks. May be empty.
+  std::string job_id;
   /// The launcher (torchrun) itself listens on master_port with a c10d store.
   bool launcher_store = false;
   std::string launcher = "none";  ///< "gradwire", "torchrun", "mpirun", "slurm" or "none".

@@ -37,21 +37,12 @@ bool may_pass(const Error& error) {
   return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout;
 }
 
-Result<Connection> greet(const SocketAddress& address, const Job& job, Deadline deadline) {
-  auto socket = start_connect(address);
-  if (!socket) return tl::unexpected<Error>(socket.error());
-  ClientHandshake handshake(std::move(*socket), address.to_string(),
-                            {.secret = job.secret, .purpose = kJobStorePurpose},
-                            {.from = job.rank, .to = 0, .world_size = job.world_size});
-  for (;;) {
-    const bool ready = wait_for(handshake.socket(), handshake.wanted_events(), deadline);
-    if (Status moved = handshake.advance(); !moved) return tl::unexpected<Error>(moved.error());
-    if (handshake.done()) break;
-    if (!ready) return failure(ErrorKind::timeout, address.to_string() + " does not answer");
-  }
-  const SessionKey key = handshake.session_key();
-  return std::make_unique<MessageStream>(handshake.take_socket(), key, MessageStream::End::client,
-                                         kMostMessageBytes);
+Result<Connection> connect_to(const SocketAddress& address, const Job& job, Deadline deadline) {
+  Result<Greeted> made = greet(address, {.secret = job.secret, .purpose = kJobStorePurpose},
+                               {.from = job.rank, .to = 0, .world_size = job.world_size}, deadline);
+  if (!made) return tl::unexpected<Error>(made.error());
+  return std::make_unique<MessageStream>(std::move(made->socket), made->key,
+                                         MessageStream::End::client, kMostMessageBytes);
 }
 
 Result<Connection> try_once(const Job& job, Deadline deadline) {
@@ -60,7 +51,7 @@ Result<Connection> try_once(const Job& job, Deadline deadline) {
   if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
   Error last;
   for (const SocketAddress& address : *addresses) {
-    auto connection = greet(address, job, deadline.or_after(kAttempt));
+    auto connection = connect_to(address, job, deadline.or_after(kAttempt));
     if (connection) return connection;
     last = connection.error();
     if (!may_pass(last)) break;

@@ -59,7 +59,9 @@ Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpo
 Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadline deadline) {
   auto door = open_master_door(job, kStorePurpose, deadline);
   if (!door) return tl::unexpected<Error>(door.error());
-  return RendezvousServer::start(std::move(*door), job.secret, job.world_size);
+  return RendezvousServer::start(
+      std::move(*door),
+      {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
 }
 
 }  // namespace gradwire

@@ -1,7 +1,6 @@
 #include "gradwire/comm/meeting.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,8 +51,8 @@ std::string Meeting::key_of_room(const std::string& word) const {
   return fmt::format("{}room/{}", scope_, word);
 }
 
-std::string Meeting::key_of_place(Rank rank) const {
-  return fmt::format("{}place/{}", prefix_, rank);
+std::string Meeting::key_of_place(const std::string& word) const {
+  return fmt::format("{}place/{}", prefix_, word);
 }
 
 std::string Meeting::key_of_part(std::size_t part) const {
@@ -61,12 +60,12 @@ std::string Meeting::key_of_part(std::size_t part) const {
 }
 
 Status Meeting::enter(Deadline deadline) {
-  const std::string word = random_hex(8);
-  if (Status knocked = store_.set(key_of_knock(who_.rank), word); !knocked) return knocked;
+  word_ = random_hex(8);
+  if (Status knocked = store_.set(key_of_knock(who_.rank), word_); !knocked) return knocked;
   if (who_.rank == 0) {
-    room_ = word;
+    room_ = word_;
   } else {
-    auto room = store_.get(key_of_room(word), deadline.left());
+    auto room = store_.get(key_of_room(word_), deadline.left());
     if (!room && room.error().kind == ErrorKind::timeout) return tl::unexpected<Error>(missing());
     if (!room) return tl::unexpected<Error>(room.error());
     room_ = std::move(*room);
@@ -75,28 +74,49 @@ Status Meeting::enter(Deadline deadline) {
   return {};
 }
 
-/// Lets a rank in, once it has knocked.
-Status Meeting::answer(Rank rank, Duration patience) {
-  const auto word = store_.get(key_of_knock(rank), patience);
+/// Lets a rank in, once it has knocked, and takes its place, once it has left that. Anew, if it has
+/// knocked again. Error: timeout.
+Status Meeting::admit(Rank rank, Guest& guest, Duration patience) {
+  const auto word = store_.get(key_of_knock(rank), guest.word.empty() ? patience : kGlance);
   if (!word) return tl::unexpected<Error>(word.error());
-  return store_.set(key_of_room(*word), room_);
+  if (*word != guest.word) {
+    if (Status answered = store_.set(key_of_room(*word), room_); !answered) return answered;
+    guest = {.word = *word, .place = {}};
+  }
+  auto place = store_.get(key_of_place(guest.word), patience);
+  if (!place) return tl::unexpected<Error>(place.error());
+  guest.place = std::move(*place);
+  return {};
 }
 
-/// Returns when the time is over, too: whoever has not knocked leaves no place either.
-Status Meeting::answer_all(Deadline deadline) {
-  std::vector<Rank> outside(static_cast<std::size_t>(who_.world_size - 1));
-  std::iota(outside.begin(), outside.end(), 1);
-  while (!outside.empty() && !deadline.passed()) {
+/// Returns when every rank is there. Error: timeout.
+Status Meeting::admit_all(std::vector<Guest>& guests, Deadline deadline) {
+  for (bool complete = false; !complete;) {
+    complete = true;
     Duration patience = std::min(deadline.left(), kPatience);  // With one of them.
-    std::vector<Rank> still;
-    for (const Rank rank : outside) {
-      const Status answered = answer(rank, std::exchange(patience, kGlance));
-      if (!answered && answered.error().kind != ErrorKind::timeout) return answered;
-      if (!answered) still.push_back(rank);
+    for (Rank rank = 1; rank < who_.world_size; ++rank) {
+      Guest& guest = guests[static_cast<std::size_t>(rank)];
+      if (!guest.place.empty()) continue;
+      const Status admitted = admit(rank, guest, std::max(patience, kGlance));
+      if (admitted) continue;
+      if (admitted.error().kind != ErrorKind::timeout) return admitted;
+      patience = kGlance;
+      complete = false;
     }
-    outside = std::move(still);
+    if (!complete && deadline.passed()) return tl::unexpected<Error>(missing());
   }
   return {};
+}
+
+/// Whether none of them has been started again since.
+Result<bool> Meeting::are_those(const std::vector<Guest>& guests) {
+  for (Rank rank = 1; rank < who_.world_size; ++rank) {
+    const auto word = store_.get(key_of_knock(rank), kGlance);
+    const bool gone = !word && word.error().kind == ErrorKind::timeout;
+    if (!word && !gone) return tl::unexpected<Error>(word.error());
+    if (gone || *word != guests[static_cast<std::size_t>(rank)].word) return false;
+  }
+  return true;
 }
 
 Result<std::string> Meeting::share_secret(Deadline deadline) {
@@ -107,11 +127,13 @@ Result<std::string> Meeting::share_secret(Deadline deadline) {
   return secret;
 }
 
-Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, Deadline deadline) {
-  if (Status left = store_.set(key_of_place(who_.rank), encode(mine)); !left) {
+Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, StartWatch& watch,
+                                                 Deadline deadline) {
+  const std::string own = encode(mine);
+  if (Status left = store_.set(key_of_place(word_), own); !left) {
     return tl::unexpected<Error>(left.error());
   }
-  const auto texts = who_.rank == 0 ? gather(deadline) : fetch(deadline);
+  const auto texts = who_.rank == 0 ? gather(own, watch, deadline) : fetch(deadline);
   if (!texts) return tl::unexpected<Error>(texts.error());
   std::vector<RankPlace> places;
   for (const std::string& text : *texts) {
@@ -119,34 +141,33 @@ Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, Deadline
     if (!place) return tl::unexpected<Error>(place.error());
     places.push_back(std::move(*place));
   }
+  const auto last = store_.get(key_of_knock(who_.rank), kGlance);
+  if (last && *last != word_) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("another process has joined as rank {}, too, which {} is: give each "
+                               "process its own RANK",
+                               who_.rank, mine.describe(who_.rank)));
+  }
   return places;
 }
 
-Result<std::string> Meeting::await_place(Rank rank, Deadline deadline) {
-  while (true) {
-    const Duration left = std::max(deadline.left(), kGlance);
-    auto place = store_.get(key_of_place(rank), std::min(left, kPatience));
-    if (place || place.error().kind != ErrorKind::timeout || deadline.passed()) return place;
-    (void)answer(rank, kGlance);
-  }
-}
-
-Result<std::vector<std::string>> Meeting::gather(Deadline deadline) {
-  if (Status answered = answer_all(deadline); !answered) {
-    return tl::unexpected<Error>(answered.error());
-  }
-  std::vector<std::string> places;
-  for (Rank rank = 0; rank < who_.world_size; ++rank) {
-    auto place = await_place(rank, deadline);
-    if (!place && place.error().kind == ErrorKind::timeout) {
-      const Error error = missing();
+Result<std::vector<std::string>> Meeting::gather(const std::string& mine, StartWatch& watch,
+                                                 Deadline deadline) {
+  std::vector<Guest> guests(static_cast<std::size_t>(who_.world_size));
+  for (bool those = false; !those;) {
+    if (Status all = admit_all(guests, deadline); !all) {
       // The others shall not wait any longer, and learn the same.
-      (void)store_.set(key_of_part(0), text_of({{"failed", error.message}}));
-      return tl::unexpected<Error>(error);
+      (void)store_.set(key_of_part(0), text_of({{"failed", all.error().message}}));
+      return tl::unexpected<Error>(all.error());
     }
-    if (!place) return tl::unexpected<Error>(place.error());
-    places.push_back(std::move(*place));
+    const Result<bool> sealed = watch.seal();
+    const Result<bool> same = sealed ? are_those(guests) : sealed;
+    if (!same) return tl::unexpected<Error>(same.error());
+    those = *sealed && *same;
+    if (!those) guests.assign(guests.size(), {});
   }
+  std::vector<std::string> places = {mine};
+  for (std::size_t i = 1; i < guests.size(); ++i) places.push_back(std::move(guests[i].place));
   if (Status published = publish(places); !published) {
     return tl::unexpected<Error>(published.error());
   }
@@ -177,15 +198,25 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
     if (!list.is_array()) return not_places(*text);
     for (const Json& one : list) places.push_back(one.is_string() ? one.get<std::string>() : "");
   }
-  if (places.size() != ranks) return not_places(fmt::format("{} places", places.size()));
+  if (places.size() != ranks) {
+    return failure(ErrorKind::mismatch,
+                   fmt::format("rank {} was started with a world size of {}, rank 0 with {}: give "
+                               "every rank the same world size, and new_group() the same ranks",
+                               who_.rank, ranks, places.size()));
+  }
   return places;
+}
+
+bool Meeting::has_joined(Rank rank) {
+  const auto word = store_.get(key_of_knock(rank), kGlance);
+  if (!word || room_.empty()) return word.has_value();
+  return store_.get(key_of_place(*word), kGlance).has_value();
 }
 
 Error Meeting::missing() {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < who_.world_size; ++rank) {
-    const std::string key = room_.empty() ? key_of_knock(rank) : key_of_place(rank);
-    if (!store_.get(key, kGlance)) ranks.push_back(rank);
+    if (!has_joined(rank)) ranks.push_back(rank);
   }
   const double seconds = std::chrono::duration<double>(who_.timeout).count();
   const char* who = ranks.size() == 1 ? "rank" : "ranks";

@@ -17,6 +17,37 @@ constexpr std::size_t kCallsAtOnce = 64;
 
 constexpr Duration kBeforeNextAttempt = std::chrono::milliseconds(50);
 
+/// For so long a rank may be short of descriptors, which others may give back.
+constexpr Duration kShortage = std::chrono::seconds(5);
+
+/// A rank that has called and hung up, as it did not get our answer, calls again before that.
+constexpr Duration kCallsAgain = std::chrono::seconds(1);
+
+std::size_t connections_of(Rank rank, const std::vector<RankPlace>& places) {
+  std::size_t count = 0;
+  for (std::size_t other = 0; other < places.size(); ++other) {
+    if (static_cast<Rank>(other) == rank) continue;
+    count += static_cast<std::size_t>(
+        rails_between(places[static_cast<std::size_t>(rank)], places[other]));
+  }
+  return count;
+}
+
+tl::unexpected<Error> could_not_connect(const Error& error) {
+  return failure(ErrorKind::disconnected,
+                 error.message +
+                     ": it had joined, so it has ended since, or the network lets nothing through "
+                     "between these two addresses (a cable, a route, a firewall)");
+}
+
+/// The rendezvous has shown that both ranks know the secret.
+tl::unexpected<Error> was_refused(const Error& error) {
+  return failure(ErrorKind::corrupted,
+                 error.message +
+                     "; but both had proved to rank 0 that they know it, so bytes were changed on "
+                     "the way, or another program listens there");
+}
+
 }  // namespace
 
 std::string mesh_purpose(const std::string& scope) {
@@ -28,7 +59,10 @@ MeshBuilder::MeshBuilder(Plan plan, Doors doors)
       sockets_(plan_.places.size()),
       keys_(plan_.places.size()),
       gate_(
-          std::move(doors), {.shared = plan_.shared, .world_size = ranks()},
+          std::move(doors),
+          {.shared = plan_.shared,
+           .world_size = ranks(),
+           .expected = connections_of(plan_.rank, plan_.places)},
           [this](const Claims& claims) { return admit(claims); },
           [this](Admitted admitted) { enter(std::move(admitted)); }) {
   for (Rank other = 0; other < ranks(); ++other) {
@@ -65,6 +99,7 @@ void MeshBuilder::enter(Admitted admitted) {
   // Where that is not permitted, the routes decide, as they do for start_connect().
   if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
   keep(claims.from, claims.rail, std::move(admitted.socket), admitted.key);
+  hung_up_.erase(claims.from);
 }
 
 bool MeshBuilder::complete() const {
@@ -75,6 +110,7 @@ bool MeshBuilder::complete() const {
 
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
+  next_look_ = SteadyClock().now() + StartWatch::kLookEvery;
   while (!complete()) {
     if (deadline.passed()) {
       const double seconds = std::chrono::duration<double>(timeout).count();
@@ -86,10 +122,17 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
     }
     set.clear();
     set.wait(watch(set, deadline));
-    if (Status called = advance_calls(set); !called) return called;
-    if (Status accepted = gate_.advance(set); !accepted) return accepted;
+    if (Status advanced = advance(set); !advanced) return advanced;
   }
   return {};
+}
+
+Status MeshBuilder::advance(const PollSet& set) {
+  // First of all, as what this rank would see next may only follow from it.
+  if (Status heard = hear(set); !heard) return heard;
+  if (Status standing = look_at_standing(set); !standing) return standing;
+  if (Status called = advance_calls(set); !called) return called;
+  return gate_.advance(set);
 }
 
 Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
@@ -103,7 +146,49 @@ Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
       next = std::min(next, call.not_before);
     }
   }
-  return Deadline(next);
+  for (const auto& [rank, since] : hung_up_) next = std::min(next, since + kCallsAgain);
+  watch_standing(set);
+  if (plan_.watch == nullptr) return Deadline(next);
+  news_place_ = set.add(plan_.watch->socket(), POLLIN);
+  return Deadline(plan_.watch->socket().valid() ? next : std::min(next, next_look_));
+}
+
+/// Nothing is read from them here; poll(2) reports only that the other end has hung up.
+void MeshBuilder::watch_standing(PollSet& set) {
+  standing_.clear();
+  for (Rank rank = 0; rank < ranks(); ++rank) {
+    const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(rank)];
+    for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+      if (!rails[rail].valid()) continue;
+      standing_.push_back({rank, static_cast<int>(rail), set.add(rails[rail], POLLRDHUP)});
+    }
+  }
+}
+
+/// A rank below has been called and answered: it has gone. One above may not have had our verdict,
+/// and call again.
+Status MeshBuilder::look_at_standing(const PollSet& set) {
+  const Time now = SteadyClock().now();
+  for (const Standing& standing : standing_) {
+    if (set.happened(standing.place) == 0) continue;
+    socket_to(standing.rank, standing.rail).close();
+    hung_up_.try_emplace(standing.rank, standing.rank < plan_.rank ? Time{} : now);
+  }
+  for (const auto& [rank, since] : hung_up_) {
+    if (now - since < kCallsAgain) continue;
+    return failure(ErrorKind::disconnected,
+                   fmt::format("{} closed its connection with rank {} while the job started",
+                               place_of(rank).describe(rank), plan_.rank));
+  }
+  return {};
+}
+
+Status MeshBuilder::hear(const PollSet& set) {
+  if (plan_.watch == nullptr) return {};
+  const Time now = SteadyClock().now();
+  const bool is_time = !plan_.watch->socket().valid() && now >= next_look_;
+  if (is_time) next_look_ = now + StartWatch::kLookEvery;
+  return is_time || set.happened(news_place_) != 0 ? plan_.watch->look() : Status();
 }
 
 Status MeshBuilder::advance_calls(const PollSet& set) {
@@ -131,7 +216,11 @@ Status MeshBuilder::begin(Call& call) {
   Result<Socket> socket =
       start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
                     same_family ? interface_for(call.rail, call.to, to) : "");
-  if (!socket) return tl::unexpected<Error>(socket.error());
+  if (!socket && socket.error().kind == ErrorKind::system) {
+    return wait_for_descriptors(call, socket.error());
+  }
+  if (!socket) return could_not_connect(socket.error());
+  call.short_since.reset();
   call.handshake = std::make_unique<ClientHandshake>(
       std::move(*socket), place.describe(call.to, call.rail), plan_.shared,
       Claims{.from = plan_.rank,
@@ -139,6 +228,15 @@ Status MeshBuilder::begin(Call& call) {
              .world_size = ranks(),
              .rail = call.rail,
              .encrypts = plan_.encrypts});
+  return {};
+}
+
+/// Strangers at the port, or another part of the program, may have them for a moment.
+Status MeshBuilder::wait_for_descriptors(Call& call, const Error& error) {
+  const Time now = SteadyClock().now();
+  if (!call.short_since) call.short_since = now;
+  if (now - *call.short_since >= kShortage) return tl::unexpected<Error>(error);
+  call.not_before = now + kBeforeNextAttempt;
   return {};
 }
 
@@ -167,13 +265,10 @@ Status MeshBuilder::move_on(Call& call) {
     }
     return {};
   }
+  const bool known = plan_.watch != nullptr && plan_.watch->is_authenticated();
+  if (known && moved.error().kind == ErrorKind::refused) return was_refused(moved.error());
   if (moved.error().kind != ErrorKind::disconnected) return moved;
-  if (!may_come_back(call)) {
-    return failure(ErrorKind::disconnected,
-                   moved.error().message +
-                       ": it had joined, so it has ended since, or a firewall "
-                       "is in between");
-  }
+  if (!may_come_back(call)) return could_not_connect(moved.error());
   call.handshake.reset();
   call.not_before = SteadyClock().now() + kBeforeNextAttempt;
   return {};

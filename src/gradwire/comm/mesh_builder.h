@@ -1,11 +1,13 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gradwire/comm/rank_place.h"
+#include "gradwire/comm/start_watch.h"
 #include "gradwire/net/gate.h"
 
 namespace gradwire {
@@ -22,12 +24,15 @@ class MeshBuilder {
     /// For how long a rank that refuses connections may just be changing who listens for it
     /// (net/shared_port.h); after that it has gone.
     Duration patience = Duration::zero();
+    /// Where this rank hears that another one has failed; nullptr: nowhere. Must outlive run().
+    StartWatch* watch = nullptr;
   };
 
   MeshBuilder(Plan plan, Doors doors);
 
   /// Returns when every connection stands. Errors: timeout (names the ranks that are missing),
-  /// disconnected (a rank that was there has gone), refused, mismatch, system.
+  /// disconnected (a rank that was there has gone), refused, mismatch, system (too few descriptors
+  /// for long), and those of the watch.
   Status run(Deadline deadline, Duration timeout);
 
   /// The connections, by rank and rail; none to this rank itself.
@@ -43,6 +48,14 @@ class MeshBuilder {
     std::unique_ptr<ClientHandshake> handshake;
     Time not_before = {};  ///< After a failed attempt.
     std::optional<Time> refused_since;
+    std::optional<Time> short_since;  ///< Of descriptors.
+    std::size_t place = 0;
+  };
+
+  /// A connection that stands, while others are still made.
+  struct Standing {
+    Rank rank = 0;
+    int rail = 0;
     std::size_t place = 0;
   };
 
@@ -61,8 +74,13 @@ class MeshBuilder {
   void enter(Admitted admitted);
   bool complete() const;
   Deadline watch(PollSet& set, Deadline deadline);
+  void watch_standing(PollSet& set);
+  Status advance(const PollSet& set);
   Status advance_calls(const PollSet& set);
+  Status look_at_standing(const PollSet& set);
+  Status hear(const PollSet& set);
   Status begin(Call& call);
+  Status wait_for_descriptors(Call& call, const Error& error);
   Status move_on(Call& call);
   bool may_come_back(Call& call) const;
   std::string interface_for(int rail, Rank peer, const SocketAddress& other);
@@ -72,6 +90,10 @@ class MeshBuilder {
   std::vector<std::vector<Socket>> sockets_;
   std::vector<std::vector<SessionKey>> keys_;
   std::vector<Call> calls_;
+  std::vector<Standing> standing_;
+  std::map<Rank, Time> hung_up_;  ///< Ranks that have called, hung up, and may call again.
+  std::size_t news_place_ = 0;
+  Time next_look_ = {};
   bool warned_ = false;  ///< That packets leave by the wrong interface.
   Gate gate_;
 };

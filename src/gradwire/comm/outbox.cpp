@@ -133,23 +133,26 @@ void Outbox::announced(OperationKey key) {
   });
 }
 
-Status Outbox::flush(int rail, Time now, Listener& listener) {
+Result<bool> Outbox::flush(int rail, Time now, std::size_t budget, Listener& listener) {
   RailSender& to = sender(rail);
   if (senders_.size() > 1) to.measure(transport_, now);
+  std::size_t written = 0;
   while (to.can_write()) {
     while (to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
-    if (to.idle()) return {};
+    if (to.idle()) return true;
+    if (written >= budget) return false;
     const bool more = to.queued_bytes() >= ahead_;
     const Result<std::size_t> taken = to.write(transport_, more);
     if (!taken) return tl::unexpected(taken.error());
     total_bytes_ += *taken;
+    written += *taken;
     while (const OutgoingFrame* frame = to.next_written()) {
       if (frame->flight == nullptr) continue;
       listener.sent(*frame->flight, frame->op, frame->begin, frame->end);
     }
   }
-  return {};
+  return true;
 }
 
 bool Outbox::is_striped(const Message& message) const {
@@ -180,16 +183,17 @@ bool Outbox::commit_next(int rail) {
 }
 
 /// Whether a segment on this rail arrives before another rail, taking all that is left, has
-/// delivered that. Always true of the rail that would deliver it first.
+/// delivered that. Always true of the rail that would deliver it first. A rail whose rate is not
+/// known yet takes no more time than its latency, as far as is known.
 bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
-  const std::optional<double> here = senders_[static_cast<std::size_t>(rail)].seconds_until(bytes);
-  if (!here) return true;
+  const RailSender& taker = senders_[static_cast<std::size_t>(rail)];
+  const double here = taker.seconds_until(bytes).value_or(taker.latency());
   std::size_t left = 0;
   for (const Message& m : messages_) left += m.flight->operation.size(m.op) - m.framed;
   return std::ranges::all_of(senders_, [&](const RailSender& other) {
     if (!other.live()) return true;
     const std::optional<double> there = other.seconds_until(left);
-    return !there || *here <= *there;
+    return &other == &taker || !there || here <= *there;
   });
 }
 

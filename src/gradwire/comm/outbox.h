@@ -78,8 +78,9 @@ class Outbox {
   /// `flight` is over.
   void forget(const Flight& flight);
 
-  /// Hands over to one rail what it can. Errors: those of the transport.
-  Status flush(int rail, Time now, Listener& listener);
+  /// Hands over to one rail what it can, up to about `budget` bytes. Returns true unless the rail
+  /// may take more that is there. Errors: those of the transport.
+  Result<bool> flush(int rail, Time now, std::size_t budget, Listener& listener);
 
   /// The rail can take more again.
   void writable(int rail) { sender(rail).writable(); }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sched.h>
 
 namespace gradwire {
@@ -60,6 +61,7 @@ void pause_processor() {
 Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
                    const ExecutorOptions& options, const Clock& clock, bool cores_to_spare)
     : clock_(clock),
+      rank_(rank),
       cores_to_spare_(cores_to_spare),
       transport_(std::move(transport)),
       executor_(rank, ranks, options, *transport_, clock.now()),
@@ -69,13 +71,29 @@ Progress::~Progress() {
   close(Close::at_once);  // A communicator that was made has closed it already.
 }
 
+/// Its threads are not there, its locks may be held by them, and its connections are the parent's.
+void Progress::refuse_in_child() const {
+  if (!fork_.in_child()) return;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("this process was forked from rank {}, and cannot use its "
+                              "communicator: make one of its own in each process",
+                              rank_));
+}
+
+/// Locks the engine in the order in which threads ask for it. A mutex alone is not fair: the
+/// driver, which takes it again at once, would keep it from a thread that posts.
+std::unique_lock<std::mutex> Progress::lock_engine() {
+  const std::lock_guard turn(turn_mutex_);
+  return std::unique_lock(engine_mutex_);
+}
+
 /// Runs `action` with the engine locked, and settles what it ended when the lock is dropped: no
 /// callback runs and no memory of a caller is freed under it.
 template <class Action>
 void Progress::locked(const Action& action) {
   Ended ended;
   {
-    const std::lock_guard lock(engine_mutex_);
+    const auto lock = lock_engine();
     action();
     if (finishing_ && !executor_.is_needed()) finishing_ = false;
     ended = take_ended();
@@ -86,6 +104,7 @@ void Progress::locked(const Action& action) {
 /// With Close::completing the timeouts of the operations bound how long it takes.
 void Progress::close(Close how) {
   if (closing_.exchange(true)) return;
+  if (fork_.in_child()) return ForkGuard::leak(shared_from_this());
   if (how == Close::completing) finish_what_is_needed();
   locked([this] {
     const Error why{ErrorKind::aborted, "the communicator was closed while it was under way"};
@@ -108,7 +127,7 @@ void Progress::close(Close how) {
 
 void Progress::finish_what_is_needed() {
   {
-    const std::lock_guard lock(engine_mutex_);
+    const auto lock = lock_engine();
     finishing_ = executor_.is_needed();
   }
   wait_for([this] { return !finishing_.load(std::memory_order_acquire); }, Time::max());
@@ -118,7 +137,7 @@ void Progress::drain(Time until) {
   std::vector<ReadyEvent> events;
   while (clock_.now() < until) {
     {
-      const std::lock_guard lock(engine_mutex_);
+      const auto lock = lock_engine();
       if (executor_.flushed()) return;
     }
     poll_once(Poller::waiter, until, events);
@@ -127,6 +146,7 @@ void Progress::drain(Time until) {
 
 template <class Requests>
 void Progress::hand_over(Requests requests) {
+  refuse_in_child();
   Time timer;
   bool failed = false;
   locked([&] {
@@ -168,12 +188,14 @@ void Progress::post(std::vector<OperationRequest> requests) {
 }
 
 void Progress::abort(Error error) {
+  refuse_in_child();
   locked([&] { executor_.abort(std::move(error)); });
   wake_all();
 }
 
 Executor::Traffic Progress::traffic() {
-  const std::lock_guard lock(engine_mutex_);
+  refuse_in_child();
+  const auto lock = lock_engine();
   return executor_.traffic();
 }
 
@@ -184,7 +206,7 @@ bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& ev
   Time timer;
   Time until;
   {
-    const std::lock_guard lock(engine_mutex_);
+    const auto lock = lock_engine();
     timer = executor_.next_timer();
     until = std::min(timer, latest);
     if (until > now) {
@@ -239,6 +261,7 @@ void Progress::tell_waiters() {
 }
 
 void Progress::wait(const WorkState& state, Time until) {
+  refuse_in_child();
   wait_for([&state] { return state.done(); }, until);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/base/fork.h"
 #include "gradwire/comm/executor.h"
 #include "gradwire/comm/work_state.h"
 #include "gradwire/net/transport.h"
@@ -26,7 +27,9 @@ namespace gradwire {
 /// While one takes over from the other, both may sleep in the transport's poll for a moment, and
 /// what wakes one of them is lost to the other. So whoever leaves it wakes the one who stays: what
 /// that one waits for may be over, and the time until which it sleeps too late.
-class Progress final : public Engine {
+///
+/// In a child that was forked from the rank's process only close() does anything: it returns.
+class Progress final : public Engine, public std::enable_shared_from_this<Progress> {
  public:
   /// `cores_to_spare`: every rank of the job has a processor of this machine to itself, so that one
   /// that waits takes nothing from the others by asking without a break.
@@ -57,6 +60,8 @@ class Progress final : public Engine {
   template <class Done>
   Time drive(const Done& done, Time begin, Time until);
   void finish_what_is_needed();
+  void refuse_in_child() const;
+  std::unique_lock<std::mutex> lock_engine();
   template <class Action>
   void locked(const Action& action);
   bool ask_once(Time now);
@@ -65,10 +70,13 @@ class Progress final : public Engine {
   void tell_waiters();
   void drain(Time until);
 
+  ForkGuard fork_;
   const Clock& clock_;
+  Rank rank_;
   bool cores_to_spare_;
   std::unique_ptr<PollingTransport> transport_;
 
+  std::mutex turn_mutex_;  ///< Held while waiting for `engine_mutex_` (lock_engine()).
   std::mutex engine_mutex_;
   Executor executor_;
 

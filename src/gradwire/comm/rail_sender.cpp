@@ -98,14 +98,20 @@ void RailSender::measure(Transport& transport, Time now) {
   const double rate =
       static_cast<double>(moved_) / std::chrono::duration<double>(busy_).count() + kLeastRate;
   rate_ = rate_ > 0 ? (rate_ + rate) / 2 : rate;
+  learn_round_trip(transport);
   busy_ = {};
   moved_ = 0;
 }
 
+void RailSender::learn_round_trip(const Transport& transport) {
+  round_trip_ = std::chrono::duration<double>(transport.round_trip(stream_)).count();
+}
+
 std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
   if (rate_ == 0) return std::nullopt;
-  const std::size_t under_way = written_bytes_ - delivered_ + queue_.unwritten();
-  return static_cast<double>(under_way + bytes) / rate_;
+  const auto under_way = static_cast<double>(written_bytes_ - delivered_ + queue_.unwritten());
+  const double waiting = std::max(under_way - rate_ * round_trip_, 0.0);
+  return latency() + (waiting + static_cast<double>(bytes)) / rate_;
 }
 
 void RailSender::confirm(Transport& transport) {

@@ -20,7 +20,9 @@ class RailSender {
       : stream_(stream),
         checksums_(transport.needs_checksums(stream)),
         keeps_(keeps),
-        train_(transport.train_bytes(stream)) {}
+        train_(transport.train_bytes(stream)) {
+    if (keeps) learn_round_trip(transport);
+  }
 
   /// Makes a frame of it, with the payload's length and checksum filled in. `lent`: the payload
   /// outlives the frame. `sum`: its checksum, if that is known.
@@ -48,9 +50,12 @@ class RailSender {
   /// Looks at how much has reached the other end: forgets that, and learns how fast it goes.
   void measure(Transport& transport, Time now);
 
-  /// How many seconds from now `bytes` more would have been delivered, going by what has been
-  /// measured. Nothing: not known yet.
+  /// How many seconds from now `bytes` more would have been delivered, going by the rate and the
+  /// round trip that were measured: bytes wait for those ahead of them that are not yet on their
+  /// way, and travel for half a round trip. Nothing: not known yet.
   std::optional<double> seconds_until(std::size_t bytes) const;
+  /// How many seconds a byte travels; 0: not known.
+  double latency() const { return round_trip_ / 2; }
 
   /// Forgets what has reached the other end.
   void confirm(Transport& transport);
@@ -74,6 +79,8 @@ class RailSender {
     std::size_t end = 0;  ///< Bytes of the stream up to its end.
   };
 
+  void learn_round_trip(const Transport& transport);
+
   StreamId stream_;
   bool checksums_;
   bool keeps_;
@@ -94,7 +101,8 @@ class RailSender {
   Time measured_at_{};
   std::size_t measured_delivered_ = 0;
   std::size_t measured_written_ = 0;
-  double rate_ = 0;  ///< Bytes a second; 0: not known.
+  double rate_ = 0;        ///< Bytes a second; 0: not known.
+  double round_trip_ = 0;  ///< Seconds; 0: not known.
 };
 
 }  // namespace gradwire

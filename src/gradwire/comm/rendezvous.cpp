@@ -14,6 +14,7 @@
 #include "gradwire/comm/master_server.h"
 #include "gradwire/comm/meeting.h"
 #include "gradwire/comm/mesh_builder.h"
+#include "gradwire/comm/noted_start.h"
 #include "gradwire/comm/rendezvous_store.h"
 #include "gradwire/net/descriptors.h"
 #include "gradwire/net/shared_port.h"
@@ -26,6 +27,9 @@ namespace {
 
 /// How long rank 0 keeps the store of a rendezvous that failed, for the others to read why.
 constexpr Duration kFarewell = std::chrono::seconds(2);
+
+/// A rank that is connected just before its time is over gives the others this much more.
+constexpr Duration kForOthers = std::chrono::seconds(2);
 
 /// How long a port that the ranks of a host share may stay closed while another takes it over.
 constexpr Duration kPortChanges = std::chrono::seconds(2);
@@ -162,10 +166,19 @@ Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<Ra
   return made;
 }
 
-/// The steps that need a store, whichever it is. `master` says which way the others are.
-Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::string& secret,
-                  const SocketAddress& master, Meeting& meeting, Deadline deadline) {
-  const SharedSecret shared = {.secret = secret, .purpose = mesh_purpose(options.scope)};
+/// What a rank has before it knows where the others are.
+struct Own {
+  SharedSecret shared;
+  RankPlace place;
+  Doors doors;
+};
+
+/// `master` says which way the others are.
+Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std::string& secret,
+                     const SocketAddress& master, Deadline deadline) {
+  Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
+             .place = {},
+             .doors = {}};
   auto rails = choose_local_rails(job.interface, master);
   if (!rails) return tl::unexpected<Error>(rails.error());
   for (const RailPlace& rail : *rails) {
@@ -173,38 +186,64 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, const std::s
       return tl::unexpected<Error>(strong.error());
     }
   }
-  auto doors = open_doors(job, shared, *rails, deadline);
+  auto doors = open_doors(job, own.shared, *rails, deadline);
   if (!doors) return tl::unexpected<Error>(doors.error());
-  const RankPlace mine = {.host = host_name(),
-                          .machine = machine_identity(),
-                          .cores = machine_cores(),
-                          .shares_memory = job.shared_memory,
-                          .encrypts = job.encryption,
-                          .rails = std::move(*rails)};
-  auto places = meeting.exchange(mine, deadline);
-  if (!places) return tl::unexpected<Error>(places.error());
-  if (Status alike = check_alike(*places); !alike) return tl::unexpected<Error>(alike.error());
-  if (Status same = check_encryption(*places); !same) return tl::unexpected<Error>(same.error());
-  if (job.rank == 0) warn_of_fewer_rails(*places);
-  if (Status enough = allow_connections(*places, job.rank); !enough) {
-    return tl::unexpected<Error>(enough.error());
-  }
+  own.doors = std::move(*doors);
+  own.place = {.host = host_name(),
+               .machine = machine_identity(),
+               .cores = machine_cores(),
+               .shares_memory = job.shared_memory,
+               .encrypts = job.encryption,
+               .rails = std::move(*rails)};
+  return own;
+}
+
+Status check_places(const std::vector<RankPlace>& places, Rank rank) {
+  if (Status alike = check_alike(places); !alike) return alike;
+  if (Status same = check_encryption(places); !same) return same;
+  if (rank == 0) warn_of_fewer_rails(places);
+  return allow_connections(places, rank);
+}
+
+/// From when all have joined until this rank is connected with all others.
+Result<Mesh> build(const Job& job, const RendezvousOptions& options, Own own,
+                   std::vector<RankPlace> places, StartWatch& watch, Deadline deadline) {
+  if (Status fit = check_places(places, job.rank); !fit) return tl::unexpected<Error>(fit.error());
   MeshBuilder builder({.rank = job.rank,
-                       .shared = shared,
-                       .places = *places,
+                       .shared = std::move(own.shared),
+                       .places = places,
                        .encrypts = job.encryption,
-                       .patience = job.port == 0 ? Duration::zero() : kPortChanges},
-                      std::move(*doors));
+                       .patience = job.port == 0 ? Duration::zero() : kPortChanges,
+                       .watch = &watch},
+                      std::move(own.doors));
   if (Status built = builder.run(deadline, options.timeout); !built) {
     return tl::unexpected<Error>(built.error());
   }
   Connections connections =
-      tuned(builder.take_sockets(), *places, job.rank, options.dead_peer_timeout);
+      tuned(builder.take_sockets(), places, job.rank, options.dead_peer_timeout);
   if (job.encryption) connections.keys = builder.keys();
   auto transport =
-      open_transport(std::move(connections), neighbours_of(job.rank, *places), deadline);
+      open_transport(std::move(connections), neighbours_of(job.rank, places), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
-  return Mesh{std::move(*transport), std::move(*places)};
+  return Mesh{std::move(*transport), std::move(places)};
+}
+
+/// The steps that need a store, whichever it is. From when all have joined they succeed or fail on
+/// all ranks.
+Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Meeting& meeting,
+                  StartWatch& watch, Deadline deadline) {
+  auto places = meeting.exchange(own.place, watch, deadline);
+  if (!places) {
+    const ErrorKind kind = places.error().kind;
+    // Before all have joined a rank that fails may be started again: the others wait for it.
+    const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
+    return tl::unexpected<Error>(may_pass ? places.error() : watch.fail(places.error()));
+  }
+  Result<Mesh> mesh = build(job, options, std::move(own), std::move(*places), watch, deadline);
+  if (!mesh) return tl::unexpected<Error>(watch.fail(mesh.error()));
+  const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
+  if (Status all = watch.complete(for_all); !all) return tl::unexpected<Error>(all.error());
+  return mesh;
 }
 
 Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
@@ -214,22 +253,31 @@ Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
           .timeout = options.timeout};
 }
 
+Result<Mesh> join_through(RendezvousStore& store, const Job& job, const RendezvousOptions& options,
+                          Deadline deadline) {
+  Meeting meeting(store, options.scope, who_of(job, options));
+  if (Status entered = meeting.enter(deadline); !entered) {
+    return tl::unexpected<Error>(entered.error());
+  }
+  auto own = open_own(job, options, job.secret, store.server(), deadline);
+  if (!own) return tl::unexpected<Error>(own.error());
+  return join(job, options, std::move(*own), meeting, store, deadline);
+}
+
 /// As a client of the store that rank 0 serves.
 Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
   auto store = RendezvousStore::connect({.host = job.master_address,
                                          .port = job.master_port,
                                          .secret = job.secret,
                                          .rank = job.rank,
-                                         .world_size = job.world_size},
+                                         .world_size = job.world_size,
+                                         .job_id = job.job_id,
+                                         .own_host = host_name()},
                                         deadline);
   if (!store) return tl::unexpected<Error>(store.error());
-  Meeting meeting(**store, options.scope, who_of(job, options));
-  if (Status entered = meeting.enter(deadline); !entered) {
-    return tl::unexpected<Error>(entered.error());
-  }
-  Result<Mesh> mesh = join(job, options, job.secret, (*store)->server(), meeting, deadline);
-  // Rank 0 may have closed the store already.
-  if (mesh) (void)(*store)->finish();
+  Result<Mesh> mesh = join_through(**store, job, options, deadline);
+  // With rank 0 goes the store: no rank can join any more, even if it is started again.
+  if (!mesh && job.rank == 0) return tl::unexpected<Error>((*store)->fail(mesh.error()));
   return mesh;
 }
 
@@ -238,7 +286,7 @@ Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, De
   auto server = serve_at_master(job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
-  // Every rank has connected to this one, for which it must have read all it needs from the store.
+  // Every rank is connected, and has been told so.
   if (mesh) return mesh;
   (*server)->wait_until_alone(Deadline::after(kFarewell));
   return mesh;
@@ -265,7 +313,12 @@ Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& opti
     if (!shared) return tl::unexpected<Error>(shared.error());
     secret = std::move(*shared);
   }
-  return join(job, options, secret, masters->front(), meeting, deadline);
+  auto own = open_own(job, options, secret, masters->front(), deadline);
+  if (!own) return tl::unexpected<Error>(own.error());
+  NotedStart watch(
+      store, meeting.prefix(),
+      {.rank = job.rank, .world_size = job.world_size, .name = own->place.describe(job.rank)});
+  return join(job, options, std::move(*own), meeting, watch, deadline);
 }
 
 }  // namespace

@@ -1,76 +1,49 @@
 #include "gradwire/comm/rendezvous_server.h"
 
+#include <algorithm>
+#include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gradwire/comm/store_protocol.h"
+#include "gradwire/comm/abort_message.h"
+#include "gradwire/comm/store_client.h"
 #include "gradwire/net/gate.h"
 #include "gradwire/net/system_failure.h"
 
 namespace gradwire {
 namespace {
 
-/// A rank that is connected. It sends one request at a time, so that what is buffered for it is
-/// bounded by the largest request or response.
-struct Client {
-  Socket socket;
-  std::string inbox;
-  std::string outbox;
-  std::optional<RequestHeader> header;  ///< Of the request whose body is still coming.
-  std::optional<std::string> awaited;   ///< The key of a get that waits.
-  Deadline awaited_until = Deadline(Time::max());
-  std::size_t place = 0;
-};
+using Reading = StoreClient::Reading;
 
-enum class Reading { complete, not_yet, gone };
-
-/// Fills `inbox` up to `size` bytes.
-Reading read_up_to(std::size_t size, Client& client) {
-  while (client.inbox.size() < size) {
-    const std::size_t before = client.inbox.size();
-    client.inbox.resize(size);
-    const Transfer received = receive_some(
-        client.socket, std::as_writable_bytes(std::span(client.inbox)).subspan(before));
-    client.inbox.resize(before + received.bytes);
-    if (received.ended) return Reading::gone;
-    if (received.bytes == 0) return Reading::not_yet;
-  }
-  return Reading::complete;
-}
-
-/// False if the client has gone.
-bool flush(Client& client) {
-  while (!client.outbox.empty()) {
-    const Transfer sent =
-        send_some(client.socket, std::as_bytes(std::span(std::as_const(client.outbox))));
-    if (sent.ended) return false;
-    if (sent.bytes == 0) return true;
-    client.outbox.erase(0, sent.bytes);
-  }
-  return true;
-}
+/// Two live processes say they are the same rank: for so long the first may just be ending.
+constexpr Duration kDoubt = std::chrono::milliseconds(300);
 
 }  // namespace
 
 /// What the thread does.
 class RendezvousServer::Loop {
  public:
-  Loop(Doors doors, std::string secret, int world_size, Progress& progress)
-      : gate_(
+  Loop(Doors doors, const Party& party, Progress& progress)
+      : party_(party),
+        gate_(
             std::move(doors),
-            {.shared = {.secret = std::move(secret), .purpose = kStorePurpose},
-             .world_size = world_size},
+            {.shared = {.secret = party.secret, .purpose = kStorePurpose},
+             .world_size = kAnyWorldSize,
+             .expected = static_cast<std::size_t>(party.world_size)},
             [this](const Claims& claims) { return admit(claims); },
             [this](Admitted admitted) { enter(std::move(admitted)); }),
-        finished_(static_cast<std::size_t>(world_size)),
+        finished_(static_cast<std::size_t>(party.world_size)),
         progress_(progress) {}
 
   void run(const Socket& stop) {
@@ -78,151 +51,335 @@ class RendezvousServer::Loop {
     for (;;) {
       set.clear();
       const std::size_t stop_place = set.add(stop, POLLIN);
-      Deadline next = gate_.watch(set, watch_clients(set));
-      set.wait(next);
+      set.wait(gate_.watch(set, watch_clients(set)));
       if (set.happened(stop_place) != 0) return;
       advance_clients(set);
       if (Status accepting = gate_.advance(set); !accepting) {
         spdlog::error("the rendezvous ends: {}", accepting.error().message);
+        fail({accepting.error().kind, 0,
+              "rank 0's rendezvous store has ended: " + accepting.error().message});
         return;
       }
     }
   }
 
  private:
+  enum class Phase : std::uint8_t { gathering, sealed, complete, failed };
+
+  bool is_rank(Rank rank) const { return rank >= 0 && rank < party_.world_size; }
+
   Verdict admit(const Claims& claims) {
     if (claims.to != 0) return Verdict::impossible;
-    if (finished_[static_cast<std::size_t>(claims.from)]) return Verdict::later;
-    // It may have given up before it had our verdict, and try again.
-    const auto before = clients_.find(claims.from);
-    if (before != clients_.end() && has_ended(before->second.socket)) clients_.erase(before);
-    return clients_.contains(claims.from) ? Verdict::duplicate : Verdict::accepted;
+    const bool knows = phase_ == Phase::failed && told_.contains(claims.from);
+    const bool done = is_rank(claims.from) ? finished_[static_cast<std::size_t>(claims.from)]
+                                           : phase_ == Phase::complete;
+    // Whoever is accepted may yet be told what is wrong with it, in join().
+    return done || knows ? Verdict::later : Verdict::accepted;
   }
 
   void enter(Admitted admitted) {
-    clients_[admitted.claims.from] = Client{};
-    clients_[admitted.claims.from].socket = std::move(admitted.socket);
+    clients_.emplace_back(std::move(admitted));
     report();
   }
 
   Deadline watch_clients(PollSet& set) {
     Time next = SteadyClock().now() + std::chrono::hours(1);
-    for (auto& [rank, client] : clients_) {
+    for (StoreClient& client : clients_) {
       client.place = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
-      if (client.awaited) next = std::min(next, client.awaited_until.at());
+      if (client.waits()) next = std::min(next, client.waits_until.at());
     }
     return Deadline(next);
   }
 
   void advance_clients(const PollSet& set) {
-    bool changed = false;
-    for (auto it = clients_.begin(); it != clients_.end();) {
-      Client& client = it->second;
-      if (client.awaited && client.awaited_until.passed()) respond(client, StoreAnswer::not_yet);
-      const bool stays = set.happened(client.place) == 0 || serve(it->first, client);
-      changed = changed || !stays;
-      it = stays ? std::next(it) : clients_.erase(it);
+    for (StoreClient& client : clients_) {
+      if (client.gone) continue;
+      if (client.waits() && client.waits_until.passed()) give_up_waiting(client);
+      if (set.happened(client.place) != 0 && !serve(client)) leave(client, "has ended");
     }
-    if (changed) report();
+    if (clients_.remove_if([](const StoreClient& client) { return client.gone; }) != 0) report();
+  }
+
+  void give_up_waiting(StoreClient& client) {
+    client.respond(StoreAnswer::not_yet, client.completed ? missing_connections() : "");
   }
 
   /// Reads and answers what there is. False once the client has gone or broken the rules.
-  bool serve(Rank rank, Client& client) {
+  bool serve(StoreClient& client) {
     for (;;) {
-      if (!flush(client)) return false;
+      if (!client.flush()) return false;
       if (!client.outbox.empty()) return true;
+      if (client.told) return take_the_rest(client);
       // A client that waits for an answer has nothing to say: a byte from it is against the rules.
-      if (client.awaited) return read_up_to(1, client) == Reading::not_yet;
+      if (client.waits()) return client.read_up_to(1) == Reading::not_yet;
       if (!client.header) {
-        const Reading reading = read_up_to(RequestHeader::kSize, client);
+        const Reading reading = client.read_up_to(RequestHeader::kSize + kCodeSize);
         if (reading != Reading::complete) return reading == Reading::not_yet;
+        if (!check_code(client)) continue;
         if (!decode_request(std::exchange(client.inbox, {}), client.header.emplace())) {
-          spdlog::warn("rank {} sent the rendezvous store something that is no request", rank);
+          spdlog::warn("{} sent the rendezvous store something that is no request", client.name());
           return false;
         }
       }
-      const Reading reading =
-          read_up_to(std::size_t{client.header->key_size} + client.header->value_size, client);
+      const std::size_t size = std::size_t{client.header->key_size} + client.header->value_size;
+      const Reading reading = client.read_up_to(with_code_size(size));
       if (reading != Reading::complete) return reading == Reading::not_yet;
-      execute(rank, client);
+      if (size > 0 && !check_code(client)) continue;
+      if (!execute(client)) return false;
     }
   }
 
-  void execute(Rank rank, Client& client) {
+  /// What it sent before it was told: left unread, it would take the answer away with it.
+  static bool take_the_rest(StoreClient& client) {
+    for (;;) {
+      client.inbox.clear();
+      const Reading reading = client.read_up_to(RequestHeader::kSize);
+      if (reading != Reading::complete) return reading == Reading::not_yet;
+    }
+  }
+
+  bool check_code(StoreClient& client) {
+    if (client.theirs.check(client.inbox)) return true;
+    fail({ErrorKind::corrupted, client.claims.from,
+          fmt::format("what {} sent to the rendezvous store of rank 0 was changed on the way (its "
+                      "code is wrong): look at the link between these hosts",
+                      client.name())});
+    return false;
+  }
+
+  /// False if the client has broken the rules.
+  bool execute(StoreClient& client) {
     const RequestHeader header = *std::exchange(client.header, std::nullopt);
     std::string value = std::exchange(client.inbox, {});
     std::string key = value.substr(0, header.key_size);
     value.erase(0, header.key_size);
+    if (client.joined == (header.kind == RequestKind::join)) return false;
+    const Duration wait = std::chrono::milliseconds(header.wait_ms);
     switch (header.kind) {
+      case RequestKind::join:
+        join(client, decode_newcomer(value));
+        break;
       case RequestKind::set:
-        return set(std::move(key), std::move(value), client);
+        set(std::move(key), std::move(value), client);
+        break;
       case RequestKind::get:
-        return get(std::move(key), header.wait_ms, client);
+        get(std::move(key), wait, client);
+        break;
       case RequestKind::finish:
-        finished_[static_cast<std::size_t>(rank)] = true;
-        respond(client, StoreAnswer::ok);
+        finished_[static_cast<std::size_t>(client.claims.from)] = true;
+        client.respond(StoreAnswer::ok);
+        break;
+      case RequestKind::seal:
+        client.respond(seal(client) ? StoreAnswer::ok : StoreAnswer::not_yet);
+        break;
+      case RequestKind::complete:
+        complete(client, wait);
+        break;
+      case RequestKind::fail:
+        fail_as(client, value);
+        break;
     }
+    return true;
   }
 
-  void set(std::string key, std::string value, Client& client) {
+  void join(StoreClient& client, const Newcomer& who) {
+    client.host = who.host;
+    if (who.job_id != party_.job_id) return send_away(client, who.job_id);
+    if (client.claims.world_size != party_.world_size) return refuse_world_size(client);
+    if (phase_ == Phase::failed) return tell(client);
+    if (StoreClient* before = find(client.claims.from); before != nullptr) {
+      // Its process may have been started again, or have given up and come back.
+      const bool ended = has_ended(before->socket);
+      if (!ended && !is_surely_twice(client)) return client.respond(StoreAnswer::later);
+      if (!ended) return refuse_duplicate(client, *before);
+      leave(*before, "has ended");
+      if (phase_ == Phase::failed) return tell(client);
+    }
+    doubted_.erase(client.claims.from);
+    client.joined = true;
+    client.respond(StoreAnswer::ok);
+  }
+
+  StoreClient* find(Rank rank) {
+    const auto found = std::ranges::find_if(clients_, [rank](const StoreClient& client) {
+      return client.joined && !client.gone && client.claims.from == rank;
+    });
+    return found == clients_.end() ? nullptr : &*found;
+  }
+
+  bool is_surely_twice(const StoreClient& client) {
+    const Time now = SteadyClock().now();
+    return now - doubted_.try_emplace(client.claims.from, now).first->second >= kDoubt;
+  }
+
+  /// Only that one: jobs that share a secret must not end each other.
+  void send_away(StoreClient& client, const std::string& job_id) {
+    const auto words = [](const std::string& id) {
+      return id.empty() ? std::string("no job id") : fmt::format("job id \"{}\"", id);
+    };
+    const std::string text = fmt::format(
+        "{} has {}, but the rank 0 that listens there has {}: give each job its own port, and all "
+        "ranks of a job the same GRADWIRE_JOB_ID",
+        client.name(), words(job_id), words(party_.job_id));
+    spdlog::warn("refused a rank of another job: {}", text);
+    tell(client, encode_abort({ErrorKind::mismatch, client.claims.from, text}));
+  }
+
+  void refuse_world_size(StoreClient& client) {
+    const Claims& claims = client.claims;
+    fail({ErrorKind::mismatch, -1,
+          fmt::format("{} was started with a world size of {}, rank 0 with {}: give all ranks the "
+                      "same WORLD_SIZE",
+                      client.name(), claims.world_size, party_.world_size)});
+  }
+
+  void refuse_duplicate(const StoreClient& client, const StoreClient& before) {
+    fail({ErrorKind::invalid_argument, -1,
+          fmt::format("another process has already joined as rank {}: {} and {}: give each process "
+                      "its own RANK",
+                      client.claims.from, before.name(), client.name())});
+  }
+
+  void set(std::string key, std::string value, StoreClient& client) {
     const auto old = table_.find(key);
     const std::size_t freed = old == table_.end() ? 0 : key.size() + old->second.size();
     const std::size_t after = table_bytes_ - freed + key.size() + value.size();
-    if (after > kMaxStoreBytes) return respond(client, StoreAnswer::full);
+    if (after > kMaxStoreBytes) return client.respond(StoreAnswer::full);
     table_bytes_ = after;
-    for (auto& [rank, other] : clients_) {
-      if (other.awaited == key) respond(other, StoreAnswer::ok, value);
+    client.keys.insert(key);
+    for (StoreClient& other : clients_) {
+      if (other.awaited == key) other.respond(StoreAnswer::ok, value);
     }
     table_.insert_or_assign(std::move(key), std::move(value));
-    respond(client, StoreAnswer::ok);
+    client.respond(StoreAnswer::ok);
   }
 
-  void get(std::string key, std::uint32_t wait_ms, Client& client) {
+  void get(std::string key, Duration wait, StoreClient& client) {
     if (const auto found = table_.find(key); found != table_.end()) {
-      return respond(client, StoreAnswer::ok, found->second);
+      return client.respond(StoreAnswer::ok, found->second);
     }
-    if (wait_ms == 0) return respond(client, StoreAnswer::not_yet);
+    if (wait == Duration::zero()) return client.respond(StoreAnswer::not_yet);
     client.awaited = std::move(key);
-    client.awaited_until = Deadline::after(std::chrono::milliseconds(wait_ms));
+    client.waits_until = Deadline::after(wait);
   }
 
-  /// If it cannot be sent now, POLLOUT leads back to serve(); a client that has gone is found
-  /// there.
-  static void respond(Client& client, StoreAnswer answer, std::string_view value = {}) {
-    client.awaited.reset();
-    client.outbox = encode_response(answer, value);
-    flush(client);
+  bool seal(const StoreClient& client) {
+    if (client.claims.from != 0 || phase_ != Phase::gathering) return phase_ == Phase::sealed;
+    for (Rank rank = 0; rank < party_.world_size; ++rank) {
+      const StoreClient* member = find(rank);
+      if (member == nullptr || has_ended(member->socket)) return false;
+    }
+    phase_ = Phase::sealed;
+    return true;
+  }
+
+  void complete(StoreClient& client, Duration wait) {
+    client.completed = true;
+    client.waits_until = Deadline::after(wait);
+    for (Rank rank = 0; rank < party_.world_size; ++rank) {
+      const StoreClient* member = find(rank);
+      if (member == nullptr || !member->completed) return;
+    }
+    phase_ = Phase::complete;
+    finished_.assign(finished_.size(), true);
+    for (StoreClient& member : clients_) {
+      if (member.completed) member.respond(StoreAnswer::ok);
+    }
+  }
+
+  std::string missing_connections() {
+    std::vector<std::string> names;
+    for (const StoreClient& client : clients_) {
+      if (client.joined && !client.completed) names.push_back(client.name());
+    }
+    return fmt::format("{}: not connected with all others in time", fmt::join(names, ", "));
+  }
+
+  void fail_as(StoreClient& client, const std::string& value) {
+    AbortMessage why = decode_abort(std::as_bytes(std::span(value)), client.claims.from);
+    why.origin = client.claims.from;
+    why.text = fmt::format("{} failed while the job started: {}", client.name(), why.text);
+    fail(why);
+  }
+
+  /// All ranks learn the first reason, those that come later, too.
+  void fail(const AbortMessage& why) {
+    if (phase_ != Phase::failed) failure_ = encode_abort(why);
+    phase_ = Phase::failed;
+    for (StoreClient& client : clients_) tell(client);
+  }
+
+  void tell(StoreClient& client) {
+    if (client.told || client.gone) return;
+    if (is_rank(client.claims.from)) told_.insert(client.claims.from);
+    tell(client, failure_);
+    report();
+  }
+
+  static void tell(StoreClient& client, const std::vector<std::byte>& why) {
+    client.told = true;
+    client.respond(StoreAnswer::failed, {reinterpret_cast<const char*>(why.data()), why.size()});
+  }
+
+  /// The client's connection has ended.
+  void leave(StoreClient& client, std::string_view how) {
+    client.gone = true;
+    client.socket.close();
+    if (!client.joined || finished_[static_cast<std::size_t>(client.claims.from)]) return;
+    if (phase_ == Phase::gathering) {
+      spdlog::warn("{} {} before all ranks had joined; it may be started again", client.name(),
+                   how);
+      for (const std::string& key : client.keys) erase(key);
+    }
+    if (phase_ == Phase::sealed || phase_ == Phase::failed) told_.insert(client.claims.from);
+    if (phase_ != Phase::sealed) return;
+    fail({ErrorKind::disconnected, client.claims.from,
+          fmt::format("{} {} while the ranks connected to each other: it was killed or crashed, or "
+                      "its host is down",
+                      client.name(), how)});
+  }
+
+  void erase(const std::string& key) {
+    const auto found = table_.find(key);
+    if (found == table_.end()) return;
+    table_bytes_ -= key.size() + found->second.size();
+    table_.erase(found);
   }
 
   void report() {
     const std::lock_guard lock(progress_.mutex);
     progress_.connected = static_cast<int>(clients_.size());
+    progress_.to_be_told =
+        phase_ == Phase::failed ? party_.world_size - static_cast<int>(told_.size()) : 0;
     progress_.changed.notify_all();
   }
 
+  Party party_;
   Gate gate_;
-  std::map<Rank, Client> clients_;
+  Phase phase_ = Phase::gathering;
+  std::list<StoreClient> clients_;
   std::vector<bool> finished_;
+  std::map<Rank, Time> doubted_;    ///< Since when two processes have said they are that rank.
+  std::vector<std::byte> failure_;  ///< Once the start has failed.
+  std::set<Rank> told_;             ///< Who knows, or has ended.
   std::unordered_map<std::string, std::string> table_;
   std::size_t table_bytes_ = 0;
   Progress& progress_;
 };
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(std::unique_ptr<Door> door,
-                                                                  std::string secret,
-                                                                  int world_size) {
+                                                                  Party party) {
   Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop.valid()) return system_failure("cannot start the rendezvous store");
   return std::unique_ptr<RendezvousServer>(
-      new RendezvousServer(std::move(door), std::move(secret), world_size, std::move(stop)));
+      new RendezvousServer(std::move(door), std::move(party), std::move(stop)));
 }
 
-RendezvousServer::RendezvousServer(std::unique_ptr<Door> door, std::string secret, int world_size,
-                                   Socket stop)
+RendezvousServer::RendezvousServer(std::unique_ptr<Door> door, Party party, Socket stop)
     : stop_(std::move(stop)) {
   Doors doors;
   doors.push_back(std::move(door));
-  auto loop = std::make_unique<Loop>(std::move(doors), std::move(secret), world_size, progress_);
+  auto loop = std::make_unique<Loop>(std::move(doors), std::move(party), progress_);
   thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
 }
 
@@ -234,8 +391,9 @@ RendezvousServer::~RendezvousServer() {
 
 bool RendezvousServer::wait_until_alone(Deadline deadline) {
   std::unique_lock lock(progress_.mutex);
-  return progress_.changed.wait_until(lock, deadline.at(),
-                                      [this] { return progress_.connected == 0; });
+  return progress_.changed.wait_until(lock, deadline.at(), [this] {
+    return progress_.connected == 0 && progress_.to_be_told == 0;
+  });
 }
 
 }  // namespace gradwire

@@ -19,18 +19,31 @@ inline constexpr const char* kStorePurpose = "store";
 /// that prove the job's secret (net/handshake.h). Bounded: see store_protocol.h,
 /// and one connection a rank. A rank that has said it is finished and comes again is told to come
 /// later: it means the server of the job's next communicator, at the same port.
+///
+/// A rank that leaves before rank 0 has sealed the store may be started again and join anew; what
+/// it had set goes with it. From then on the start succeeds when all ranks have completed it, or
+/// fails on all: the first rank that says why it cannot go on, that leaves or whose host falls
+/// silent is named to all others. Two live processes of one rank, and a rank of another world size,
+/// end the start at any time.
 class RendezvousServer {
  public:
-  /// Serves a job of `world_size` ranks that come in at `door`. Error: system.
-  static Result<std::unique_ptr<RendezvousServer>> start(std::unique_ptr<Door> door,
-                                                         std::string secret, int world_size);
+  /// Whom it serves.
+  struct Party {
+    std::string secret;
+    int world_size = 1;
+    std::string job_id = {};  ///< Ranks that have another one are sent away; Job::job_id.
+  };
+
+  /// Serves ranks that come in at `door`. Error: system.
+  static Result<std::unique_ptr<RendezvousServer>> start(std::unique_ptr<Door> door, Party party);
 
   /// Stops at once; clients see the connection close.
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
-  /// Waits until no client is connected. False if the deadline passes.
+  /// Waits until no client is connected and, if the start has failed, all ranks know. False if the
+  /// deadline passes.
   bool wait_until_alone(Deadline deadline);
 
  private:
@@ -40,9 +53,10 @@ class RendezvousServer {
     std::mutex mutex;
     std::condition_variable changed;
     int connected = 0;
+    int to_be_told = 0;  ///< Ranks that do not know yet that the start has failed.
   };
 
-  RendezvousServer(std::unique_ptr<Door> door, std::string secret, int world_size, Socket stop);
+  RendezvousServer(std::unique_ptr<Door> door, Party party, Socket stop);
 
   Socket stop_;
   Progress progress_;

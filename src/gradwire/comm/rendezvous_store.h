@@ -2,18 +2,22 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "gradwire/comm/start_watch.h"
 #include "gradwire/comm/store.h"
+#include "gradwire/comm/store_protocol.h"
 #include "gradwire/net/address.h"
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/handshake.h"
 #include "gradwire/net/socket.h"
 
 namespace gradwire {
 
 /// A rank's connection to the rendezvous store of rank 0 (comm/rendezvous_server.h). Thread-safe;
 /// requests of several threads go one after the other, a waiting get in turns with the others.
-class RendezvousStore final : public Store {
+class RendezvousStore final : public Store, public StartWatch {
  public:
   struct Member {
     std::string host;  ///< Name or address of rank 0's host.
@@ -21,11 +25,20 @@ class RendezvousStore final : public Store {
     std::string secret;
     int rank = 0;
     int world_size = 1;
+    std::string job_id = {};    ///< Job::job_id.
+    std::string own_host = {};  ///< This host's name, for messages.
   };
 
-  /// Connects and shakes hands, trying again until the deadline while rank 0 may not have started
-  /// yet. Errors: timeout, refused, mismatch, invalid_argument, corrupted (something else listens
-  /// there).
+  /// A connection that has shaken hands, but has not joined.
+  struct Attempt {
+    Greeted connection;
+    SocketAddress server;
+  };
+
+  /// Connects, shakes hands and joins, trying again until the deadline while rank 0 may not have
+  /// started yet, or has too few descriptors. Errors: timeout, refused, mismatch (another job or
+  /// world size), invalid_argument (a rank that exists twice), corrupted (something else listens
+  /// there), and the reason for which the start has failed.
   static Result<std::unique_ptr<RendezvousStore>> connect(const Member& member, Deadline deadline);
 
   /// Keys up to kMaxKeyBytes, values up to kMaxValueBytes. Errors: also invalid_argument.
@@ -35,21 +48,37 @@ class RendezvousStore final : public Store {
   /// Tells the server that this rank has what it needs. The last request.
   Status finish();
 
+  Result<bool> seal() override;
+  bool is_authenticated() const override { return true; }
+  const Socket& socket() const override { return socket_; }
+  Status look() override;
+  Error fail(const Error& error) override;
+  Status complete(Deadline deadline) override;
+
   /// Where the server was reached.
   const SocketAddress& server() const { return server_; }
 
  private:
   struct Reply;
+  struct Request;
 
-  RendezvousStore(Socket socket, SocketAddress server);
-  Result<Reply> ask(const std::string& request, Duration wait);
+  RendezvousStore(Attempt attempt, Member member);
+  Status join();
+  Result<Reply> ask(const Request& request);
+  Result<Reply> receive_reply(Deadline deadline);
   Status send_all(std::string_view bytes, Deadline deadline);
   Result<std::string> receive(std::size_t size, Deadline deadline);
+  Result<std::string> receive_with_code(std::size_t size, Deadline deadline);
+  tl::unexpected<Error> how_it_was_lost(std::string_view how) const;
   tl::unexpected<Error> lost(std::string_view how);
 
   std::mutex mutex_;
   Socket socket_;
   SocketAddress server_;
+  Member member_;
+  StoreCodes ours_;
+  StoreCodes theirs_;
+  std::optional<Error> failed_;  ///< Why the start has failed, once the server has said so.
 };
 
 }  // namespace gradwire

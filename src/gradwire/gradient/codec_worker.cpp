@@ -32,6 +32,11 @@ CodecWorker::CodecWorker()
       }) {}
 
 CodecWorker::~CodecWorker() {
+  if (fork_.in_child()) {
+    ForkGuard::leak(queue_);
+    thread_.detach();
+    return;
+  }
   queue_->close();
   thread_.join();
 }

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 
+#include "gradwire/base/fork.h"
+
 namespace gradwire {
 
 /// What is to be done next: the most urgent task, of those the one of the latest stage (what was
@@ -47,7 +49,7 @@ class TaskQueue {
 class CodecWorker {
  public:
   CodecWorker();
-  /// Waits for the task under way; the others are forgotten.
+  /// Waits for the task under way; the others are forgotten. In a forked child returns at once.
   ~CodecWorker();
   CodecWorker(const CodecWorker&) = delete;
   CodecWorker& operator=(const CodecWorker&) = delete;
@@ -56,6 +58,7 @@ class CodecWorker {
   const std::shared_ptr<TaskQueue>& queue() const { return queue_; }
 
  private:
+  ForkGuard fork_;
   std::shared_ptr<TaskQueue> queue_;
   std::thread thread_;
 };

@@ -1,15 +1,13 @@
 #include "gradwire/gradient/layer_profile.h"
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
+#include "gradwire/base/read_file.h"
 
 namespace gradwire {
 namespace {
@@ -160,12 +158,7 @@ LayerProfile parse_profile(std::string_view json, const std::string& source) {
 }
 
 LayerProfile read_profile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file || std::filesystem::is_directory(path))
-    throw Exception(ErrorKind::system, fmt::format("{}: cannot read the profile", path));
-  return parse_profile(content.str(), path);
+  return parse_profile(value_or_throw(read_file(path)), path);
 }
 
 void write_profile(const LayerProfile& profile, const std::string& path) {

@@ -1,5 +1,6 @@
 #include "gradwire/net/descriptors.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 
@@ -14,6 +15,9 @@ namespace {
 /// Other parts of the program open files meanwhile.
 constexpr std::size_t kSpare = 32;
 
+/// Far more than one communicator needs; children that close all they may have stay quick.
+constexpr std::size_t kPlenty = 65536;
+
 std::size_t open_descriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator entries("/proc/self/fd", error);
@@ -27,17 +31,25 @@ Status allow_descriptors(std::size_t more) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return system_failure("cannot ask for limits");
   const std::size_t needed = open_descriptors() + more + kSpare;
-  if (limit.rlim_cur >= needed) return {};
-  if (limit.rlim_max >= needed) {
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
+  const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, std::max<rlim_t>(needed, kPlenty));
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
   }
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= needed) return {};
   return failure(
       ErrorKind::system,
       fmt::format("this process needs {} file descriptors and may have {}: raise the limit "
                   "(ulimit -n {}; LimitNOFILE= in a systemd unit; nofile in "
                   "/etc/security/limits.conf)",
                   needed, limit.rlim_max, needed));
+}
+
+std::size_t part_of_descriptors(std::size_t parts) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 8;
+  return static_cast<std::size_t>(std::max<rlim_t>(8, limit.rlim_cur / parts));
 }
 
 }  // namespace gradwire

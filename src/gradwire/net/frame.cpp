@@ -8,7 +8,9 @@ namespace gradwire {
 namespace {
 
 constexpr std::uint16_t kMagic = 0x5747;
-constexpr std::size_t kCrcAt = 36;
+constexpr std::size_t kNumberAt = 32;
+constexpr std::size_t kChecksumAt = 40;
+constexpr std::size_t kCrcAt = 44;
 
 Status check_limits(const FrameHeader& header) {
   if (header.type < FrameType::announce || header.type > FrameType::rail_lost) {
@@ -36,8 +38,13 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> i
   store_little_endian(at + 12, header.message);
   store_little_endian(at + 16, header.sequence);
   store_little_endian(at + 24, header.offset);
-  store_little_endian(at + 32, header.payload_checksum);
-  store_little_endian(at + kCrcAt, crc32c(into.first(kCrcAt)));
+  store_little_endian(at + kChecksumAt, header.payload_checksum);
+  set_number(into, header.number);
+}
+
+void set_number(std::span<std::byte, kFrameHeaderBytes> header, std::uint64_t number) {
+  store_little_endian(header.data() + kNumberAt, number);
+  store_little_endian(header.data() + kCrcAt, crc32c(header.first(kCrcAt)));
 }
 
 Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
@@ -62,7 +69,8 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
                      .message = load_little_endian<std::uint32_t>(at + 12),
                      .sequence = load_little_endian<std::uint64_t>(at + 16),
                      .offset = load_little_endian<std::uint64_t>(at + 24),
-                     .payload_checksum = load_little_endian<std::uint32_t>(at + 32)};
+                     .number = load_little_endian<std::uint64_t>(at + kNumberAt),
+                     .payload_checksum = load_little_endian<std::uint32_t>(at + kChecksumAt)};
   if (Status limits = check_limits(header); !limits) return tl::unexpected(limits.error());
   return header;
 }

@@ -31,11 +31,14 @@ enum class FrameType : std::uint8_t {
 ///          12  u32  index of the message within the operation
 ///          16  u64  sequence number of the operation in its channel
 ///          24  u64  offset of the payload within the message, in bytes
-///          32  u32  checksum of the payload (net/payload_checksum.h)
-///          36  u32  CRC-32C of the 36 bytes before
+///          32  u64  number of the frame on its stream, from 0
+///          40  u32  checksum of the payload (net/payload_checksum.h)
+///          44  u32  CRC-32C of the 44 bytes before
 ///
 /// little-endian. The header has a checksum of its own so that its length can be believed before
-/// the payload is there.
+/// the payload is there. It is a multiple of 8 bytes long, so that elements in a ring of shared
+/// memory stay aligned. The number shows the receiver that a whole frame is missing, or comes
+/// again, although all checksums are right.
 struct FrameHeader {
   FrameType type = FrameType::ping;
   std::uint32_t length = 0;
@@ -43,17 +46,21 @@ struct FrameHeader {
   std::uint32_t message = 0;
   std::uint64_t sequence = 0;
   std::uint64_t offset = 0;
+  std::uint64_t number = 0;  ///< Given when it is queued for a stream (FrameQueue).
   std::uint32_t payload_checksum = 0;
 };
 
-inline constexpr std::size_t kFrameHeaderBytes = 40;
-inline constexpr std::uint8_t kFrameVersion = 3;
+inline constexpr std::size_t kFrameHeaderBytes = 48;
+inline constexpr std::uint8_t kFrameVersion = 4;
 
 /// No frame carries more: a peer that says so is broken or not ours.
 inline constexpr std::uint32_t kMaxDataPayload = 4u << 20;
 inline constexpr std::uint32_t kMaxControlPayload = 1024;
 
 void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> into);
+
+/// Changes the number of an encoded header.
+void set_number(std::span<std::byte, kFrameHeaderBytes> header, std::uint64_t number);
 
 /// Errors: corrupted (magic, checksum, type, or a length over the limit of its type), unsupported
 /// (another version; names both).

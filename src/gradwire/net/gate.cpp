@@ -1,8 +1,11 @@
 #include "gradwire/net/gate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "gradwire/net/descriptors.h"
 
 namespace gradwire {
 namespace {
@@ -10,23 +13,38 @@ namespace {
 /// In one go, so that a flood of strangers does not keep those already here waiting.
 constexpr int kAcceptsAtOnce = 64;
 
+/// Of a door at which nothing can be accepted now: poll(2) would report it again at once.
+constexpr Duration kRest = std::chrono::milliseconds(50);
+
+/// A stranger may hold one descriptor in so many that this process may have.
+constexpr std::size_t kPartForStrangers = 8;
+
 }  // namespace
 
 Gate::Gate(Doors doors, Options options, ServerHandshake::Admit admit,
            std::function<void(Admitted)> enter)
     : options_(std::move(options)), admit_(std::move(admit)), enter_(std::move(enter)) {
+  options_.most_strangers =
+      std::min(options_.most_strangers, part_of_descriptors(kPartForStrangers));
   for (std::unique_ptr<Door>& door : doors) entrances_.push_back({.door = std::move(door)});
 }
 
 Deadline Gate::watch(PollSet& set, Deadline deadline) {
+  const Time now = SteadyClock().now();
+  Time next = deadline.at();
   for (Entrance& entrance : entrances_) {
-    entrance.place = set.add(entrance.door->socket(), POLLIN);
+    entrance.place.reset();
+    if (entrance.rests_until <= now) {
+      entrance.place = set.add(entrance.door->socket(), POLLIN);
+    } else {
+      next = std::min(next, entrance.rests_until);
+    }
   }
   for (Pending& pending : pending_) {
     pending.place = set.add(pending.handshake->socket(), pending.handshake->wanted_events());
   }
-  if (pending_.empty()) return deadline;
-  return Deadline(std::min(deadline.at(), pending_.front().deadline.at()));
+  if (!pending_.empty()) next = std::min(next, pending_.front().deadline.at());
+  return Deadline(next);
 }
 
 Status Gate::advance(const PollSet& set) {
@@ -35,34 +53,52 @@ Status Gate::advance(const PollSet& set) {
     it = idle || move_on(*it) ? std::next(it) : pending_.erase(it);
   }
   for (Entrance& entrance : entrances_) {
-    if (set.happened(entrance.place) == 0) continue;
-    if (Status accepted = accept_all(*entrance.door); !accepted) return accepted;
+    if (!entrance.place || set.happened(*entrance.place) == 0) continue;
+    if (Status accepted = accept_all(entrance); !accepted) return accepted;
   }
   return {};
 }
 
-Status Gate::accept_all(Door& door) {
+Status Gate::accept_all(Entrance& entrance) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Result<std::optional<Accepted>> accepted = door.accept();
+    Result<std::optional<Accepted>> accepted = entrance.door->accept();
     if (!accepted) {
-      const bool for_good = pending_.empty() || !door.socket().valid();
-      if (for_good) return tl::unexpected<Error>(accepted.error());
-      // Out of descriptors, perhaps because of strangers: the oldest makes room.
-      pending_.pop_front();
-      return {};
+      if (!entrance.door->socket().valid()) return tl::unexpected<Error>(accepted.error());
+      return rest(entrance, accepted.error());
     }
+    entrance.short_since.reset();
     if (!accepted->has_value()) return {};
     begin(std::move(**accepted));
   }
   return {};
 }
 
-void Gate::begin(Accepted accepted) {
-  const std::size_t most = options_.most_strangers + static_cast<std::size_t>(options_.world_size);
-  if (pending_.size() >= most) {
-    refusals_.add(pending_.front().from.to_string() + " was the slowest of too many");
-    pending_.pop_front();
+/// Out of descriptors, because of strangers or of what else this process does: it may pass.
+Status Gate::rest(Entrance& entrance, const Error& error) {
+  if (!pending_.empty()) {
+    make_room();
+    return {};
   }
+  const Time now = SteadyClock().now();
+  if (!entrance.short_since) {
+    entrance.short_since = now;
+    refusals_.add(error.message + ": raise the limit of open files (ulimit -n)");
+  }
+  if (now - *entrance.short_since >= options_.shortage) return tl::unexpected<Error>(error);
+  entrance.rests_until = now + kRest;
+  return {};
+}
+
+void Gate::make_room() {
+  auto goes = std::ranges::find_if(
+      pending_, [](const Pending& pending) { return !pending.handshake->has_hello(); });
+  if (goes == pending_.end()) goes = pending_.begin();
+  refusals_.add(goes->from.to_string() + " was the slowest of too many");
+  pending_.erase(goes);
+}
+
+void Gate::begin(Accepted accepted) {
+  if (pending_.size() >= options_.most_strangers + options_.expected) make_room();
   auto handshake =
       std::make_unique<ServerHandshake>(std::move(accepted.socket), accepted.from.to_string(),
                                         options_.shared, options_.world_size, admit_);

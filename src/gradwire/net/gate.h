@@ -3,6 +3,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "gradwire/net/door.h"
 #include "gradwire/net/handshake.h"
@@ -20,16 +21,22 @@ struct Admitted {
 
 /// Takes the connections that come in at some doors and shakes hands with many at once, so that
 /// silent or slow strangers keep nobody waiting. Each has kHandshakeTimeout; when there are too
-/// many, the oldest goes, which cannot be one that answers at once. Who fails is logged (of very
-/// many, only some) and forgotten. Moved on by its owner's poll loop; one thread.
+/// many, the oldest goes that has said nothing yet, or else the oldest, which cannot be one that
+/// answers at once. Who fails is logged (of very many, only some) and forgotten. When this process
+/// is short of descriptors, strangers go first, and the doors then rest for a moment. Moved on by
+/// its owner's poll loop; one thread.
 class Gate {
  public:
   struct Options {
     SharedSecret shared;
-    int world_size = 1;
+    int world_size = 1;        ///< Or kAnyWorldSize.
+    std::size_t expected = 1;  ///< Connections of the job that may come at once.
     Duration timeout = kHandshakeTimeout;
-    /// Beyond the ranks of the job.
+    /// Beyond those expected; fewer if this process may have few descriptors.
     std::size_t most_strangers = 128;
+    /// For so long nothing could be accepted, though nobody was left to be sent away: then
+    /// advance() fails.
+    Duration shortage = std::chrono::seconds(5);
   };
 
   /// `admit` decides about each client that has proved its claims, and `enter` takes the connection
@@ -41,13 +48,16 @@ class Gate {
   /// happens.
   Deadline watch(PollSet& set, Deadline deadline);
 
-  /// Acts on what the poll set reported. Error: system, when it cannot accept at all.
+  /// Acts on what the poll set reported. Error: system, when it cannot accept for long, and those
+  /// of a door that has closed.
   Status advance(const PollSet& set);
 
  private:
   struct Entrance {
     std::unique_ptr<Door> door;
-    std::size_t place = 0;
+    std::optional<std::size_t> place;  ///< None while it rests.
+    Time rests_until = {};
+    std::optional<Time> short_since;
   };
 
   struct Pending {
@@ -57,7 +67,9 @@ class Gate {
     std::size_t place = 0;
   };
 
-  Status accept_all(Door& door);
+  Status accept_all(Entrance& entrance);
+  Status rest(Entrance& entrance, const Error& error);
+  void make_room();
   void begin(Accepted accepted);
   bool move_on(Pending& pending);
 

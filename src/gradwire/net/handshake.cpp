@@ -222,8 +222,9 @@ Status ServerHandshake::refuse_version() {
 }
 
 Verdict ServerHandshake::judge(const Claims& claims) const {
-  if (claims.world_size != world_size_) return Verdict::other_world_size;
-  if (claims.from < 0 || claims.from >= world_size_) return Verdict::impossible;
+  const bool any = world_size_ == kAnyWorldSize;
+  if (!any && claims.world_size != world_size_) return Verdict::other_world_size;
+  if (claims.from < 0 || claims.from >= claims.world_size) return Verdict::impossible;
   return admit_(claims);
 }
 
@@ -270,15 +271,15 @@ void ServerHandshake::conclude(Verdict verdict) {
   }
 }
 
-Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
-                                 const Claims& claims, Deadline deadline) {
+Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
+                      Deadline deadline) {
   Result<Socket> socket = start_connect(to);
-  if (!socket) return socket;
+  if (!socket) return tl::unexpected<Error>(socket.error());
   ClientHandshake handshake(std::move(*socket), to.to_string(), shared, claims);
   for (;;) {
     const bool ready = wait_for(handshake.socket(), handshake.wanted_events(), deadline);
     if (Status moved = handshake.advance(); !moved) return tl::unexpected<Error>(moved.error());
-    if (handshake.done()) return handshake.take_socket();
+    if (handshake.done()) return Greeted{handshake.take_socket(), handshake.session_key()};
     if (!ready) {
       return failure(ErrorKind::timeout,
                      fmt::format("{} {}", to.to_string(),
@@ -286,6 +287,13 @@ Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& sh
                                                        : "does not answer"));
     }
   }
+}
+
+Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
+                                 const Claims& claims, Deadline deadline) {
+  Result<Greeted> made = greet(to, shared, claims, deadline);
+  if (!made) return tl::unexpected<Error>(made.error());
+  return std::move(made->socket);
 }
 
 }  // namespace gradwire

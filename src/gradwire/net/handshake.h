@@ -92,17 +92,24 @@ class ClientHandshake final : public Handshake {
   Proof proof_ = {};  ///< Once the answer has come.
 };
 
+/// Of a server that looks at its clients' world sizes itself.
+inline constexpr int kAnyWorldSize = 0;
+
 /// The end that accepted.
 class ServerHandshake final : public Handshake {
  public:
   /// Decides about a client that has proved its claims.
   using Admit = std::function<Verdict(const Claims&)>;
 
+  /// Clients of any world size are admitted if `world_size` is kAnyWorldSize.
   ServerHandshake(Socket socket, std::string other_end, SharedSecret shared, int world_size,
                   Admit admit);
 
   /// Valid once done().
   const Claims& claims() const { return claims_; }
+
+  /// Whether the client has sent a whole first message: strangers seldom do.
+  bool has_hello() const { return !said_.hello.empty(); }
 
  private:
   Status on_message(ConstBytes message) override;
@@ -118,7 +125,17 @@ class ServerHandshake final : public Handshake {
   Transcript said_;
 };
 
+/// A connection whose handshake is done.
+struct Greeted {
+  Socket socket;
+  SessionKey key = {};  ///< Handshake::session_key().
+};
+
 /// Connects and shakes hands, waiting for each step. Errors: those of Handshake, and timeout.
+Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
+                      Deadline deadline);
+
+/// The same, where nobody needs the key.
 Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
                                  const Claims& claims, Deadline deadline);
 

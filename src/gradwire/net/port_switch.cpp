@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gradwire/net/descriptors.h"
 #include "gradwire/net/poll_set.h"
 #include "gradwire/net/refusal_log.h"
 #include "gradwire/net/system_failure.h"
@@ -18,8 +19,13 @@
 namespace gradwire {
 namespace {
 
-/// More connections that have not said whom they are for, and the oldest goes.
+/// More connections that have not said whom they are for, and the oldest goes. They take at most
+/// one in four of the descriptors that this process may have: it is a rank, too.
 constexpr std::size_t kMostUnread = 1024;
+constexpr std::size_t kPartForUnread = 4;
+
+/// Of a listener at which nothing can be accepted now: poll(2) would report it again at once.
+constexpr Duration kRest = std::chrono::milliseconds(50);
 
 /// In one go, so that a flood of strangers does not keep those already here waiting.
 constexpr int kAcceptsAtOnce = 64;
@@ -111,6 +117,7 @@ class PortSwitch::Loop {
     SocketAddress address;
     Socket socket;
     std::size_t place = 0;
+    Time rests_until = {};
   };
   struct Member {
     Socket socket;
@@ -125,17 +132,38 @@ class PortSwitch::Loop {
   };
 
   Deadline watch(PollSet& set) {
-    entrance_place_ = set.add(entrance_, POLLIN);
-    for (Listener& listener : listeners_) listener.place = set.add(listener.socket, POLLIN);
+    Time next = SteadyClock().now() + std::chrono::hours(1);
+    entrance_place_ = set.add(rested(entrance_, entrance_rests_until_, next), POLLIN);
+    for (Listener& listener : listeners_) {
+      listener.place = set.add(rested(listener.socket, listener.rests_until, next), POLLIN);
+    }
     for (Member& member : members_) member.place = set.add(member.socket, POLLIN);
     for (Unread& one : unread_) one.place = set.add(one.socket, POLLIN);
-    return unread_.empty() ? Deadline::after(std::chrono::hours(1)) : unread_.front().deadline;
+    if (!unread_.empty()) next = std::min(next, unread_.front().deadline.at());
+    return Deadline(next);
+  }
+
+  /// The socket, or while it rests one that poll(2) ignores.
+  const Socket& rested(const Socket& socket, Time until, Time& next) const {
+    if (until <= SteadyClock().now()) return socket;
+    next = std::min(next, until);
+    return none_;
+  }
+
+  /// Out of descriptors: the oldest stranger makes room, or else the listener rests.
+  void make_room(Time& rests_until) {
+    if (unread_.empty()) {
+      rests_until = SteadyClock().now() + kRest;
+    } else {
+      unread_.pop_front();
+    }
   }
 
   void accept_members() {
     for (;;) {
       auto accepted = accept_locally(entrance_);
-      if (!accepted || !accepted->has_value()) return;
+      if (!accepted) return make_room(entrance_rests_until_);
+      if (!accepted->has_value()) return;
       if (is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
     }
   }
@@ -171,12 +199,12 @@ class PortSwitch::Loop {
     return {};
   }
 
-  void accept_from(const Listener& listener) {
+  void accept_from(Listener& listener) {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       auto accepted = accept_one(listener.socket);
-      // Out of descriptors, perhaps because of strangers: the oldest makes room.
-      if ((!accepted && !unread_.empty()) || unread_.size() >= kMostUnread) unread_.pop_front();
-      if (!accepted || !accepted->has_value()) return;
+      if (!accepted) return make_room(listener.rests_until);
+      if (!accepted->has_value()) return;
+      if (unread_.size() >= most_unread_) unread_.pop_front();
       report_from((**accepted).socket, kHelloSize);
       unread_.push_back({.socket = std::move((**accepted).socket),
                          .from = (**accepted).from,
@@ -210,7 +238,10 @@ class PortSwitch::Loop {
   }
 
   Socket entrance_;
+  Socket none_;
   std::size_t entrance_place_ = 0;
+  Time entrance_rests_until_ = {};
+  std::size_t most_unread_ = std::min(kMostUnread, part_of_descriptors(kPartForUnread));
   std::vector<Listener> listeners_;
   std::list<Member> members_;
   std::list<Unread> unread_;  ///< Oldest first.

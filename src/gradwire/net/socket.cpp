@@ -1,5 +1,6 @@
 #include "gradwire/net/socket.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fcntl.h>
@@ -112,6 +113,16 @@ void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water
   }
 }
 
+void keep_alive(const Socket& socket, Duration dead_after) {
+  constexpr int kProbes = 2;  // One a second, after the first that is not answered.
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(dead_after).count();
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, static_cast<int>(seconds) - kProbes));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds_of(dead_after));
+}
+
 Status bind_to_interface(const Socket& socket, const std::string& interface) {
   if (setsockopt(socket.descriptor(), SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
                  static_cast<socklen_t>(interface.size())) == 0) {
@@ -159,7 +170,8 @@ Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& sourc
   // Where that is not permitted, the routes decide.
   if (!interface.empty()) (void)bind_to_interface(socket, interface);
   if (!bind_source(socket, source)) {
-    return system_failure(fmt::format("cannot connect from {}", source.host()));
+    return system_failure(fmt::format("cannot connect from {}", source.host()), errno,
+                          ErrorKind::disconnected);
   }
   if (::connect(socket.descriptor(), to.data(), to.size()) != 0 && errno != EINPROGRESS) {
     return system_failure("cannot connect to " + to.to_string(), errno, ErrorKind::disconnected);

@@ -49,6 +49,10 @@ inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;
 /// limits. What the kernel does not know is left as it is.
 void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water = kUnsentLowWater);
 
+/// Lets the kernel ask the other end for a sign of life, and break the connection with ETIMEDOUT if
+/// none comes for about `dead_after` (at least 3 s): for a connection over which long nothing goes.
+void keep_alive(const Socket& socket, Duration dead_after);
+
 /// Lets packets leave, and come, by this network interface alone, whatever the routes say. Error:
 /// system (before Linux 5.7 it took the capability CAP_NET_RAW).
 Status bind_to_interface(const Socket& socket, const std::string& interface);
@@ -68,7 +72,7 @@ Result<std::optional<Accepted>> accept_one(const Socket& listener);
 /// Begins to connect, from the local address `source` if it is valid, and over `interface` alone if
 /// it is not empty and that is permitted. The socket becomes writable
 /// once the connection stands or has failed; the first send or receive then reports the failure.
-/// Errors: disconnected, system.
+/// Errors: disconnected; system (too few descriptors or too little memory, which may pass).
 Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source = {},
                              const std::string& interface = "");
 

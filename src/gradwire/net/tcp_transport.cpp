@@ -18,6 +18,7 @@
 #include "gradwire/net/broken_connection.h"
 #include "gradwire/net/linger.h"
 #include "gradwire/net/system_failure.h"
+#include "gradwire/net/tcp_info.h"
 
 namespace gradwire {
 namespace {
@@ -108,6 +109,7 @@ Socket TcpTransport::make_wakeup() {
 }
 
 TcpTransport::~TcpTransport() {
+  close_on_fork_.reset();
   std::vector<pollfd> streams;
   for (const Stream& stream : streams_) {
     ::shutdown(stream.socket.descriptor(), SHUT_WR);
@@ -128,6 +130,9 @@ Status TcpTransport::watch_all() {
     all = all && watch(streams_[i].socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP, i);
   }
   if (!all) return system_failure("cannot watch the connections of the job");
+  std::vector<int> descriptors = {epoll_.descriptor(), wakeup_.descriptor()};
+  for (const Stream& stream : streams_) descriptors.push_back(stream.socket.descriptor());
+  close_on_fork_.emplace(std::move(descriptors));
   return {};
 }
 
@@ -258,6 +263,10 @@ std::size_t TcpTransport::delivered(StreamId id) {
   // What a record that is under way makes uncertain may have been certain before.
   stream.delivered = std::max(stream.delivered, stream.written - std::min(stream.written, missing));
   return stream.delivered;
+}
+
+Duration TcpTransport::round_trip(StreamId id) const {
+  return least_round_trip(streams_[index_of(id)].socket.descriptor());
 }
 
 void TcpTransport::close(StreamId id) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/base/fork.h"
 #include "gradwire/net/receive_window.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/net/tls_stream.h"
@@ -59,6 +60,8 @@ class TcpTransport final : public PollingTransport {
   std::size_t train_bytes(StreamId stream) const override;
   /// What has been written and acknowledged. One ioctl.
   std::size_t delivered(StreamId stream) override;
+  /// TCP_INFO's minimum. One getsockopt.
+  Duration round_trip(StreamId stream) const override;
   /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.
   void expect(StreamId stream, std::size_t bytes, double share) override;
   void close(StreamId stream) override;
@@ -100,6 +103,7 @@ class TcpTransport final : public PollingTransport {
   Duration dead_after_;
   Socket epoll_;
   Socket wakeup_;
+  std::optional<CloseOnFork> close_on_fork_;
   std::atomic<int> patient_ = 0;  ///< Streams with a low water mark over 1.
   // Of whichever thread polled last: several may.
   std::atomic<bool> was_patient_ = false;

@@ -74,6 +74,10 @@ class Transport {
   /// will still read them if the stream breaks now.
   virtual std::size_t delivered(StreamId stream) = 0;
 
+  /// The least time that bytes of a stream have taken to the peer and their acknowledgement back;
+  /// zero: not known.
+  virtual Duration round_trip(StreamId) const { return Duration::zero(); }
+
   /// Ends a stream. Bytes already taken are still delivered if the peer lives; what has come and is
   /// unread, or comes later, is thrown away, although it counts as delivered at the peer. Reading
   /// and writing fail afterwards (aborted). Idempotent.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "gradwire/base/read_file.h"
 
 namespace gradwire {
 namespace {
@@ -46,10 +46,7 @@ fs::path file_of(const fs::path& path) {
 }
 
 std::string content_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) refuse(file, "cannot be read");
-  return text;
+  return value_or_throw(read_file(file));
 }
 
 /// "out/ddp-x4/run.json" is called ddp-x4, "ladder.json" ladder.

@@ -1,19 +1,15 @@
 #include "gradwire/topology/topology_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/json_fields.h"
+#include "gradwire/base/read_file.h"
 
 namespace gradwire {
 namespace {
@@ -173,11 +169,6 @@ Cluster cluster_from(JsonFields fields) {
   return cluster;
 }
 
-tl::unexpected<Error> unreadable(const std::string& path) {
-  const std::string why = std::generic_category().message(errno);
-  return failure(ErrorKind::system, fmt::format("cannot read {}: {}", path, why));
-}
-
 }  // namespace
 
 std::string to_json(const Cluster& cluster) {
@@ -194,10 +185,12 @@ Result<Cluster> parse_cluster(std::string_view text) {
 }
 
 Result<Cluster> read_cluster(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || std::filesystem::is_directory(path)) return unreadable(path);
-  Result<Cluster> cluster = parse_cluster(text);
+  const Result<std::string> text = read_file(path);
+  if (!text) {
+    return failure(ErrorKind::system,
+                   text.error().message + "; gradwire probe --hosts ... writes such a file");
+  }
+  Result<Cluster> cluster = parse_cluster(*text);
   if (!cluster) return failure(cluster.error().kind, path + ": " + cluster.error().message);
   return cluster;
 }

@@ -58,6 +58,7 @@ void CompletionThreads::run(std::function<void()> task) {
 }
 
 void CompletionThreads::close() {
+  if (fork_.in_child()) return ForkGuard::leak(queue_);
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(queue_->mutex);

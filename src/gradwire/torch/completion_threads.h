@@ -5,6 +5,8 @@
 #include <limits>
 #include <memory>
 
+#include "gradwire/base/fork.h"
+
 namespace gradwire {
 
 /// Where futures are completed, and so where callbacks of users run (`future.then(...)`): away from
@@ -23,11 +25,12 @@ class CompletionThreads {
   /// Has `task` run soon, which must not throw; on this very thread after close().
   void run(std::function<void()> task);
 
-  /// Returns when all tasks have run, except one that calls it.
+  /// Returns when all tasks have run, except one that calls it; at once in a forked child.
   void close();
 
  private:
   struct Queue;
+  ForkGuard fork_;
   std::shared_ptr<Queue> queue_;  ///< Shared with the threads.
 };
 

@@ -63,9 +63,6 @@ at::Tensor ContiguousCopies::replace(const at::Tensor& tensor, const ArgumentNam
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     refuse(name, "several elements of the tensor share memory (expand() makes such); clone() it");
   }
-  if (tensor.is_conj() || tensor.is_neg()) {
-    refuse(name, "the tensor is lazily conjugated or negated; pass resolve_conj().resolve_neg()");
-  }
   replaced_ = true;
   originals_.push_back(tensor);
   copies_.push_back(contiguous_copy(tensor));
@@ -92,6 +89,12 @@ ContiguousCopies::TensorList ContiguousCopies::reduced_apart(const TensorList& t
     all.push_back(shared ? replace(tensor, name) : written(tensor, name));
   }
   return all;
+}
+
+void ContiguousCopies::written_also(const at::Tensor& one, const at::Tensor& other) {
+  replaced_ = true;
+  originals_.push_back(other);
+  copies_.push_back(one);
 }
 
 c10::intrusive_ptr<c10d::Work> ContiguousCopies::copy_back(c10::intrusive_ptr<c10d::Work> work,

@@ -22,13 +22,16 @@ class ContiguousCopies {
   TensorList read(const TensorList& tensors);
 
   /// What it writes, and may read. Throws Exception(invalid_argument) if several elements of a
-  /// tensor share memory, as after expand(), or if it is lazily conjugated or negated.
+  /// tensor share memory, as after expand().
   at::Tensor written(const at::Tensor& tensor, const ArgumentName& name);
   TensorList written(const TensorList& tensors, const ArgumentName& name);
 
   /// The same for tensors that an operation reduces side by side: each of them from what all had
   /// when it was called, also where they are the same or overlap.
   TensorList reduced_apart(const TensorList& tensors, const ArgumentName& name);
+
+  /// The operation writes `one`, whose values `other`, of its size, gets too.
+  void written_also(const at::Tensor& one, const at::Tensor& other);
 
   /// Returns true if any argument was replaced.
   bool any() const { return replaced_; }

@@ -199,6 +199,7 @@ void StagedWork::complete(const Self& self) {
   }
   // Not here: callbacks may wait for operations that this thread has yet to post.
   if (future) self->threads_->run(as_on_this_thread([self, future] { self->mark(*future); }));
+  self->operation_.until_over.reset();
 }
 
 void StagedWork::mark(c10::ivalue::Future& future) {
@@ -275,6 +276,16 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
     for (std::size_t part = 0; part < work->host_.size(); ++part) StagedWork::post(work, part);
   }));
   return work;
+}
+
+void DeviceStaging::synchronize() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [index, streams] : streams_) {
+    const at::Device device = streams.to_device.device();
+    c10::Event copied(device.type());
+    copied.record(streams.to_device);
+    copied.block(Guard(device.type()).getStream(device));
+  }
 }
 
 void DeviceStaging::finish_posting() {

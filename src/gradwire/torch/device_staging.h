@@ -13,6 +13,7 @@
 #include "gradwire/base/types.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/tensor_lists.h"
+#include "gradwire/torch/under_way.h"
 
 /// Operations on an accelerator's tensors by way of pinned host memory. Written against c10's
 /// streams and events of any device, so that it needs no device's own library.
@@ -35,6 +36,7 @@ struct StagedOperation {
   /// Told of an error of this rank's device or memory, which the others cannot know of; may be
   /// empty.
   std::function<void(const std::string& why)> failed_here;
+  UnderWay::Token until_over;  ///< Let go of when the Work is complete.
 };
 
 /// Two tensors as matrices of as many columns, cut into segments of columns of about
@@ -116,6 +118,9 @@ class DeviceStaging {
   /// Queues the copies on the calling thread. All tensors are on one device. Throws what the device
   /// throws, Exception(unsupported) while its stream is captured; later errors are the Work's.
   c10::intrusive_ptr<StagedWork> run(Rank rank, std::uint64_t number, StagedOperation operation);
+
+  /// Makes the current stream of each device wait for the results of what is complete.
+  void synchronize();
 
   /// Returns when everything has been handed over. Nothing may be run afterwards.
   void finish_posting();

@@ -9,6 +9,41 @@
 
 namespace gradwire {
 
+namespace {
+
+/// Several operations as one, some of which are not a TensorWork.
+class CoalescedWork final : public c10d::Work {
+ public:
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::ranges::all_of(works_, [](const auto& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (auto error = work->exception()) return error;
+    }
+    return nullptr;
+  }
+  std::vector<at::Tensor> result() override { return {}; }
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) work->wait(timeout);
+    return true;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace
+
 ProcessGroupGradwire::ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
                                            c10::intrusive_ptr<GroupOptions> options, int lane)
     : c10d::Backend(communicator->rank(), communicator->size()),
@@ -40,28 +75,23 @@ OperationOptions ProcessGroupGradwire::options_with(std::chrono::milliseconds ti
 }
 
 ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::track(TensorOperation operation) {
-  auto work = c10::make_intrusive<TensorWork>(rank_, next_number(), std::move(operation), threads_);
-  const std::lock_guard lock(mutex_);
-  if (coalescing_) coalescing_->push_back(work);
+  auto work = c10::make_intrusive<TensorWork>(rank_, next_number(), std::move(operation), threads_,
+                                              unmoved_);
+  collect(work);
   return work;
 }
 
 void ProcessGroupGradwire::startCoalescing() {
-  const std::lock_guard lock(mutex_);
-  coalescing_.emplace();
+  coalesced_.start();
 }
 
 ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::endCoalescing() {
-  std::vector<c10::intrusive_ptr<TensorWork>> works;
-  {
-    const std::lock_guard lock(mutex_);
-    if (coalescing_) works.swap(*coalescing_);
-    coalescing_.reset();
-  }
+  auto works = coalesced_.end();
   TensorOperation all{.type = c10d::OpType::COALESCED};
   for (const auto& work : works) {
-    std::ranges::copy(work->operation().parts, std::back_inserter(all.parts));
-    std::ranges::copy(work->operation().outputs, std::back_inserter(all.outputs));
+    const auto* const ours = dynamic_cast<const TensorWork*>(work.get());
+    if (ours == nullptr) return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
+    std::ranges::copy(ours->operation().parts, std::back_inserter(all.parts));
   }
   all.finish = [works] {
     for (const auto& work : works) work->isCompleted();  // Moves its results.
@@ -137,6 +167,7 @@ void ProcessGroupGradwire::release() {
 }
 
 void ProcessGroupGradwire::close_callbacks() {
+  unmoved_->move();
   threads_->close();
 }
 

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/torch/coalesced_works.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/group_options.h"
 #include "gradwire/torch/tensor_span.h"
@@ -44,9 +44,11 @@ class ProcessGroupGradwire : public c10d::Backend {
 
   // Movements (process_group_movements.cpp).
 
-  /// One tensor, from rank opts.rootRank.
+  /// From rank opts.rootRank. Several tensors of one size: all of them, on all ranks, get what
+  /// tensor opts.rootTensor of the root has.
   WorkPointer broadcast(TensorList& tensors, const c10d::BroadcastOptions& opts) override;
   /// outputs[0][r] = input[0] of rank r; where the outputs differ in size, so do the inputs.
+  /// Of n inputs, each of n lists gets all: outputs[i][r * n + j] = input[j] of rank r.
   WorkPointer allgather(std::vector<TensorList>& outputs, TensorList& inputs,
                         const c10d::AllgatherOptions& opts) override;
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -74,7 +76,8 @@ class ProcessGroupGradwire : public c10d::Backend {
 
   // Reductions (process_group_reductions.cpp).
 
-  /// One tensor, in place.
+  /// In place. Several tensors of one size count as those of so many ranks more: all of them, on
+  /// all ranks, get the reduction (not AVG or PREMUL_SUM) of all.
   WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
   /// Any number of tensors, each in place.
   WorkPointer allreduce_coalesced(TensorList& tensors,
@@ -102,7 +105,9 @@ class ProcessGroupGradwire : public c10d::Backend {
 
   // The group itself (process_group.cpp).
 
-  /// Until endCoalescing(), whose Work completes when all operations in between have.
+  /// Until endCoalescing(), whose Work completes when all operations that the calling thread began
+  /// in between have; the results are those operations' own. It has no future where tensors of an
+  /// accelerator or sparse ones were among them.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
@@ -143,11 +148,15 @@ class ProcessGroupGradwire : public c10d::Backend {
     return {operation, argument, rank_};
   }
   std::uint64_t next_number() { return ++operations_; }
+  OperationOptions options_with(std::chrono::milliseconds timeout) const;
+  /// Of every operation; see startCoalescing().
+  void collect(const WorkPointer& work) { coalesced_.add(work); }
 
  private:
-  OperationOptions options_with(std::chrono::milliseconds timeout) const;
   WorkPointer track(TensorOperation operation);
 
+  WorkPointer gather_many(const std::vector<TensorList>& outputs, const TensorList& inputs,
+                          const OperationOptions& options);
   WorkPointer gather_lists(const std::vector<TensorList>& lists, const TensorList& inputs,
                            c10d::OpType type, const OperationOptions& options);
   WorkPointer scatter_reduced(const TensorList& outputs, const TensorList& inputs,
@@ -158,9 +167,10 @@ class ProcessGroupGradwire : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;  ///< Null after shutdown().
   c10::intrusive_ptr<GroupOptions> options_;
   std::shared_ptr<CompletionThreads> threads_;
+  std::shared_ptr<UnmovedResults> unmoved_ = std::make_shared<UnmovedResults>();
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> operations_ = 0;
-  std::optional<std::vector<c10::intrusive_ptr<TensorWork>>> coalescing_;
+  CoalescedWorks coalesced_;
 };
 
 /// The backend inside a c10d::ProcessGroup, which is what libtorch code takes: a

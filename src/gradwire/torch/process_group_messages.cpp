@@ -39,7 +39,8 @@ WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
 
 WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
   return track({.type = c10d::OpType::BARRIER,
-                .parts = {communicator()->barrier(options_with(opts.timeout))}});
+                .parts = {communicator()->barrier(options_with(opts.timeout))},
+                .finish = [unmoved = unmoved_] { unmoved->move(); }});
 }
 
 /// Rank 0 hears from every other rank itself, so that it knows all that are missing, and then

@@ -13,6 +13,17 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
                                             const c10d::BroadcastOptions& opts) {
   const auto argument = name("broadcast", "tensors[0]");
   ContiguousCopies copies;
+  if (tensors.size() > 1) {
+    check_alike(tensors, name("broadcast", "tensors"));
+    const auto root = static_cast<std::size_t>(opts.rootTensor);
+    if (root >= tensors.size()) {
+      refuse(name("broadcast", "rootTensor"),
+             fmt::format("is {}, of {} tensors", opts.rootTensor, tensors.size()));
+    }
+    TensorList one{tensors[root]};
+    for (const at::Tensor& tensor : tensors) copies.written_also(one.front(), tensor);
+    return copies.copy_back(broadcast(one, opts), tensors);
+  }
   TensorList dense = copies.written(tensors, argument);
   if (copies.any()) return copies.copy_back(broadcast(dense, opts), tensors);
   const auto span = lend_bytes(only(tensors, argument), argument);
@@ -95,9 +106,36 @@ WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& li
 
 WorkPointer ProcessGroupGradwire::allgather(std::vector<TensorList>& outputs, TensorList& inputs,
                                             const c10d::AllgatherOptions& opts) {
+  if (inputs.size() > 1) return gather_many(outputs, inputs, options_with(opts.timeout));
   only(inputs, name("all_gather", "inputs"));
   only(outputs, name("all_gather", "outputs"));
   return gather_lists(outputs, inputs, c10d::OpType::ALLGATHER, options_with(opts.timeout));
+}
+
+/// Gathers into the first list, from which the others are copied.
+WorkPointer ProcessGroupGradwire::gather_many(const std::vector<TensorList>& outputs,
+                                              const TensorList& inputs,
+                                              const OperationOptions& options) {
+  const auto argument = name("all_gather", "outputs");
+  check_alike(inputs, name("all_gather", "inputs"));
+  check_pairs(outputs.size(), inputs.size(), argument);
+  const std::size_t count = inputs.size();
+  for (const TensorList& list : outputs) {
+    check_pairs(list.size(), count * static_cast<std::size_t>(size_), argument);
+    check_alike(list, argument);
+  }
+  std::vector<TensorList> by_input(count);
+  for (std::size_t i = 0; i < outputs[0].size(); ++i) {
+    by_input[i % count].push_back(outputs[0][i]);
+  }
+  ContiguousCopies copies;
+  for (std::size_t list = 1; list < count; ++list) {
+    for (std::size_t i = 0; i < outputs[list].size(); ++i) {
+      copies.written_also(outputs[0][i], outputs[list][i]);
+    }
+  }
+  return copies.copy_back(gather_lists(by_input, inputs, c10d::OpType::ALLGATHER, options),
+                          joined(outputs));
 }
 
 WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& outputs,

@@ -14,6 +14,11 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
                                             const c10d::AllreduceOptions& opts) {
   const auto argument = name("all_reduce", "tensors[0]");
   ContiguousCopies copies;
+  if (tensors.size() > 1) {
+    TensorList one{reduced_here(tensors, opts.reduceOp, name("all_reduce", "tensors"))};
+    for (const at::Tensor& tensor : tensors) copies.written_also(one.front(), tensor);
+    return copies.copy_back(allreduce(one, opts), tensors);
+  }
   TensorList dense = copies.written(tensors, argument);
   if (copies.any()) return copies.copy_back(allreduce(dense, opts), tensors);
   const auto& tensor = only(tensors, argument);

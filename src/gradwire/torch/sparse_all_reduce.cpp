@@ -93,7 +93,8 @@ SparseAllReduce::SparseAllReduce(c10::intrusive_ptr<ProcessGroupGradwire> group)
     : group_(std::move(group)) {}
 
 c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, std::uint64_t number,
-                                                    const c10d::AllreduceOptions& opts) {
+                                                    const c10d::AllreduceOptions& opts,
+                                                    UnderWay::Token until_over) {
   const bool average = opts.reduceOp == c10d::ReduceOp::AVG;
   if (!average && opts.reduceOp != c10d::ReduceOp::SUM) {
     throw Exception(ErrorKind::unsupported,
@@ -102,7 +103,7 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
                                 group_->getRank(), kName));
   }
   auto work = c10::make_intrusive<SparseWork>(group_->getRank(), number, tensor, callbacks_);
-  thread_.run([work, tensor, opts, group = group_] {
+  thread_.run([work, tensor, opts, group = group_, until_over = std::move(until_over)] {
     const at::NoGradGuard no_grad;
     std::exception_ptr error;
     try {

@@ -4,6 +4,7 @@
 
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/torch/under_way.h"
 
 namespace gradwire {
 
@@ -19,9 +20,10 @@ class SparseAllReduce {
 
   /// `tensor` becomes the coalesced SUM or AVG over all ranks, which Work::result() has too. Throws
   /// Exception(unsupported) for other reductions; ranks with tensors of different shapes are
-  /// errors of the Work.
+  /// errors of the Work. `until_over` is let go of when it is complete.
   c10::intrusive_ptr<c10d::Work> run(const at::Tensor& tensor, std::uint64_t number,
-                                     const c10d::AllreduceOptions& opts);
+                                     const c10d::AllreduceOptions& opts,
+                                     UnderWay::Token until_over);
 
   ProcessGroupGradwire& group() { return *group_; }
 

@@ -1,6 +1,7 @@
 #include "gradwire/torch/staged_process_group.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
@@ -21,41 +22,6 @@ void check_on(const at::Device& device, const at::Tensor& tensor, const Argument
   if (tensor.layout() != at::kStrided) refuse(name, "a tensor is sparse; convert it, to_dense()");
   if (!tensor.is_contiguous()) refuse(name, "a tensor is not contiguous; pass .contiguous()");
 }
-
-/// Several operations, some of them staged, as one.
-class CoalescedWork final : public c10d::Work {
- public:
-  CoalescedWork(int rank, std::vector<WorkPointer> works)
-      : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
-
-  bool isCompleted() override {
-    return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
-  }
-  bool isSuccess() const override {
-    return std::ranges::all_of(works_, [](const auto& work) { return work->isSuccess(); });
-  }
-  std::exception_ptr exception() const override {
-    for (const auto& work : works_) {
-      if (auto error = work->exception()) return error;
-    }
-    return nullptr;
-  }
-  TensorList result() override {
-    TensorList all;
-    for (const auto& work : works_) all = joined(all, work->result());
-    return all;
-  }
-  void synchronize() override {
-    for (const auto& work : works_) work->synchronize();
-  }
-  bool wait(std::chrono::milliseconds timeout) override {
-    for (const auto& work : works_) work->wait(timeout);
-    return true;
-  }
-
- private:
-  std::vector<WorkPointer> works_;
-};
 
 }  // namespace
 
@@ -114,24 +80,23 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
     return post(*host, inputs, results);
   };
   operation.failed_here = [host = host_](const std::string& why) { host->abort_because(why); };
-  return note(staging_.run(rank_, next_number(), std::move(operation)));
-}
-
-WorkPointer StagedProcessGroup::note(WorkPointer work) {
-  const std::lock_guard lock(noted_mutex_);
-  std::erase_if(under_way_, [](const auto& each) { return each->isCompleted(); });
-  under_way_.push_back(work);
-  if (coalescing_) coalescing_->push_back(work);
+  if (!c10d::isP2POp(type)) operation.until_over = under_way_.begin();
+  WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
+  collect(work);
   return work;
 }
 
 WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
-  std::vector<WorkPointer> before;
-  {
-    const std::lock_guard lock(noted_mutex_);
-    before.swap(under_way_);
+  const auto timeout = options_with(opts.timeout).timeout.value_or(Duration::zero());
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(timeout);
+  if (!under_way_.wait(limit)) {
+    throw Exception(
+        ErrorKind::timeout,
+        fmt::format("rank {}: barrier: what an accelerator or sparse tensors were asked "
+                    "for before is still under way after {} ms",
+                    rank_, limit.count()));
   }
-  for (const auto& work : before) work->wait(opts.timeout);
+  staging_.synchronize();
   return Base::barrier(opts);
 }
 
@@ -140,7 +105,9 @@ WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
 WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
     communicator();  // Throws after shutdown().
-    return note(sparse_.run(tensors[0], next_number(), opts));
+    WorkPointer work = sparse_.run(tensors[0], next_number(), opts, under_way_.begin());
+    collect(work);
+    return work;
   }
   if (!on_device(tensors, "all_reduce")) return Base::allreduce(tensors, opts);
   only(tensors, name("all_reduce", "tensors"));
@@ -202,25 +169,6 @@ WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
 }
 
 // The group itself.
-
-void StagedProcessGroup::startCoalescing() {
-  Base::startCoalescing();
-  const std::lock_guard lock(noted_mutex_);
-  coalescing_.emplace();
-}
-
-WorkPointer StagedProcessGroup::endCoalescing() {
-  WorkPointer on_cpu = Base::endCoalescing();
-  std::vector<WorkPointer> works;
-  {
-    const std::lock_guard lock(noted_mutex_);
-    if (coalescing_) works.swap(*coalescing_);
-    coalescing_.reset();
-  }
-  if (works.empty()) return on_cpu;
-  works.push_back(std::move(on_cpu));
-  return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
-}
 
 void StagedProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
   Base::setTimeout(timeout);

@@ -3,6 +3,7 @@
 #include "gradwire/torch/device_staging.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/sparse_all_reduce.h"
+#include "gradwire/torch/under_way.h"
 
 namespace gradwire {
 
@@ -58,13 +59,11 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   WorkPointer recv(TensorList& tensors, int from, int tag) override;
   WorkPointer recvAnysource(TensorList& tensors, int tag) override;
 
-  /// Waits here for what is staged or sparse, which travels in lanes of its own: a barrier comes
-  /// after everything that the group was asked for before.
+  /// Waits here for collectives that are staged or sparse, which travel in lanes of their own: a
+  /// barrier comes after all that the group was asked for before. The current stream of a device
+  /// goes on when their results are there.
   WorkPointer barrier(const c10d::BarrierOptions& opts) override;
 
-  void startCoalescing() override;
-  /// Its Work has no future where tensors of an accelerator were among them.
-  WorkPointer endCoalescing() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   void shutdown() override;
 
@@ -87,15 +86,10 @@ class StagedProcessGroup : public ProcessGroupGradwire {
                     Post post);
 
   const std::size_t segment_bytes_;
-  HostGroup host_;  ///< Does the operations on host memory, in the lane for them.
+  HostGroup host_;      ///< Does the operations on host memory, in the lane for them.
+  UnderWay under_way_;  ///< Collectives that do not go through the Base's lane.
   DeviceStaging staging_;
   SparseAllReduce sparse_;
-  /// A Work that does not go through the Base's lane: for barrier() and the group's coalescing.
-  WorkPointer note(WorkPointer work);
-
-  std::mutex noted_mutex_;
-  std::vector<WorkPointer> under_way_;
-  std::optional<std::vector<WorkPointer>> coalescing_;
 };
 
 }  // namespace gradwire

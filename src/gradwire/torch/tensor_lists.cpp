@@ -64,6 +64,21 @@ void check_equal(const TensorList& list, const at::Tensor& like, const ArgumentN
   }
 }
 
+void check_alike(const TensorList& list, const ArgumentName& name) {
+  for (const at::Tensor& tensor : list) {
+    if (!tensor.defined()) refuse(name, "a tensor is undefined");
+    if (tensor.layout() != at::kStrided || !tensor.is_cpu()) {
+      refuse(name, "several tensors of one rank must be dense and on the CPU; pass one at a time");
+    }
+    if (tensor.sizes() == list[0].sizes() && tensor.scalar_type() == list[0].scalar_type()) {
+      continue;
+    }
+    refuse(name, fmt::format("has a tensor of {} beside one of {}; several of one rank must have "
+                             "one size and type",
+                             elements_of(tensor), elements_of(list[0])));
+  }
+}
+
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size,
                  const ArgumentName& name) {
   if (whole.numel() == part.numel() * size && whole.scalar_type() == part.scalar_type()) return;

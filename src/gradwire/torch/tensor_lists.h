@@ -27,6 +27,9 @@ bool all_equal(const TensorList& list);
 /// The same, as a condition.
 void check_equal(const TensorList& list, const at::Tensor& like, const ArgumentName& name);
 
+/// All are defined, of one size and type, and on the CPU.
+void check_alike(const TensorList& list, const ArgumentName& name);
+
 /// `whole` has exactly `size` times the elements of `part`, of the same type.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size,
                  const ArgumentName& name);

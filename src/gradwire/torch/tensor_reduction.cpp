@@ -1,9 +1,12 @@
 #include "gradwire/torch/tensor_reduction.h"
 
 #include <array>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "gradwire/torch/tensor_lists.h"
 
 namespace gradwire {
 namespace {
@@ -120,6 +123,30 @@ TensorReduction for_numbers(DataType type, const TorchOp& op, at::ScalarType of,
   refuse(op.op_, of, name, "use SUM, AVG, MIN, MAX, PRODUCT or PREMUL_SUM");
 }
 
+at::Tensor combined(TorchOp::RedOpType op, const at::Tensor& a, const at::Tensor& b,
+                    const ArgumentName& name) {
+  switch (op) {
+    case TorchOp::SUM:
+      return at::add(a, b);
+    case TorchOp::PRODUCT:
+      return at::mul(a, b);
+    case TorchOp::MIN:
+      return at::minimum(a, b);
+    case TorchOp::MAX:
+      return at::maximum(a, b);
+    case TorchOp::BAND:
+      return at::bitwise_and(a, b);
+    case TorchOp::BOR:
+      return at::bitwise_or(a, b);
+    case TorchOp::BXOR:
+      return at::bitwise_xor(a, b);
+    default:
+      refuse(op, a.scalar_type(), name,
+             "several tensors of one rank have neither AVG nor "
+             "PREMUL_SUM: pass one at a time");
+  }
+}
+
 }  // namespace
 
 TensorReduction reduction_of(const TorchOp& op, at::ScalarType type, int ranks,
@@ -139,6 +166,17 @@ TensorReduction reduction_of(const TorchOp& op, at::ScalarType type, int ranks,
 LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
                  const ArgumentName& name) {
   return lend_as(reduction.type, tensor, name);
+}
+
+at::Tensor reduced_here(const std::vector<at::Tensor>& tensors, const TorchOp& op,
+                        const ArgumentName& name) {
+  const at::NoGradGuard no_grad;
+  check_alike(tensors, name);
+  auto sum = tensors.front().detach().clone(at::MemoryFormat::Contiguous);
+  for (const at::Tensor& tensor : std::span(tensors).subspan(1)) {
+    sum = combined(op.op_, sum, tensor.detach(), name);
+  }
+  return sum;
 }
 
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor) {

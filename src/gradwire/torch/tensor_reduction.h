@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
@@ -28,6 +29,11 @@ TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, int 
 /// Lends a tensor to such a reduction. Throws as lend() does.
 LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
                  const ArgumentName& name);
+
+/// What several tensors of one rank come to, in memory of its own. Throws Exception
+/// (invalid_argument) unless they are alike, (unsupported) for AVG and PREMUL_SUM.
+at::Tensor reduced_here(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op,
+                        const ArgumentName& name);
 
 /// The tensor, or a copy of it multiplied by the factor or divided, if it is to be.
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor);

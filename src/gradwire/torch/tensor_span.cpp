@@ -35,6 +35,9 @@ void check_memory(const torch::Tensor& tensor, const ArgumentName& name) {
     wrong(fmt::format("sizes {} with strides {} are not contiguous; pass .contiguous()",
                       text(tensor.sizes()), text(tensor.strides())));
   }
+  if (tensor.is_conj() || tensor.is_neg()) {
+    wrong("the tensor is lazily conjugated or negated; pass .resolve_conj().resolve_neg()");
+  }
 }
 
 LentSpan span_of(const torch::Tensor& tensor, DataType type) {

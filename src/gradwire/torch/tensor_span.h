@@ -18,8 +18,8 @@ struct ArgumentName {
 
 /// Lends a tensor's memory to an operation; the span keeps the tensor alive until the operation
 /// lets go of it. Throws Exception(invalid_argument) unless the tensor is defined, dense,
-/// contiguous and on the CPU, Exception(unsupported) if its element type has no counterpart in
-/// DataType.
+/// contiguous, not lazily conjugated or negated, and on the CPU, Exception(unsupported) if its
+/// element type has no counterpart in DataType.
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
 
 /// The same for operations that only move bytes, which any element type can travel through: types

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
@@ -12,21 +13,30 @@
 namespace gradwire {
 
 TensorWork::TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
-                       std::shared_ptr<CompletionThreads> threads)
+                       std::shared_ptr<CompletionThreads> threads,
+                       std::shared_ptr<UnmovedResults> unmoved)
     : c10d::Work(rank, operation.type),
       state_(std::make_shared<State>()),
       number_(number),
       threads_(std::move(threads)) {
   state_->operation = std::move(operation);
+  state_->unmoved = unmoved;
+  const bool moves = state_->operation.finish && !state_->operation.outputs.empty();
+  if (moves) unmoved->add(state_);
 }
 
 void TensorWork::finish_with(std::function<void()> then, std::vector<at::Tensor> outputs) {
   TensorOperation& operation = state_->operation;
-  operation.finish = [first = std::move(operation.finish), then = std::move(then)] {
-    if (first) first();
-    then();
-  };
-  operation.outputs = std::move(outputs);
+  {
+    const std::lock_guard lock(state_->finishing);
+    operation.outputs = std::move(outputs);
+    if (state_->finished) return then();
+    operation.finish = [first = std::move(operation.finish), then = std::move(then)] {
+      if (first) first();
+      then();
+    };
+  }
+  if (const auto unmoved = state_->unmoved.lock()) unmoved->add(state_);
 }
 
 bool TensorWork::State::done() const {
@@ -41,9 +51,13 @@ std::exception_ptr TensorWork::State::error() const {
 }
 
 void TensorWork::State::finish_once() {
-  std::call_once(finished, [this] {
-    if (operation.finish) operation.finish();
-  });
+  const std::lock_guard lock(finishing);
+  if (finished) return;
+  if (operation.finish) {
+    operation.finish();
+    if (const auto list = unmoved.lock()) list->remove(shared_from_this());
+  }
+  finished = true;
 }
 
 std::exception_ptr TensorWork::State::finish_or_error() noexcept {
@@ -134,6 +148,31 @@ c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFutureResult() {
     future->markCompleted(c10::IValue(static_cast<std::uint8_t>(result)));
   });
   return future;
+}
+
+/// Also clears away what nobody has waited for.
+void UnmovedResults::add(const std::shared_ptr<State>& state) {
+  move();
+  const std::lock_guard lock(mutex_);
+  states_.insert(state);
+}
+
+void UnmovedResults::remove(const std::shared_ptr<State>& state) {
+  const std::lock_guard lock(mutex_);
+  states_.erase(state);
+}
+
+void UnmovedResults::move() {
+  std::vector<std::shared_ptr<State>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::copy_if(states_, std::back_inserter(done),
+                         [](const auto& state) { return state->done(); });
+  }
+  for (const auto& state : done) {
+    state->finish_or_error();
+    remove(state);  // Also those that failed.
+  }
 }
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -22,16 +23,18 @@ struct TensorOperation {
   std::function<void()> finish;
 };
 
+class UnmovedResults;
+
 /// c10d's face of one operation, which may consist of several of ours. Thread-safe.
 class TensorWork final : public c10d::Work {
  public:
   TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
-             std::shared_ptr<CompletionThreads> threads);
+             std::shared_ptr<CompletionThreads> threads, std::shared_ptr<UnmovedResults> unmoved);
 
   const TensorOperation& operation() const { return state_->operation; }
 
   /// Also runs `then` when the operation finishes, and has `outputs` for its results. Of a Work
-  /// that nobody else knows yet.
+  /// that no user knows yet.
   void finish_with(std::function<void()> then, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;
@@ -56,10 +59,13 @@ class TensorWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
+  friend class UnmovedResults;
   /// Shared with completion callbacks, which may outlive the Work.
-  struct State {
+  struct State : std::enable_shared_from_this<State> {
     TensorOperation operation;
-    std::once_flag finished;
+    std::mutex finishing;  ///< Guards what follows, and operation.finish.
+    bool finished = false;
+    std::weak_ptr<UnmovedResults> unmoved;
 
     bool done() const;
     std::exception_ptr error() const;
@@ -76,6 +82,25 @@ class TensorWork final : public c10d::Work {
   std::shared_ptr<CompletionThreads> threads_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// The operations of a group whose results have yet to be moved to where c10d promised them
+/// (TensorOperation::finish). Who waits for a Work moves them; for a barrier and the end of the
+/// group, after which they must be there too, they are kept here, with or without their Work.
+/// Thread-safe.
+class UnmovedResults {
+ public:
+  /// Moves those of all operations that have completed.
+  void move();
+
+ private:
+  friend class TensorWork;
+  using State = TensorWork::State;
+  void add(const std::shared_ptr<State>& state);
+  void remove(const std::shared_ptr<State>& state);
+
+  std::mutex mutex_;
+  std::set<std::shared_ptr<State>> states_;
 };
 
 }  // namespace gradwire

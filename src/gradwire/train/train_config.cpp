@@ -1,7 +1,6 @@
 #include "gradwire/train/train_config.h"
 
 #include <algorithm>
-#include <fstream>
 #include <initializer_list>
 #include <iterator>
 
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/read_file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/train/json_object.h"
@@ -222,6 +222,12 @@ bool looks_at_all_gradients(const TrainConfig& config) {
 /// Where ranks step alone, nobody looks at the gradients of all.
 void check_local_steps_with(const TrainConfig& config) {
   if (!config.local_steps.enabled) return;
+  if (config.parallel.codec != "none") {
+    refuse(fmt::format(
+        "parallel.codec \"{0}\" is for gradients, which do not travel with local_steps: "
+        "use local_steps.codec \"{0}\", for the differences that do, or leave it out",
+        config.parallel.codec));
+  }
   if (config.gradient_clipping > 0) {
     refuse("gradient_clipping does not go together with local_steps; leave one of them out");
   }
@@ -270,13 +276,10 @@ void check_together(const TrainConfig& config) {
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("cannot read the configuration {}", path.string()));
-  }
+  const auto text = read_file(path);
+  if (!text) refuse(fmt::format("the configuration: {}", text.error().message));
   try {
-    return nlohmann::json::parse(file, nullptr, true, /*ignore_comments=*/true);
+    return nlohmann::json::parse(*text, nullptr, true, /*ignore_comments=*/true);
   } catch (const nlohmann::json::parse_error& error) {
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("{} is not JSON: {}", path.string(), error.what()));

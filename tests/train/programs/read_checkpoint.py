@@ -1,22 +1,12 @@
 """usage: read_checkpoint.py FOLDER: compares FOLDER/checkpoints, as Python reads it, with
 FOLDER/expected.safetensors; so too FOLDER/one.safetensors, the consolidated file."""
 
-import importlib.util
 import pathlib
 import sys
 
 import torch
+from gradwire import checkpoint
 from safetensors.torch import load_file
-
-SOURCE = pathlib.Path(__file__).resolve().parents[3] / "python/gradwire/checkpoint.py"
-
-
-def module():
-    """The loader alone: the package would load gradwire's library too."""
-    spec = importlib.util.spec_from_file_location("checkpoint", SOURCE)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def small_model():
@@ -29,7 +19,6 @@ def small_model():
 
 
 def main(folder):
-    checkpoint = module()
     expected = load_file(folder / "expected.safetensors")
     consolidated = load_file(folder / "one.safetensors")
     assert set(consolidated) == set(expected)

@@ -3,14 +3,36 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/units.h"
+
 namespace gradwire {
+namespace {
+
+/// A buffer of an operation's, of `count` elements of `type`.
+std::vector<std::byte> buffer(std::size_t count, DataType type, const BenchCase& what,
+                              const Communicator& communicator) {
+  try {
+    return std::vector<std::byte>(count * size_of(type));
+  } catch (const std::exception&) {  // bad_alloc, or length_error for more than can be addressed.
+    throw Exception(ErrorKind::system,
+                    fmt::format("rank {} got no memory for a buffer of {} ({} of {}): give --sizes "
+                                "less, or run fewer ranks on a host",
+                                communicator.rank(), format_bytes(count * size_of(type)),
+                                name_of(what.collective), format_bytes(what.bytes)));
+  }
+}
+
+}  // namespace
 
 BenchOperation::BenchOperation(Communicator& communicator, const BenchCase& what)
     : communicator_(communicator),
       what_(what),
       pattern_(what, communicator.rank(), communicator.size()),
-      input_(pattern_.input_count() * size_of(what.type)),
-      output_(pattern_.output_count() * size_of(what.type)) {}
+      input_(buffer(pattern_.input_count(), what.type, what, communicator)),
+      output_(buffer(pattern_.output_count(), what.type, what, communicator)) {}
 
 void BenchOperation::prepare() {
   if (is_rooted(what_.collective)) communicator_.barrier().wait();

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
-#include "gradwire/cli/launch/placement.h"
+#include "gradwire/cli/bench/usual_python.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/schedule/catalogue.h"
 
@@ -57,7 +57,8 @@ void declare_output(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--python", options.python,
-                 "the Python with PyTorch, for Gloo; default: GRADWIRE_PYTHON, else python3")
+                 "the Python with PyTorch, for Gloo; default: GRADWIRE_PYTHON, "
+                 "else .venv beside the build folder, else python3")
       ->capture_default_str();
   app.add_option("--mpirun", options.mpirun, "the mpirun for Open MPI, with options of your own")
       ->capture_default_str();
@@ -107,7 +108,7 @@ std::vector<std::string> algorithms_of(const BenchOptions& options, Collective c
 }  // namespace
 
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment) {
-  options.python = environment("GRADWIRE_PYTHON").value_or(options.python);
+  options.python = usual_python(environment);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
   declare_output(app, options);
@@ -132,12 +133,6 @@ std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks) {
     }
   }
   return cases;
-}
-
-int ranks_to_start(const BenchOptions& options) {
-  const LaunchOptions launch = launch_options_of(options.launch);
-  if (launch.hosts.empty()) return launch.ranks.value_or(1);
-  return static_cast<int>(place_ranks(launch.hosts, launch.ranks).size());
 }
 
 double limit_gbps(const BenchOptions& options) {

@@ -31,17 +31,14 @@ struct BenchOptions {
   std::string python = "python3", mpirun = "mpirun";
 };
 
-/// Adds the options to a command line parser; `options` must live as long as it. The environment's
-/// GRADWIRE_PYTHON is the default of --python.
+/// Adds the options to a command line parser; `options` must live as long as it. The default of
+/// --python is usual_python().
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
 
 /// The cases in the order of their sizes, for each size those of the algorithms. Sizes
 /// are rounded so that every rank's part is whole and not empty. Throws Exception(invalid_argument)
 /// for what does not exist, and lists what does.
 std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks);
-
-/// How many ranks are to be started. Throws Exception(invalid_argument).
-int ranks_to_start(const BenchOptions& options);
 
 /// The rate of --limit in Gb/s; 0: none. Throws Exception(invalid_argument).
 double limit_gbps(const BenchOptions& options);

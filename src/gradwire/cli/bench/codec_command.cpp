@@ -61,9 +61,9 @@ int bench_codec_command(int argc, char** argv) {
                "gradwire bench codec");
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const std::vector<CodecSpec> specs = specs_of(options);
-  const std::size_t count =
-      std::max<std::size_t>(1, value_or_throw(parse_bytes(options.size)) / sizeof(float));
+  const auto specs = read_arguments([&] { return specs_of(options); });
+  const auto bytes = read_arguments([&] { return value_or_throw(parse_bytes(options.size)); });
+  const std::size_t count = std::max<std::size_t>(1, bytes / sizeof(float));
   const bool prints = options.json != "-";
   if (prints) fmt::print("{}", codec_table_head(count * sizeof(float)));
   const SteadyClock clock;

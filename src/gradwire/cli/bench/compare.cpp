@@ -50,26 +50,6 @@ System gloo_system(const BenchOptions& options) {
           }};
 }
 
-void check_peers(const BenchOptions& options) {
-  if (options.algorithms.size() > 1 || options.algorithms == Words{"all"}) {
-    throw Exception(ErrorKind::invalid_argument, "--compare takes one --algorithm, or none");
-  }
-  if (options.explain) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--explain says what gradwire's tuner expects, and --compare what several "
-                    "systems took: leave one of the two away");
-  }
-  static constexpr std::string_view known[] = {"gloo", "mpi"};
-  for (const std::string& peer : options.compare) {
-    if (std::ranges::find(known, peer) != std::end(known)) continue;
-    throw Exception(ErrorKind::invalid_argument,
-                    unknown_name("system to compare with", peer, known));
-  }
-  if (options.type == "float32" && options.op == "sum") return;
-  throw Exception(ErrorKind::invalid_argument,
-                  "--compare measures sums of float32; leave --type and --op away");
-}
-
 void leave_out(const std::string& peer, const std::string& why) {
   fmt::print(stderr, "gradwire bench: {} is left out: {}\n", peer, why);
 }
@@ -100,9 +80,28 @@ std::vector<System> systems_of(const BenchOptions& options, const Environment& e
 
 }  // namespace
 
+void check_peers(const BenchOptions& options) {
+  if (options.algorithms.size() > 1 || options.algorithms == Words{"all"}) {
+    throw Exception(ErrorKind::invalid_argument, "--compare takes one --algorithm, or none");
+  }
+  if (options.explain) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "--explain says what gradwire's tuner expects, and --compare what several "
+                    "systems took: leave one of the two away");
+  }
+  static constexpr std::string_view known[] = {"gloo", "mpi"};
+  for (const std::string& peer : options.compare) {
+    if (std::ranges::find(known, peer) != std::end(known)) continue;
+    throw Exception(ErrorKind::invalid_argument,
+                    unknown_name("system to compare with", peer, known));
+  }
+  if (options.type == "float32" && options.op == "sum") return;
+  throw Exception(ErrorKind::invalid_argument,
+                  "--compare measures sums of float32; leave --type and --op away");
+}
+
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options, const Cases& cases,
                                             const Environment& environment) {
-  check_peers(options);
   const std::vector<System> systems = systems_of(options, environment);
   std::vector<std::vector<Rows>> rounds(systems.size(), std::vector<Rows>(cases.size()));
   for (int round = 0; round < options.rounds; ++round) {

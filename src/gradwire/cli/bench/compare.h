@@ -13,10 +13,13 @@ namespace gradwire {
 /// each size, the fastest.
 ///
 /// Returns for each case a row for each system, gradwire's first. Throws Exception: what the
-/// systems fail with; invalid_argument, for unknown peers, a type or reduction that they lack, or
-/// --explain.
+/// systems fail with. `options` have passed check_peers().
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options,
                                             const std::vector<BenchCase>& cases,
                                             const Environment& environment);
+
+/// Throws Exception(invalid_argument) for unknown peers, a type or reduction that they lack, or
+/// --explain.
+void check_peers(const BenchOptions& options);
 
 }  // namespace gradwire

@@ -92,11 +92,12 @@ std::string mpi_hosts(const LaunchOptions& launch) {
 /// Where and over which network.
 void add_mpi_places(Words& words, const BenchOptions& options) {
   const LaunchOptions launch = launch_options_of(options.launch);
-  add(words, "-n", ranks_to_start(options));
+  add(words, "-n", ranks_to_start(options.launch));
   if (launch.hosts.empty()) {
     words.emplace_back("--oversubscribe");
     // With more ranks than cores, one that spins keeps those away that it waits for.
-    if (ranks_to_start(options) > usable_cores()) add_setting(words, "mpi_yield_when_idle", "1");
+    if (ranks_to_start(options.launch) > usable_cores())
+      add_setting(words, "mpi_yield_when_idle", "1");
     return;
   }
   add(words, "--host", mpi_hosts(launch));

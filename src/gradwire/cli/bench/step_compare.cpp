@@ -10,6 +10,7 @@
 #include "gradwire/cli/bench/captured.h"
 #include "gradwire/cli/bench/mpi_program.h"
 #include "gradwire/cli/launch/process.h"
+#include "gradwire/cli/launch/wrong_command_line.h"
 
 namespace gradwire {
 namespace {
@@ -58,8 +59,7 @@ const Peer& peer_named(const std::string& system) {
   if (found != std::end(kPeers)) return *found;
   std::vector<std::string_view> known;
   for (const Peer& peer : kPeers) known.push_back(peer.system);
-  throw Exception(ErrorKind::invalid_argument,
-                  unknown_name("system to compare with", system, known));
+  throw WrongCommandLine(unknown_name("system to compare with", system, known));
 }
 
 /// Nothing, or why it cannot be measured.

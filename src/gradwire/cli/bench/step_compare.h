@@ -23,7 +23,7 @@ Words ddp_command(const StepOptions& options, const StepCase& what, const LayerP
 /// Measures the cases on gradwire and on what --compare names, in turn, as often as --rounds says,
 /// so that what else the machine does meets all of them. What is not installed is left out, and a
 /// line on stderr says why. Returns gradwire's row of each case, and behind it those of the peers
-/// that have it. Throws Exception: what the systems fail with; invalid_argument for unknown peers.
+/// that have it. Throws Exception: what the systems fail with; WrongCommandLine for unknown peers.
 std::vector<StepRow> compare_steps(const StepOptions& options, const std::vector<StepCase>& cases,
                                    const LayerProfile& profile);
 

@@ -7,6 +7,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
+#include "gradwire/cli/bench/usual_python.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/gradient/profiles.h"
 
@@ -115,7 +116,8 @@ void declare_output(CLI::App& app, StepOptions& options) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--python", options.python,
-                 "the Python with PyTorch, for DDP; default: GRADWIRE_PYTHON, else python3")
+                 "the Python with PyTorch, for DDP; default: GRADWIRE_PYTHON, "
+                 "else .venv beside the build folder, else python3")
       ->capture_default_str();
 }
 
@@ -182,7 +184,7 @@ std::size_t bytes_of(const char* option, const std::string& text) {
 }  // namespace
 
 void declare(CLI::App& app, StepOptions& options, const Environment& environment) {
-  options.python = environment("GRADWIRE_PYTHON").value_or(options.python);
+  options.python = usual_python(environment);
   declare_cases(app, options);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);

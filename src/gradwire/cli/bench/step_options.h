@@ -43,7 +43,7 @@ struct StepOptions {
 };
 
 /// Adds the options to a command line parser; `options` must live as long as it. The environment's
-/// GRADWIRE_PYTHON is the default of --python.
+/// default of --python is usual_python().
 void declare(CLI::App& app, StepOptions& options, const Environment& environment);
 
 /// What is to be measured, in this order: every combination of what the options list, or the rungs

@@ -73,6 +73,16 @@ int reap(pid_t pid, Deadline deadline) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// `errors`: what the shell or the loader said.
+const char* remedy_where_it_does_not_run(const std::string& errors) {
+  if (errors.find("loading shared libraries") == std::string::npos)
+    return "install gradwire at the same path on every host";
+  return "the program is there, and a library that it is linked with is not: install it on that "
+         "host "
+         "(scripts/setup.sh build installs all of them), or use the program of the Python package, "
+         "which carries its own";
+}
+
 }  // namespace
 
 Agents::Agents(const LaunchOptions& options, const JobPlan& plan)
@@ -244,7 +254,7 @@ void Agents::explain(const Agent& agent, Patient& patient) const {
         "your key is known there (ssh-copy-id), or name another remote shell with --rsh";
   } else if (agent.status == kNotFound || agent.status == kCannotRun) {
     patient.failure = fmt::format("{} cannot be run there{}", program_, said);
-    patient.remedy = "install gradwire at the same path on every host";
+    patient.remedy = remedy_where_it_does_not_run(agent.errors);
   } else if (agent.status != 0) {
     patient.failure = fmt::format("the doctor there failed with status {}{}", agent.status, said);
     patient.remedy = "install the same gradwire on all hosts";

@@ -69,7 +69,8 @@ Endpoint::Endpoint(const Job& job, const std::vector<RailPlace>& rails, MasterPo
   gate_ = std::make_unique<Gate>(
       std::move(doors_),
       Gate::Options{.shared = {.secret = job.secret, .purpose = kDoctorPurpose},
-                    .world_size = job.world_size},
+                    .world_size = job.world_size,
+                    .expected = static_cast<std::size_t>(job.world_size) * rails.size()},
       admit, [](const Admitted&) {});
   thread_ = std::thread([this] { run(); });
 }

@@ -52,7 +52,8 @@ Result<std::optional<Examination>> examine_in_job(const Job& job) {
                                          .port = job.master_port,
                                          .secret = job.secret,
                                          .rank = job.rank,
-                                         .world_size = job.world_size},
+                                         .world_size = job.world_size,
+                                         .job_id = job.job_id},
                                         Deadline::after(kForAllToJoin));
   if (!store) return tl::unexpected<Error>(store.error());
   if (Status done = examine_from_here(job, {}, MasterPort::in_use, **store); !done) {

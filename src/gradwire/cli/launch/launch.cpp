@@ -6,6 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/supervisor.h"
+#include "gradwire/cli/launch/wrong_command_line.h"
 #include "gradwire/net/descriptors.h"
 
 namespace gradwire {
@@ -28,7 +29,7 @@ class Subreaper {
 int launch(const LaunchOptions& options) {
   const Subreaper subreaper;
   const SteadyClock clock;
-  JobPlan plan = plan_job(options);
+  JobPlan plan = read_arguments([&] { return plan_job(options); });
   if (const Status enough = allow_descriptors(kDescriptorsOfARank * plan.ranks.size()); !enough) {
     throw Exception(enough.error().kind, enough.error().message);
   }

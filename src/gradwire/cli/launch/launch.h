@@ -33,7 +33,10 @@ struct LaunchOptions {
   VariableList variables;  ///< More, for all ranks.
   RankOutput output = RankOutput::prefixed;
   Duration grace = std::chrono::seconds(5);  ///< Between SIGTERM and SIGKILL.
-  std::string name = "gradwire run";         ///< What our own messages begin with.
+  /// For the remote shells to have started their ranks. Shorter than ranks wait for each other, so
+  /// that the host is named whose shell hangs.
+  Duration start_timeout = std::chrono::seconds(30);
+  std::string name = "gradwire run";  ///< What our own messages begin with.
 };
 
 /// Starts the ranks, passes their output and our signals on, and waits for them. When one fails,
@@ -41,8 +44,12 @@ struct LaunchOptions {
 /// SIGHUP or SIGQUIT was passed on, and at once on a second SIGINT. SIGUSR1 and SIGUSR2 are just
 /// passed on. No process of the ranks is left when it returns.
 ///
+/// A remote shell that has not started its rank within the start timeout counts as failed, with
+/// status 127, and is killed.
+///
 /// Returns 0, or the exit status of the first rank that failed (128 + signal if by a signal), which
-/// a line on stderr then names. Throws Exception if the job cannot be started.
+/// a line on stderr then names. Throws Exception if the job cannot be started, WrongCommandLine if
+/// the options do not go together.
 ///
 /// Changes the state of the process while it runs: signals, child processes (it collects all of
 /// them). Call it from a process with one thread and no other children.

@@ -26,6 +26,7 @@ void OutputSink::write_piece() {
     written_ += static_cast<std::size_t>(wrote);
   } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
     broken_ = true;
+    if (errno != EPIPE) error_ = errno;
   }
   if (broken_) written_ = pending_.size();
   if (empty() || full()) {

@@ -23,8 +23,11 @@ class OutputSink {
   /// Nothing waits for the reader, or there is none.
   bool empty() const { return broken_ || pending_.size() == written_; }
 
-  /// Nobody reads any more (EPIPE); what is appended is lost.
+  /// Nobody reads any more, or error(); what is appended is lost.
   bool broken() const { return broken_; }
+
+  /// Why it could not be written, such as ENOSPC; 0 if it could, or its reader went away.
+  int error() const { return error_; }
 
   /// Writes while the descriptor takes it at once.
   void write_some();
@@ -39,6 +42,7 @@ class OutputSink {
   std::string pending_;
   std::size_t written_ = 0;  ///< How much of pending_ has been written.
   bool broken_ = false;
+  int error_ = 0;
 };
 
 }  // namespace gradwire

@@ -54,7 +54,8 @@ std::uint16_t master_port_of(const LaunchOptions& options, const std::string& ad
   return set ? static_cast<std::uint16_t>(*set) : free_master_port(address);
 }
 
-VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks) {
+VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
+                              const std::string& run) {
   const std::string address = options.master_address.empty()
                                   ? default_master_address(ranks.front().host, all_here(ranks))
                                   : options.master_address;
@@ -65,6 +66,9 @@ VariableList shared_variables(const LaunchOptions& options, const std::vector<Ra
                          {"GRADWIRE_SECRET", secret_of(options, address)}};
   if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
   if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
+  // Where the secret is given, two runs may have the same one.
+  const std::string job_id = own_variables()["GRADWIRE_JOB_ID"];
+  variables.emplace_back("GRADWIRE_JOB_ID", job_id.empty() ? run : job_id);
   variables.insert(variables.end(), options.variables.begin(), options.variables.end());
   return variables;
 }
@@ -96,7 +100,7 @@ std::vector<RankPlan> place(const LaunchOptions& options) {
 
 JobPlan plan_job(const LaunchOptions& options) {
   JobPlan plan{random_hex(8), place(options)};
-  const VariableList shared = shared_variables(options, plan.ranks);
+  const VariableList shared = shared_variables(options, plan.ranks, plan.run);
   const VariableList inherited = inherited_settings();
   const std::size_t hosts = plan.ranks.back().place.host + 1;
   for (RankPlan& rank : plan.ranks) {

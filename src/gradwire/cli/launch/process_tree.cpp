@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/unique_fd.h"
+#include "gradwire/net/deadline.h"
 
 namespace gradwire {
 namespace {
@@ -67,12 +68,37 @@ void collect(pid_t root, const std::multimap<pid_t, pid_t>& children, const std:
   }
 }
 
-/// Waits until the process is gone, at most a second.
-void await_end(pid_t pid) {
+/// Waits until the process is gone.
+void await_end(pid_t pid, Duration patience) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid()) return;
   pollfd item{process.get(), POLLIN, 0};
-  ::poll(&item, 1, 1000);
+  ::poll(&item, 1, milliseconds_of(patience));
+}
+
+/// The processes of this user in whose environment `variable` ends with `run`.
+std::vector<pid_t> marked(std::string_view variable, std::string_view run) {
+  const std::string name = std::string(1, '\0') + std::string(variable) + "=";
+  std::vector<pid_t> found;
+  for (const pid_t pid : all_processes()) {
+    const std::string environment = '\0' + content_of(fmt::format("/proc/{}/environ", pid));
+    const std::size_t mark = environment.find(name);
+    if (mark == std::string::npos) continue;
+    const std::string_view value = environment.c_str() + mark + name.size();
+    if (value.ends_with(run)) found.push_back(pid);
+  }
+  return found;
+}
+
+void kill_marked(std::string_view variable, std::string_view run) {
+  // One that is being killed may still have forked; a process that cannot die (in a broken driver)
+  // must not keep us for ever.
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<pid_t> pids = marked(variable, run);
+    if (pids.empty()) return;
+    for (const pid_t pid : pids) ::kill(pid, SIGKILL);
+    for (const pid_t pid : pids) await_end(pid, std::chrono::seconds(1));
+  }
 }
 
 }  // namespace
@@ -88,27 +114,17 @@ std::vector<pid_t> descendants_of(pid_t root, const std::set<pid_t>& spared) {
 }
 
 std::vector<pid_t> processes_of_run(std::string_view run) {
-  const std::string name = std::string(1, '\0') + kProcessMark + "=";
-  std::vector<pid_t> found;
-  for (const pid_t pid : all_processes()) {
-    const std::string environment = '\0' + content_of(fmt::format("/proc/{}/environ", pid));
-    const std::size_t mark = environment.find(name);
-    if (mark == std::string::npos) continue;
-    const std::string_view value = environment.c_str() + mark + name.size();
-    if (value.ends_with(run)) found.push_back(pid);
-  }
-  return found;
+  return marked(kProcessMark, run);
 }
 
 void kill_run(std::string_view run) {
-  // One that is being killed may still have forked; a process that cannot die (in a broken driver)
-  // must not keep us for ever.
-  for (int round = 0; round < 10; ++round) {
-    const std::vector<pid_t> pids = processes_of_run(run);
-    if (pids.empty()) return;
-    for (const pid_t pid : pids) ::kill(pid, SIGKILL);
-    for (const pid_t pid : pids) await_end(pid);
-  }
+  kill_marked(kProcessMark, run);
+}
+
+void end_shells(std::string_view run, Duration patience) {
+  const Deadline deadline = Deadline::after(patience);
+  for (const pid_t pid : marked(kShellMark, run)) await_end(pid, deadline.left());
+  kill_marked(kShellMark, run);
 }
 
 }  // namespace gradwire

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/cores.h"
+#include "gradwire/cli/launch/process_tree.h"
 #include "gradwire/cli/launch/remote_script.h"
 #include "gradwire/cli/launch/signal_source.h"
 
@@ -33,12 +34,15 @@ SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, b
 }
 
 /// Not to die with us: it must live to tell the other host that we are gone. Without our terminal.
-SpawnRequest remote_request(const RankPlan& plan, const LaunchOptions& options) {
+SpawnRequest remote_request(const RankPlan& plan, const std::string& run,
+                            const LaunchOptions& options) {
   std::vector<std::string> arguments = options.rsh;
   arguments.push_back(plan.host.name);
   arguments.emplace_back("sh");
+  VariableMap variables = own_variables();
+  variables.insert_or_assign(kShellMark, run);
   return {.arguments = arguments,
-          .environment = entries_of(own_variables()),
+          .environment = entries_of(variables),
           .pipe_stdin = true,
           .die_with_parent = false,
           .own_session = true};
@@ -80,7 +84,7 @@ Status RankProcess::start(const LaunchOptions& options) {
   out_.lines = LinePrefixer(prefix);
   err_.lines = LinePrefixer(prefix);
   if (plan_.remote) input_ = script_for(plan_, run_, options);
-  Result<Process> process = spawn(plan_.remote ? remote_request(plan_, options)
+  Result<Process> process = spawn(plan_.remote ? remote_request(plan_, run_, options)
                                                : local_request(plan_, options, prefix.empty()));
   if (!process) return tl::unexpected(process.error());
   process_ = std::move(*process);
@@ -97,8 +101,14 @@ void RankProcess::send_signal(int signal) {
     input_ += control_line(signal, remote_process_);
     write_input();
   } else if (signal != SIGUSR1 && signal != SIGUSR2) {
+    if (!ended_by_) ended_by_ = signal;
     abandon();
   }
+}
+
+void RankProcess::give_up_starting() {
+  gave_up_ = true;
+  abandon();
 }
 
 void RankProcess::abandon() {
@@ -164,8 +174,13 @@ void RankProcess::write_input() {
 
 void RankProcess::set_ended(const Ending& ending) {
   ending_ = ending;
+  // That we killed it is no news; why we did is.
+  if (gave_up_) ending_ = Ending{kCannotStart, 0};
+  if (!gave_up_ && ended_by_ && ending.signal == SIGKILL) {
+    ending_ = Ending{128 + *ended_by_, *ended_by_};
+  }
   process_.in.close();
-  if (!ending.failed() && never_ran()) look_whether_it_ran();
+  if (!ending_->failed() && never_ran()) look_whether_it_ran();
 }
 
 void RankProcess::look_whether_it_ran() {

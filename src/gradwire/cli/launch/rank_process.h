@@ -45,6 +45,9 @@ class RankProcess {
   /// Ends the remote shell, when the other host no longer answers.
   void abandon();
 
+  /// The same, as it has not started the rank in time; its ending is kCannotStart.
+  void give_up_starting();
+
   void append_poll_items(std::vector<pollfd>& items) const;
   /// Takes in what has come and sends what waits; call it after every poll.
   void transfer();
@@ -64,6 +67,8 @@ class RankProcess {
   bool never_ran() const { return plan_.remote && remote_process_.empty(); }
   /// The remote shell ended well without running the script, which ending() has as kCannotStart.
   bool ran_nothing() const { return ran_nothing_; }
+  /// The remote shell was given up before it had started the rank.
+  bool gave_up() const { return gave_up_; }
 
  private:
   /// One of its two streams of output.
@@ -91,6 +96,8 @@ class RankProcess {
   std::string remote_process_;  ///< The rank's process id there, once it runs.
   std::optional<Ending> ending_;
   bool ran_nothing_ = false;
+  bool gave_up_ = false;
+  std::optional<int> ended_by_;  ///< The signal for which it was ended before the rank ran.
 };
 
 }  // namespace gradwire

@@ -20,7 +20,11 @@ marked() {{ grep -ls "$mark" /proc/[0-9]*/environ; }}
 signal_marked() {{
   for file in $(marked); do file=${{file%/environ}}; kill -s "$1" "${{file#/proc/}}"; done
 }}
-cd -- {folder} || exit 1
+cd -- {folder} || {{
+  echo "gradwire: a job runs in the folder where it was started, and this host lacks it or cannot" \
+    "enter it: make it here (mkdir -p), share it, or start the job in one that every host has" >&2
+  exit 1
+}}
 exec 3<&0 4>&2 </dev/null 2>/dev/null
 (
   while IFS=' ' read -r signal group; do
@@ -40,7 +44,17 @@ exec 3<&-
     export OMP_NUM_THREADS
   fi
   own_session=$(command -v setsid) || own_session=
-  exec $own_session sh -c 'printf "%s %s\n" {ready} $$; exec "$@"' sh {program} 2>&4 4>&-
+  exec $own_session sh -c '
+    printf "%s %s\n" {ready} $$
+    command -v "$1" >/dev/null || {{
+      case $1 in
+        */*) echo "gradwire: no program $1 on this host: install it there at the same path";;
+        *) echo "gradwire: no program $1 in the PATH of this host ($PATH), as the remote shell" \
+             "sets it: name the program by its absolute path, or pass yours on with --env PATH";;
+      esac >&2
+      exit 127
+    }}
+    exec "$@"' sh {program} 2>&4 4>&-
 )
 status=$?
 # Who was asked to end, or ended well, may have children that still tidy up. After a failure the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,9 @@ bool same_file(int a, int b) {
   return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
          of_a.st_ino == of_b.st_ino;
 }
+
+/// A shell that has not started its rank after this long is why other ranks fail.
+constexpr Duration kSlowShell = std::chrono::seconds(10);
 
 /// How long the other ranks have to say what they saw of a failure, before they are asked to end:
 /// a rank that loses its peer knows which one, and prints it.
@@ -54,10 +58,24 @@ int Supervisor::run() {
   deliver_output();
   report_end();
   deliver_output();
-  return first_failure_ ? ranks_[*first_failure_].ending()->status : 0;
+  return status();
+}
+
+int Supervisor::status() const {
+  const bool lost = out_.error() != 0 || err_.error() != 0;
+  if (!first_failure_) return lost ? 1 : 0;
+  const RankProcess& first = ranks_[*first_failure_];
+  return died_of_lost_output(first) ? 1 : first.ending()->status;
+}
+
+bool Supervisor::died_of_lost_output(const RankProcess& rank) const {
+  const bool lost = out_.error() != 0 || err_.error() != 0;
+  return lost && rank.ending()->status == 128 + SIGPIPE;
 }
 
 void Supervisor::start_ranks() {
+  started_ = clock_.now();
+  shells_awaited_ = true;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const Status started = ranks_[i].start(options_);
     if (started) continue;
@@ -89,14 +107,17 @@ void Supervisor::poll_once() {
   ::poll(items.data(), items.size(), poll_timeout());
   for (RankProcess& rank : ranks_) rank.transfer();
   on_signals();
+  if (shells_awaited_) look_at_shells();
   if (deadline_ && clock_.now() >= *deadline_) on_deadline();
   out_.write_some();
   err_.write_some();
 }
 
 int Supervisor::poll_timeout() const {
-  if (!deadline_) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - clock_.now());
+  Time next = deadline_.value_or(Time::max());
+  if (shells_awaited_) next = std::min(next, after(started_, options_.start_timeout));
+  if (next == Time::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - clock_.now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
 }
 
@@ -138,6 +159,27 @@ void Supervisor::collect_ended() {
   if (phase_ == Phase::killing) kill_what_is_left();
 }
 
+bool Supervisor::shells_missing() const {
+  return std::ranges::any_of(ranks_, [](const auto& r) { return r.running() && r.never_ran(); });
+}
+
+void Supervisor::look_at_shells() {
+  shells_awaited_ = phase_ == Phase::running && shells_missing();
+  if (shells_awaited_ && clock_.now() >= after(started_, options_.start_timeout)) give_up_shells();
+}
+
+/// They are why the job fails, whoever else has noticed.
+void Supervisor::give_up_shells() {
+  shells_awaited_ = false;
+  awaited_shells_for_ = clock_.now() - started_;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!ranks_[i].running() || !ranks_[i].never_ran()) continue;
+    ranks_[i].give_up_starting();
+    if (!first_failure_ || !ranks_[*first_failure_].gave_up()) first_failure_ = i;
+  }
+  begin_stop(SIGTERM);
+}
+
 void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   if (first_failure_ && phase_ > Phase::noticing) return;
   // One that was killed is the cause, and one that gave up by itself (as its peer was gone) the
@@ -150,6 +192,7 @@ void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
     if (!first_failure_ || (killed(rank) && !killed(*first_failure_))) first_failure_ = rank;
   }
   if (!first_failure_ || phase_ != Phase::running) return;
+  if (shells_missing() && clock_.now() - started_ >= kSlowShell) return give_up_shells();
   phase_ = Phase::noticing;
   deadline_ = clock_.now() + kNotice;
 }
@@ -214,9 +257,17 @@ std::string Supervisor::where(const RankProcess& rank) const {
 }
 
 std::string Supervisor::why_never_ran(const RankProcess& rank) const {
-  return fmt::format(
-      "\"{} {} sh\" {}", fmt::join(options_.rsh, " "), rank.plan().host.name,
-      rank.ran_nothing() ? fmt::format("ran nothing: {}", kPassInputOn) : describe(*rank.ending()));
+  std::string how = describe(*rank.ending());
+  if (rank.ran_nothing()) how = fmt::format("ran nothing: {}", kPassInputOn);
+  if (rank.gave_up()) {
+    how = fmt::format("had not started it after {:.3g} s: does the host answer? (--start-timeout)",
+                      std::chrono::duration<double>(awaited_shells_for_).count());
+  }
+  return fmt::format("\"{} {} sh\" {}", fmt::join(options_.rsh, " "), rank.plan().host.name, how);
+}
+
+bool Supervisor::was_stopped(const RankProcess& rank) const {
+  return stop_signal_ && rank.ending()->status == 128 + *stop_signal_;
 }
 
 void Supervisor::report_late_ranks() {
@@ -232,14 +283,18 @@ void Supervisor::report_late_ranks() {
 
 void Supervisor::report_end() {
   if (stop_signal_) say(fmt::format("stopped by {}", signal_name(*stop_signal_)));
+  if (out_.error() != 0) {
+    say(fmt::format("cannot write to standard output: {}", std::strerror(out_.error())));
+  }
   if (!first_failure_) return;
   const RankProcess& rank = ranks_[*first_failure_];
+  if (died_of_lost_output(rank)) return;
   const char* others = ranks_.size() > 1 ? "; the other ranks were stopped" : "";
   if (rank.pid() < 0) {
     say(fmt::format("{} could not be started{}", where(rank), others));
-  } else if (rank.never_ran()) {
+  } else if (rank.never_ran() && !was_stopped(rank)) {
     say(fmt::format("{} could not be started: {}{}", where(rank), why_never_ran(rank), others));
-  } else if (!stop_signal_ || rank.ending()->status != 128 + *stop_signal_) {
+  } else if (!was_stopped(rank)) {
     say(fmt::format("{} {}{}", where(rank), describe(*rank.ending()), others));
   }
 }

@@ -54,11 +54,17 @@ class Supervisor {
   void begin_kill();
   void kill_what_is_left();
   void on_deadline();
+  bool shells_missing() const;
+  void look_at_shells();
+  void give_up_shells();
 
   void say(const std::string& sentence);
   void report_late_ranks();
   void report_end();
+  bool died_of_lost_output(const RankProcess& rank) const;
+  int status() const;
   std::string where(const RankProcess& rank) const;
+  bool was_stopped(const RankProcess& rank) const;
   std::string why_never_ran(const RankProcess& rank) const;
   OutputSink& error_sink() { return one_sink_ ? out_ : err_; }
 
@@ -72,6 +78,9 @@ class Supervisor {
   std::deque<RankProcess> ranks_;
   Phase phase_ = Phase::running;
   std::optional<Time> deadline_;
+  Time started_ = {};
+  Duration awaited_shells_for_ = {};
+  bool shells_awaited_ = false;     ///< Until all have started their ranks, or were given up.
   std::optional<int> stop_signal_;  ///< That the user sent.
   int interrupts_ = 0;
   bool rest_asked_ = false;  ///< What ranks left behind has got its SIGTERM.

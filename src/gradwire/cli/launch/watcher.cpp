@@ -15,6 +15,9 @@
 namespace gradwire {
 namespace {
 
+/// Remote shells end when the other host has killed what the run had there.
+constexpr Duration kForShells = std::chrono::seconds(5);
+
 /// Whether the launcher said that all is well; if it did not, it is dead.
 bool launcher_ended_well(int lifeline) {
   char word = 0;
@@ -32,7 +35,10 @@ bool launcher_ended_well(int lifeline) {
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
-  if (!launcher_ended_well(lifeline)) kill_run(run);
+  if (!launcher_ended_well(lifeline)) {
+    kill_run(run);
+    end_shells(run, kForShells);
+  }
   ::_exit(0);
 }
 

@@ -9,9 +9,9 @@
 namespace gradwire {
 
 /// A second process that outlives the launcher if that is killed outright, and then kills what the
-/// run has left: the ranks themselves die with the launcher, but not what they have started. So it
-/// does when it is destroyed without having been released, as after an exception.
-/// Make it while the process has one thread.
+/// run has left: the ranks themselves die with the launcher, but neither what they have started nor
+/// remote shells that hang. So it does when it is destroyed without having been released, as after
+/// an exception. Make it while the process has one thread.
 class Watcher {
  public:
   /// `run`: which marks to look for, see processes_of_run().

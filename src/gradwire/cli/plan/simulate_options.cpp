@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/read_file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
@@ -22,14 +21,6 @@ std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
   if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
   return *bytes;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw Exception(ErrorKind::system, fmt::format("cannot read {}", path));
-  return text.str();
 }
 
 void declare_links(CLI::App& app, SimulateOptions& options) {
@@ -212,7 +203,8 @@ ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& 
   exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (exchange.piece_elements == 0) refuse("--piece: at least 4 bytes");
   if (options.codec_speeds.empty()) return exchange;
-  const auto speeds = parse_codec_speeds(read_file(options.codec_speeds), options.codec_speeds);
+  const auto speeds =
+      parse_codec_speeds(value_or_throw(read_file(options.codec_speeds)), options.codec_speeds);
   if (const auto speed = speeds.find(options.codec); speed != speeds.end())
     exchange.speed = speed->second;
   return exchange;

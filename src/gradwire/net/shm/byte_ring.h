@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "gradwire/base/bytes.h"
 
@@ -31,6 +32,10 @@ struct RingMemory {
   RingControl* control = nullptr;
   std::byte* data = nullptr;
   std::size_t capacity = 0;
+  /// False: the kernel has given no memory for `data`, which begins a page, yet. The writer asks
+  /// for it before it first writes there, as a full machine refuses that with an error, and a write
+  /// alone with a signal (SIGBUS).
+  bool in_memory = true;
 };
 
 /// A writer that was blocked is called back once this part of the ring is free: waking it for every
@@ -46,10 +51,14 @@ inline std::size_t room_worth_waking(std::size_t capacity) {
 class RingWriter {
  public:
   RingWriter() = default;
-  explicit RingWriter(RingMemory memory) : memory_(memory) {}
+  explicit RingWriter(RingMemory memory)
+      : memory_(memory), in_memory_(memory.in_memory ? kAll : 0) {}
 
   /// Copies in as much as there is room for. Returns how much.
   std::size_t copy_in(ConstBytes bytes);
+
+  /// Whether the kernel has no memory for the ring: nothing can be written any more.
+  bool out_of_memory() const { return out_of_memory_; }
 
   /// How much the reader cannot see yet.
   std::size_t unpublished() const { return static_cast<std::size_t>(written_ - published_); }
@@ -64,9 +73,14 @@ class RingWriter {
   std::uint64_t written() const { return written_; }
 
  private:
+  static constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+
   std::size_t room();
+  void get_memory(std::uint64_t until);
 
   RingMemory memory_;
+  std::uint64_t in_memory_ = 0;  ///< The cursor up to which the kernel has given memory.
+  bool out_of_memory_ = false;
   std::uint64_t written_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t read_seen_ = 0;

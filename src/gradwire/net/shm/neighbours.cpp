@@ -226,7 +226,8 @@ void Introduction::admit(Socket local) {
 }
 
 bool Introduction::accept(Acquaintance& a, Socket memory, std::size_t ring_bytes) {
-  if (!std::has_single_bit(ring_bytes) || ring_bytes > kLargestRing) return false;
+  const bool possible = std::has_single_bit(ring_bytes) && ring_bytes >= page_bytes();
+  if (!possible || ring_bytes > kLargestRing) return false;
   std::optional<LocalMessage> message = receive_local(a.local);
   if (!message || message->text != kBell || !message->passed.valid()) return false;
   auto pair = SharedPair::take(std::move(memory), ring_bytes);
@@ -240,7 +241,8 @@ bool Introduction::accept(Acquaintance& a, Socket memory, std::size_t ring_bytes
 
 std::size_t ring_bytes_for(std::size_t ranks) {
   const std::size_t peers = std::max<std::size_t>(2, ranks) - 1;
-  return std::clamp(std::bit_floor(kRingsOfARank / peers), kSmallestRing, kLargestRing);
+  return std::clamp(std::bit_floor(kRingsOfARank / peers), std::max(kSmallestRing, page_bytes()),
+                    kLargestRing);
 }
 
 Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Candidate>& candidates,

@@ -103,6 +103,12 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
       const std::size_t size = link->out.copy_in(rest.first(std::min(rest.size(), kPublishBytes)));
       taken += size;
       rest = rest.subspan(size);
+      if (link->out.out_of_memory()) {
+        return failure(ErrorKind::system,
+                       fmt::format("no memory is left for what is shared with {}; free some, or "
+                                   "set GRADWIRE_SHARED_MEMORY=0",
+                                   link->name));
+      }
       if (size == 0 && !link->out.block()) {
         ring_if_asleep(*link);
         return taken;
@@ -187,6 +193,10 @@ void RingTransport::report_end_again(Link& link) {
 std::size_t RingTransport::delivered(StreamId stream) {
   const Link* link = find(stream);
   return link == nullptr ? tcp_->delivered(stream) : static_cast<std::size_t>(link->out.written());
+}
+
+Duration RingTransport::round_trip(StreamId stream) const {
+  return find(stream) == nullptr ? tcp_->round_trip(stream) : Duration::zero();
 }
 
 void RingTransport::close(StreamId stream) {

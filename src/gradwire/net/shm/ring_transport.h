@@ -42,6 +42,7 @@ class RingTransport final : public PollingTransport {
     return find(stream) == nullptr ? tcp_->train_bytes(stream) : 1;
   }
   std::size_t delivered(StreamId stream) override;
+  Duration round_trip(StreamId stream) const override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override { return tcp_->describe(stream); }
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override;

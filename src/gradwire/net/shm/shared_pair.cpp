@@ -23,11 +23,9 @@ struct SharedPair::Head {
 
 namespace {
 
-/// The head has pages of its own before the rings. 64 KiB is a whole number of any system's pages.
-constexpr std::size_t kHeadBytes = 64 * 1024;
-
+/// The head has a page of its own before the rings.
 std::size_t file_bytes(std::size_t ring_bytes) {
-  return kHeadBytes + 2 * ring_bytes;
+  return page_bytes() + 2 * ring_bytes;
 }
 
 bool is_of_size(const Socket& descriptor, std::size_t bytes) {
@@ -38,16 +36,24 @@ bool is_of_size(const Socket& descriptor, std::size_t bytes) {
 
 }  // namespace
 
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
 void UnmapMemory::operator()(std::byte* at) const {
   ::munmap(at, size);
 }
 
 Result<SharedPair> SharedPair::make(std::size_t ring_bytes) {
-  GRADWIRE_CHECK(std::has_single_bit(ring_bytes));
+  GRADWIRE_CHECK(std::has_single_bit(ring_bytes) && ring_bytes >= page_bytes());
   Socket descriptor(::memfd_create("gradwire", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return system_failure("cannot make shared memory");
-  const int cause =
-      ::posix_fallocate(descriptor.descriptor(), 0, static_cast<off_t>(file_bytes(ring_bytes)));
+  const auto size = static_cast<off_t>(file_bytes(ring_bytes));
+  if (::ftruncate(descriptor.descriptor(), size) != 0) {
+    return system_failure("cannot get shared memory");
+  }
+  const auto head = static_cast<off_t>(page_bytes());
+  const int cause = ::posix_fallocate(descriptor.descriptor(), 0, head);
   if (cause != 0) return system_failure("cannot get shared memory", cause);
   ::fcntl(descriptor.descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return map(std::move(descriptor), ring_bytes, End::maker);
@@ -62,23 +68,23 @@ Result<SharedPair> SharedPair::take(Socket descriptor, std::size_t ring_bytes) {
   return pair;
 }
 
-/// The head, then each ring twice.
+/// The head, then each ring twice. Only addresses: memory comes with what is written.
 Result<SharedPair> SharedPair::map(Socket descriptor, std::size_t ring_bytes, End end) {
-  static_assert(sizeof(Head) <= kHeadBytes);
-  const std::size_t total = kHeadBytes + 4 * ring_bytes;
+  const std::size_t head_bytes = page_bytes();
+  GRADWIRE_CHECK(sizeof(Head) <= head_bytes);
+  const std::size_t total = head_bytes + 4 * ring_bytes;
   void* reserved = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (reserved == MAP_FAILED) return system_failure("cannot map shared memory");
   SharedPair pair;
   pair.memory_ = {static_cast<std::byte*>(reserved), UnmapMemory{total}};
   const auto put = [&](std::size_t at, std::size_t size, std::size_t offset) {
-    return ::mmap(pair.memory_.get() + at, size, PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_FIXED | MAP_POPULATE, descriptor.descriptor(),
-                  static_cast<off_t>(offset)) != MAP_FAILED;
+    return ::mmap(pair.memory_.get() + at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                  descriptor.descriptor(), static_cast<off_t>(offset)) != MAP_FAILED;
   };
-  bool all = put(0, kHeadBytes, 0);
+  bool all = put(0, head_bytes, 0);
   for (std::size_t copy = 0; copy < 4; ++copy) {
     all =
-        all && put(kHeadBytes + copy * ring_bytes, ring_bytes, kHeadBytes + copy / 2 * ring_bytes);
+        all && put(head_bytes + copy * ring_bytes, ring_bytes, head_bytes + copy / 2 * ring_bytes);
   }
   if (!all) return system_failure("cannot map shared memory");
   pair.descriptor_ = std::move(descriptor);
@@ -94,8 +100,9 @@ SharedPair::Head& SharedPair::head() const {
 
 RingMemory SharedPair::ring(std::size_t index) const {
   return {.control = &head().rings[index],
-          .data = memory_.get() + kHeadBytes + 2 * index * ring_bytes_,
-          .capacity = ring_bytes_};
+          .data = memory_.get() + page_bytes() + 2 * index * ring_bytes_,
+          .capacity = ring_bytes_,
+          .in_memory = false};
 }
 
 std::atomic<std::uint32_t>& SharedPair::sleeps(End end) const {

@@ -11,6 +11,9 @@
 
 namespace gradwire {
 
+/// Of this machine.
+std::size_t page_bytes();
+
 /// Gives back what mmap(2) gave.
 struct UnmapMemory {
   std::size_t size = 0;
@@ -24,8 +27,9 @@ class SharedPair {
   /// Which of the two a process is.
   enum class End : std::uint8_t { maker = 0, taker = 1 };
 
-  /// Makes it, all of it in memory at once, so that later nothing can fail. `ring_bytes` is a power
-  /// of two, at least a page. Error: system (no memory, or none may be shared).
+  /// Makes it. The rings get their memory when they are first written to: with many ranks or groups
+  /// on a machine most pairs exchange little or nothing. `ring_bytes` is a power of two, at least a
+  /// page. Error: system (no memory, or none may be shared).
   static Result<SharedPair> make(std::size_t ring_bytes);
 
   /// Takes part in one whose descriptor has come from its maker. Errors: system, corrupted (not of

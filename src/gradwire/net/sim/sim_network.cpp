@@ -54,6 +54,9 @@ class SimNetwork::Endpoint final : public Transport {
   std::size_t delivered(StreamId to) override {
     return network_.delivered({rank_, to.peer, to.rail});
   }
+  Duration round_trip(StreamId to) const override {
+    return 2 * network_.latency({rank_, to.peer, to.rail});
+  }
   void close(StreamId to) override { network_.close({rank_, to.peer, to.rail}); }
   std::string describe(StreamId stream) const override {
     if (rails(stream.peer) == 1) return fmt::format("rank {} (simulated)", stream.peer);

@@ -1,12 +1,11 @@
 #include "gradwire/plan/check/run_phases.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/read_file.h"
 #include "gradwire/plan/check/trace_phases.h"
 #include "gradwire/report/ladder_rows.h"
 #include "gradwire/report/run_record.h"
@@ -132,11 +131,9 @@ Result<std::vector<MeasuredRun>> read_run(const std::string& path) {
   const std::filesystem::path file = std::filesystem::is_directory(path)
                                          ? std::filesystem::path(path) / RunRecord::kFileName
                                          : std::filesystem::path(path);
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return failure(ErrorKind::system, fmt::format("cannot read {}", file.string()));
-  return parse_run(text.str(), file.string());
+  const auto text = read_file(file);
+  if (!text) return tl::unexpected(text.error());
+  return parse_run(*text, file.string());
 }
 
 }  // namespace gradwire

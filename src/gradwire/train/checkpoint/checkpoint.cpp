@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/train/checkpoint/averager_state.h"
 #include "gradwire/train/checkpoint/load.h"
@@ -85,6 +86,18 @@ void load_scaler(const RunState& run, const json& values) {
                     .tolerated = saved.value("tolerated", std::int64_t{0})});
 }
 
+/// What is the same on all ranks; returns the position.
+std::string load_run(const RunState& run, const CheckpointLoader& loader) {
+  try {
+    const auto values = json::parse(loader.manifest().run);
+    load_scaler(run, values);
+    return values.value("position", json::object()).dump();
+  } catch (const json::exception& error) {
+    refuse(fmt::format("{}: 'run' is not what a run writes ({}); use another checkpoint",
+                       (loader.path() / kManifestName).string(), error.what()));
+  }
+}
+
 /// On other ranks `saved` is but what their codecs must not begin again: their warm-up.
 void load_rank_state(const RunState& run, const std::vector<TensorPiece>& pieces,
                      const Tensors& saved) {
@@ -153,10 +166,8 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
     return "";
   });
   run.model.loaded();
-  const auto values = json::parse(loader.manifest().run);
-  load_scaler(run, values);
   return {.step = loader.manifest().step,
-          .position = values.value("position", json::object()).dump(),
+          .position = load_run(run, loader),
           .path = loader.path(),
           .summary = summary_of(run, loader, left)};
 }

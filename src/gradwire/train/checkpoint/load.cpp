@@ -47,7 +47,8 @@ void CheckpointLoader::find_files() {
   const auto texts = together(group_, [this] {
     std::string seen;
     for (const auto& file : manifest_.files) {
-      const bool here = std::filesystem::exists(path_ / file.name);
+      std::error_code unreadable;  // Opening it tells.
+      const bool here = std::filesystem::exists(path_ / file.name, unreadable) || unreadable;
       files_.push_back(here ? std::optional(open_shard(path_, file)) : std::nullopt);
       seen += here ? '1' : '0';
     }

@@ -8,6 +8,11 @@
 #include "gradwire/base/error.h"
 
 namespace gradwire {
+namespace {
+
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;  // Products of two do not overflow.
+
+}  // namespace
 
 std::string position_text(const RunPosition& position) {
   return nlohmann::json{{"epoch", position.steps / position.batches},
@@ -25,17 +30,27 @@ ResumedPosition resumed_position(const std::string& saved, const RunPosition& no
                     "the checkpoint does not say how far training had come: it was not written by "
                     "gradwire train");
   }
-  const auto epoch = json.at("epoch").get<std::int64_t>();
-  const auto batch = json.at("batch").get<std::int64_t>();
-  const auto batches = json.at("batches").get<std::int64_t>();
-  const auto batch_size = json.at("batch_size").get<std::int64_t>();
+  const auto count = [&json](const char* key, std::int64_t least) {
+    const auto found = json.find(key);
+    const bool number = found != json.end() && found->is_number_integer();
+    const auto value = number ? found->get<std::int64_t>() : -1;
+    if (value >= least && value <= kMostCounted) return value;
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("the checkpoint says of how far training had come that '{}' is {}; "
+                                "it must be a whole number from {} to {}: use another checkpoint",
+                                key, number ? found->dump() : "none", least, kMostCounted));
+  };
+  const auto epoch = count("epoch", 0);
+  const auto batch = count("batch", 0);
+  const auto batches = count("batches", 1);
+  const auto batch_size = count("batch_size", 1);
   const bool same = batches == now.batches && batch_size == now.batch_size;
   const auto next = same ? batch : std::min(now.batches, batch * batch_size / now.batch_size);
   ResumedPosition resumed{.steps = epoch * now.batches + next};
   if (!same) {
     resumed.remark = fmt::format("epoch {} goes on at batch {} of {} in place of {} of {}",
                                  epoch + 1, next, now.batches, batch, batches);
-  } else if (json.at("seed").get<std::uint64_t>() != now.seed) {
+  } else if (json.value("seed", nlohmann::json()) != now.seed) {
     resumed.remark = "with another seed, the order of samples is another";
   }
   return resumed;

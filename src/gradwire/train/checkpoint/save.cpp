@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/random_hex.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/shard_file.h"
 #include "gradwire/train/checkpoint/save_plan.h"
@@ -37,7 +39,9 @@ class Saving {
       write_part();
       find_leader();
       complete();
+      check();
       prune();
+      clean_up();
       return checkpoint_;
     } catch (...) {
       clean_up();
@@ -48,6 +52,7 @@ class Saving {
  private:
   int rank() const { return group_.getRank(); }
   int ranks() const { return group_.getSize(); }
+  std::string my_shard() const { return shard_name(rank(), ranks()); }
 
   /// What is written, by whom, and what it is called.
   void agree(std::int64_t step) {
@@ -78,7 +83,6 @@ class Saving {
     const auto name = checkpoint_name(
         step, [&taken](const auto& candidate) { return taken.contains(candidate); });
     checkpoint_ = place_.folder / name;
-    partial_ = partial_folder(place_.folder, name, token_);
     std::vector<json> pieces;
     for (auto& one : all) pieces.push_back(std::move(one["pieces"]));
     plan_ = plan_save(pieces);
@@ -86,9 +90,10 @@ class Saving {
 
   void write_part() {
     const auto texts = together(group_, [&] {
-      remove_leftovers(disk_, place_.folder, token_);
-      disk_.make_folder(partial_);
-      return write_my_shard(disk_, partial_ / shard_name(rank(), ranks()), plan_, content_, rank());
+      lock_.emplace(disk_, place_.folder, checkpoint_.filename().string(), token_);
+      remove_leftovers(disk_, place_.folder, *lock_);
+      disk_.make_folder(lock_->partial());
+      return write_my_shard(disk_, lock_->partial() / my_shard(), plan_, content_, rank());
     });
     for (std::size_t r = 0; r < texts.size(); ++r) add_shard(manifest_, plan_, r, texts[r]);
   }
@@ -97,29 +102,57 @@ class Saving {
   void find_leader() {
     const auto texts = together(group_, [&] {
       int first = 0;
-      while (first < rank() && !fs::exists(partial_ / shard_name(first, ranks()))) ++first;
+      while (first < rank() && !fs::exists(lock_->partial() / shard_name(first, ranks()))) ++first;
       return std::to_string(first);
     });
     leader_ = texts[static_cast<std::size_t>(rank())] == std::to_string(rank());
     one_folder_ = std::ranges::all_of(texts, [](const auto& text) { return text == "0"; });
   }
 
-  /// Where rank 0 is it is completed last: then it is there.
+  /// Where rank 0 is it is completed last: then it is there. Folders of hosts must agree about its
+  /// name.
   void complete() {
     const auto act = [&](bool mine) {
-      together(group_, [&] {
-        if (mine) complete_checkpoint(disk_, partial_, checkpoint_, manifest_);
-        return "";
+      return together(group_, [&]() -> std::string {
+        if (!mine) return "";
+        const auto place =
+            complete_checkpoint(disk_, lock_->partial(), checkpoint_, manifest_, one_folder_);
+        return place.filename().string();
       });
     };
     if (!one_folder_) act(leader_ && rank() != 0);
-    act(rank() == 0);
+    checkpoint_ = place_.folder / act(rank() == 0)[0];
     completed_ = true;
+  }
+
+  /// Before anything older goes: what was written is there.
+  void check() {
+    together(group_, [&] {
+      try {
+        check_written(checkpoint_, manifest_.files[static_cast<std::size_t>(rank())]);
+        const auto sequence = leader_ ? read_manifest(checkpoint_).sequence : manifest_.sequence;
+        if (sequence != manifest_.sequence) refuse("it has been replaced");
+      } catch (const Exception& error) {
+        if (was_pruned()) return "";
+        refuse(
+            fmt::format("{} was written, and is not whole now: {}; does another job write into "
+                        "this folder? Older checkpoints stay",
+                        checkpoint_.string(), error.what()));
+      }
+      return "";
+    });
+  }
+
+  /// By another job that saves here, and has saved since.
+  bool was_pruned() const {
+    const auto found = list_checkpoints(place_.folder);
+    return !fs::exists(checkpoint_) && !found.empty() &&
+           found.back().sequence >= manifest_.sequence;
   }
 
   void prune() {
     if (place_.keep == 0) return;
-    const auto kept = text_of_root(group_, rank() == 0 ? names_to_keep() : "");
+    const auto kept = together(group_, [&] { return rank() == 0 ? names_to_keep() : ""; })[0];
     together(group_, [&] {
       if (!leader_) return "";
       for (const auto& found : list_checkpoints(place_.folder)) {
@@ -137,17 +170,30 @@ class Saving {
     std::int64_t count = 0;
     auto found = list_checkpoints(place_.folder);
     for (auto it = found.rbegin(); it != found.rend() && count < place_.keep; ++it) {
-      if (it->sequence < 0) continue;
+      if (it->sequence < 0 || (it->path != checkpoint_ && !has_files(it->path))) continue;
       names += it->path.filename().string() + "/";
       ++count;
     }
     return names;
   }
 
-  void clean_up() noexcept {
-    if (completed_ || partial_.empty()) return;
+  /// Whether nothing of it is known to be missing: files of other hosts may be on those.
+  bool has_files(const fs::path& checkpoint) const {
     try {
-      disk_.remove_all(partial_);
+      for (const auto& file : read_manifest(checkpoint).files) {
+        if (one_folder_ || fs::exists(checkpoint / file.name)) check_written(checkpoint, file);
+      }
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+  void clean_up() noexcept {
+    if (!lock_) return;
+    try {
+      if (!completed_) disk_.remove_all(lock_->partial());
+      lock_->release();
     } catch (...) {
       // The next save does.
     }
@@ -162,7 +208,7 @@ class Saving {
   SavePlan plan_;
   std::string token_;
   fs::path checkpoint_;
-  fs::path partial_;
+  std::optional<SaveLock> lock_;
   bool leader_ = false;
   bool one_folder_ = false;
   bool completed_ = false;

@@ -1,0 +1,68 @@
+// Checkpoints as the C++ library reads them, checks and all: python/gradwire/checkpoint.py gives
+// them their public face.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/train/checkpoint/stored_types.h"
+
+namespace gradwire::python {
+
+void bind_checkpoint(py::module_& module);
+
+namespace {
+
+/// A checkpoint, verified, whose tensors are read one by one.
+class VerifiedCheckpoint {
+ public:
+  explicit VerifiedCheckpoint(const std::string& path) : reader_(path) {
+    reader_.verify();
+    for (const auto& tensor : reader_.manifest().tensors) by_name_[tensor.name] = &tensor;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& tensor : reader_.manifest().tensors) names.push_back(tensor.name);
+    return names;
+  }
+
+  at::Tensor read(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) refuse("the checkpoint has no tensor '" + name + "'");
+    auto tensor = torch::empty(found->second->shape, safetensors_type(found->second->type));
+    reader_.read(*found->second, 0, bytes_of(tensor));
+    return tensor;
+  }
+
+ private:
+  CheckpointReader reader_;
+  std::map<std::string, const ManifestTensor*> by_name_;
+};
+
+std::string checked_manifest_text(const std::string& path) {
+  auto text = manifest_text_of(path);
+  parse_manifest(text, std::filesystem::path(path) / kManifestName);
+  return text;
+}
+
+}  // namespace
+
+void bind_checkpoint(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  module.def(
+      "find_checkpoint", [](const std::string& path) { return find_checkpoint(path).string(); },
+      py::arg("path"), Unlocked());
+  module.def("manifest_text", &checked_manifest_text, py::arg("path"), Unlocked());
+  py::class_<VerifiedCheckpoint, std::shared_ptr<VerifiedCheckpoint>>(module, "VerifiedCheckpoint")
+      .def(py::init<const std::string&>(), py::arg("path"), Unlocked())
+      .def("names", &VerifiedCheckpoint::names)
+      .def("read", &VerifiedCheckpoint::read, py::arg("name"), Unlocked());
+}
+
+}  // namespace gradwire::python

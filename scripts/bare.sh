@@ -1,0 +1,141 @@
+#!/bin/bash
+# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution: it
+# has make, git, sudo and ca-certificates, what these need, and nothing else, so that whatever
+# scripts/setup.sh forgets to install is missed there. Takes packages from where this machine does.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  cat <<'USAGE'
+usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.sh build demo test,
+                                the configuration of everything, and a build of the program without
+                                libtorch
+       scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
+                                make test (hours on two cores)
+
+Needs root (or sudo without a password) and mmdebstrap, which it installs. The root lies in
+$GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and goes at the end.
+USAGE
+}
+
+fail() { printf 'bare: %s\n' "$@" >&2; exit 1; }
+say() { printf 'bare: %s\n' "$*"; }
+
+# What pip, npm and TLS go by here.
+readonly certificates='[A-Z_]*CA_?(BUNDLE|CERTS|INFO)[A-Z_]*|SSL_CERT_[A-Z]*'
+readonly passed="^(PIP_[A-Z_]*|$certificates|.*_proxy|.*_PROXY)="
+
+make_root() {  # ROOT
+  local suite
+  suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  [[ -n $suite ]] || fail "/etc/os-release names no VERSION_CODENAME: this is no Debian or Ubuntu"
+  # Their own sources alone: what others offer must not stand in for what is missing.
+  local list
+  list=$(grep -lrE '^(deb |URIs:).*(debian|ubuntu)\.(org|com)' /etc/apt/sources.list \
+    /etc/apt/sources.list.d 2>/dev/null || true)
+  [[ -n $list ]] || fail "no file of /etc/apt names a mirror of Debian or Ubuntu"
+  mmdebstrap --quiet --variant=minbase --include=make,git,sudo,ca-certificates "$suite" "$1" $list
+}
+
+# Of all configuration files and variables, as one file; and the folders of packages that it names,
+# where an index (PATH/simple) has its files beside it.
+give_pip() {  # ROOT
+  local folder
+  mkdir -p "$1/etc"
+  python3 -m pip config list 2>/dev/null |
+    sed -nE "s/\\\\n/ /g; s/^(global|install)\.([a-z-]+)='(.*)'$/\2 = \3/p" |
+    { echo '[global]'; cat; } >"$1/etc/pip.conf"
+  for folder in ${PIP_FIND_LINKS:-} $(tr ' =' '\n\n' <"$1/etc/pip.conf" |
+      sed -n 's|^file://||; s|/simple/*$||; \|^/|p'); do
+    [[ -d $folder ]] || continue
+    mkdir -p "$1$folder"
+    mount --bind -o ro "$folder" "$1$folder"
+  done
+}
+
+give_certificates() {  # ROOT
+  [[ ! -f /etc/ssl/certs/ca-certificates.crt ]] ||
+    cp /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt"
+}
+
+give_system() {  # ROOT
+  mount -t proc proc "$1/proc"
+  mount -t sysfs sysfs "$1/sys"
+  mount --rbind /dev "$1/dev"
+  mount -t tmpfs tmpfs "$1/run"
+  cp -L /etc/resolv.conf /etc/hosts "$1/etc/" 2>/dev/null || true
+}
+
+# A clone, with what is changed here and not committed.
+give_sources() {  # FOLDER
+  git clone --quiet --no-local . "$1"
+  git ls-files -z -co --exclude-standard --deduplicate |
+    while IFS= read -r -d '' file; do [[ ! -f $file || -L $file ]] || printf '%s\0' "$file"; done |
+    tar -c --null -T - | tar -x -C "$1"
+}
+
+# In a mount namespace: nothing that is mounted here is seen outside, or stays.
+inside() {  # ROOT WHAT
+  local root=$1 what=$2 variables=() entry
+  mount --bind "$root" "$root"  # `ip netns exec` wants the root to be a mount.
+  give_system "$root"
+  give_pip "$root"
+  give_certificates "$root"
+  chroot "$root" useradd --create-home --shell /bin/bash user
+  echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/user"
+  give_sources "$root/home/user/gradwire"
+  for entry in /root "$root/home/user"; do
+    [[ ! -f ~/.npmrc ]] || cp ~/.npmrc "${entry/#\/root/$root/root}/.npmrc"
+  done
+  chroot "$root" chown -R user: /home/user
+  while IFS= read -r entry; do variables+=("$entry"); done < <(env | grep -E "$passed" || true)
+  in_root() {  # USER COMMAND
+    say "as $1: $2"
+    chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+      LANG=C.UTF-8 HOME="$(chroot "$root" getent passwd "$1" | cut -d: -f6)" "${variables[@]}" \
+      setpriv --reuid="$1" --regid="$1" --init-groups \
+      bash -euc "cd /home/user/gradwire; ulimit -S -n 1024; $2" </dev/null ||
+      fail "this failed in a minimal root, as $1: $2"
+  }
+  "run_$what"
+}
+
+run_setup() {
+  in_root user "scripts/setup.sh build demo test"
+  in_root user "cmake -S . -B build -G Ninja -DGRADWIRE_TESTS=ON >/dev/null"
+  # Not optimised: it is to compile and link here, no more.
+  in_root user "cmake -S . -B build-core -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=OFF \
+    -DCMAKE_BUILD_TYPE=None >/dev/null"
+  in_root user "cmake --build build-core --parallel $(nproc) --target gradwire | tail -1"
+  in_root user "build-core/bin/gradwire run -n 2 -- build-core/bin/gradwire schedule ring --verify"
+}
+
+run_test() {
+  in_root user "make test"
+  in_root user "sudo make install PREFIX=/opt/gradwire"
+  in_root user "found=\$(find . ! -user user); [ -z \"\$found\" ] || { echo \"\$found\"; exit 1; }"
+  in_root user "/opt/gradwire/bin/gradwire train examples/fashion_mnist.json -n 2 \
+    --set epochs=1 --set data.limit=256 --output /tmp/trained"
+  in_root root "make test"
+}
+
+main() {
+  case ${1:-} in
+    setup | test) ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  command -v dpkg >/dev/null || fail "this is no Debian or Ubuntu, of which a root could be made"
+  if (($(id -u) != 0)); then
+    sudo -n true 2>/dev/null || fail "a minimal root needs root, or sudo without a password"
+    exec sudo -n --preserve-env "$0" "$@"
+  fi
+  scripts/setup.sh bare
+  root=$(mktemp -d "${GRADWIRE_BARE_FOLDER:-/var/tmp}/gradwire-bare-XXXXXX")
+  trap 'rm -rf --one-file-system "$root"' EXIT
+  say "making a minimal root in $root"
+  make_root "$root"
+  unshare --mount --pid --fork --kill-child "$0" inside "$root" "$1"
+  say "$1 passes in a minimal root"
+}
+
+if [[ ${1:-} == inside ]]; then inside "$2" "$3"; else main "$@"; fi

@@ -1,0 +1,85 @@
+// What rings take of a machine's memory, and what happens when it has none.
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gradwire/net/shm/neighbours.h"
+#include "tests/net/ring_pair.h"
+
+namespace gradwire {
+namespace {
+
+using test::await_bytes;
+using test::Data;
+using test::open_pair;
+using test::random_data;
+using test::to_peer_of;
+using test::write;
+
+/// Bytes of all rings of this process that are in memory, each mapping of them counted: proc(5).
+std::size_t ring_bytes_in_memory() {
+  std::ifstream file("/proc/self/smaps");
+  std::size_t bytes = 0;
+  bool ours = false;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string first;
+    words >> first;
+    if (first.back() != ':') ours = line.find("/memfd:gradwire") != std::string::npos;
+    std::size_t kilobytes = 0;
+    if (ours && first == "Rss:" && words >> kilobytes) bytes += kilobytes * 1024;
+  }
+  return bytes;
+}
+
+TEST(RingMemory, ComesWithWhatIsWritten) {
+  const std::size_t heads = 2 * page_bytes();  // Both ends are in this process.
+  const auto pair = open_pair(1, true);
+  EXPECT_LE(ring_bytes_in_memory(), heads);
+  constexpr std::size_t kAtOnce = 64 * 1024;
+  const Data data = random_data(1000);
+  ASSERT_EQ(write(pair->of(0), 0, data), data.size());
+  ASSERT_EQ(await_bytes(pair->of(1), 1).size(), data.size());
+  EXPECT_GE(ring_bytes_in_memory(), 1u);
+  EXPECT_LE(ring_bytes_in_memory(), heads + 2 * kAtOnce);
+}
+
+TEST(RingMemory, OfAWholeRingIsThereAfterOneRound) {
+  const auto pair = open_pair(1, true);
+  const Data data = random_data(ring_bytes_for(2) / 8 * 3);
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(write(pair->of(0), 0, data), data.size());
+    ASSERT_TRUE(std::ranges::equal(await_bytes(pair->of(1), 1), data)) << "round " << i;
+    pair->of(1).consume(to_peer_of(1), data.size());
+  }
+  EXPECT_GE(ring_bytes_in_memory(), ring_bytes_for(2));
+}
+
+/// Beyond the end of a file the kernel has no memory to give: a write there is a SIGBUS.
+TEST(RingMemory, ThatTheKernelDoesNotHaveIsNoSignal) {
+  const std::size_t capacity = 4 * 64 * 1024;
+  const Socket file(::memfd_create("gradwire-test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.descriptor(), static_cast<off_t>(capacity / 2)), 0);
+  void* const data =
+      ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  RingControl control{};
+  RingWriter writer({.control = &control,
+                     .data = static_cast<std::byte*>(data),
+                     .capacity = capacity,
+                     .in_memory = false});
+  const Data bytes = random_data(capacity / 2);
+  EXPECT_EQ(writer.copy_in(bytes), bytes.size());
+  EXPECT_FALSE(writer.out_of_memory());
+  EXPECT_EQ(writer.copy_in(ConstBytes(bytes).first(1)), 0u);
+  EXPECT_TRUE(writer.out_of_memory());
+  ::munmap(data, capacity);
+}
+
+}  // namespace
+}  // namespace gradwire
