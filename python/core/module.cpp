@@ -20,6 +20,7 @@
 namespace gradwire::python {
 
 void bind_checkpoint(py::module_& module);  // checkpoint.cpp
+void bind_store(py::module_& module);       // store.cpp
 void bind_trace(py::module_& module);       // trace.cpp
 
 namespace {
@@ -150,8 +151,10 @@ void close_all(bool failed) {
 template <class T, class... Bases>
 using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
 
+/// `first`: the process has no other group yet, so that what is to be said once is said now.
 c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& group,
-                                         const c10::intrusive_ptr<GroupOptions>& given) {
+                                         const c10::intrusive_ptr<GroupOptions>& given,
+                                         bool first) {
   auto options =
       given ? c10::make_intrusive<GroupOptions>(*given) : c10::make_intrusive<GroupOptions>();
   options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(group.timeout);
@@ -160,6 +163,7 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
   for (const auto rank : group.global_ranks_in_group) {
     options->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
   }
+  if (first) warn_of_open_store(*group.store, group.group_rank, group.group_size, *options);
   auto communicator = connect_group(group.store, group.group_rank, group.group_size, *options);
   return PythonBackend::make(std::move(communicator), std::move(options));
 }
@@ -226,7 +230,8 @@ void bind_backend(py::module_& module) {
                                                },
                                                Unlocked()));
   module.def("close_all", &close_all, py::arg("failed"), Unlocked());
-  module.def("create", &create, py::arg("group"), py::arg("options").none(true), Unlocked());
+  module.def("create", &create, py::arg("group"), py::arg("options").none(true), py::arg("first"),
+             Unlocked());
 }
 
 void bind_hook(py::module_& module) {
@@ -247,5 +252,6 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_backend(module);
   gradwire::python::bind_hook(module);
   gradwire::python::bind_checkpoint(module);
+  gradwire::python::bind_store(module);
   gradwire::python::bind_trace(module);
 }

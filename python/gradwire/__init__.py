@@ -16,7 +16,7 @@ from gradwire._check import check_torch
 
 check_torch()
 
-from gradwire import hooks, tools  # noqa: E402
+from gradwire import hooks, rendezvous, tools  # noqa: E402
 from gradwire.backend import Options, backend_of, register  # noqa: E402
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
@@ -24,6 +24,7 @@ from gradwire.tools import plan, probe  # noqa: E402
 from gradwire.tracing import trace  # noqa: E402
 
 register()
+rendezvous.register()
 choose_buckets()
 take_monitored_barrier()
 

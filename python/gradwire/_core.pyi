@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from torch import Tensor
+from torch.distributed import Store
 
 class Options:
     """What a group is made with: see gradwire.Options. None: what the environment says."""
@@ -82,9 +83,30 @@ class StepTrace:
     def finish(self) -> str | None:
         """Writes the file; on rank 0 the summary. Collective, and the end. Raises RuntimeError."""
 
-def create(group: Any, options: Options | None) -> GradwireBackend:
+class GradwireStore(Store):
+    """The job's own store, for those who know its secret."""
+
+    @property
+    def host(self) -> str:
+        """Name or address of rank 0's host."""
+
+    @property
+    def port(self) -> int:
+        """Where rank 0 serves it."""
+
+def open_store(variables: dict[str, str], timeout: timedelta) -> tuple[Store, int, int]:
+    """The store, this process's rank and the world size, as the environment has them; `variables`
+    go before it. Rank 0 serves the store. Blocks until rank 0 is there. Raises ValueError,
+    RuntimeError."""
+
+def close_stores(failed: bool) -> None:
+    """Leaves every store of this process that lives. Not failed: rank 0 waits for the others, two
+    seconds at most."""
+
+def create(group: Any, options: Options | None, first: bool) -> GradwireBackend:
     """The backend of a group, as torch.distributed makes it (its DistributedBackendOptions). Blocks
-    until its ranks have met. Raises ValueError, RuntimeError."""
+    until its ranks have met. `first`: what is to be said once a process is said now. Raises
+    ValueError, RuntimeError."""
 
 def close_all() -> None:
     """Shuts down every group of this process that lives."""

@@ -50,7 +50,9 @@ def register() -> None:
 def _leave() -> None:
     """At the end of the process. After an uncaught exception the other ranks are told at once;
     otherwise the operations in flight complete first."""
-    _core.close_all(failed=getattr(sys, "last_value", None) is not None)
+    failed = getattr(sys, "last_value", None) is not None
+    _core.close_all(failed=failed)
+    _core.close_stores(failed=failed)
 
 
 def backend_of(
@@ -83,7 +85,8 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
         raise ValueError(f"pg_options of backend gradwire are gradwire.Options(...), "
                          f"not {type(options).__name__}")
-    return _core.create(group, options if options is not None else _inherited())
+    given = options if options is not None else _inherited()
+    return _core.create(group, given, first=not dist.is_initialized())
 
 
 def _inherited() -> _core.Options | None:

@@ -1,7 +1,13 @@
 #include "gradwire/comm/job_secret.h"
 
+#include <functional>
+#include <memory>
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "tests/comm/rendezvous_jobs.h"
 
@@ -96,6 +102,25 @@ TEST(OpenStore, IsNoNewsOnTheLoopbackNorWithASecretNorAlone) {
   job = in_launchers_store("node1");
   job.launcher_store = false;
   EXPECT_EQ(open_store_warning(job), "") << "the store is ours, and asks who comes";
+}
+
+/// What is logged while `action` runs.
+std::string logged_by(const std::function<void()>& action) {
+  std::ostringstream text;
+  auto& sinks = spdlog::default_logger()->sinks();
+  sinks.push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+  action();
+  sinks.pop_back();
+  return text.str();
+}
+
+TEST(OpenStore, IsSaidByRankZeroAlone) {
+  Job job = in_launchers_store("node1");
+  EXPECT_THAT(logged_by([&] { warn_of_open_store(job); }), HasSubstr(open_store_warning(job)));
+  job.rank = 1;
+  EXPECT_EQ(logged_by([&] { warn_of_open_store(job); }), "");
+  job = in_launchers_store("127.0.0.1");
+  EXPECT_EQ(logged_by([&] { warn_of_open_store(job); }), "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@ import os
 import pathlib
 import secrets
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -12,8 +13,18 @@ import unittest
 from harness import RSH, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+PACKAGE = GRADWIRE.parents[1] / "python"
 PORT = 29377
 BENCH = [GRADWIRE, "bench", "all_reduce", "--sizes", "4,64K,4M", "--iterations", "5"]
+
+PYTHON = """
+import torch, torch.distributed as dist, gradwire
+dist.init_process_group("gradwire")
+ranks = [dist.get_rank()] * dist.get_world_size()
+dist.all_gather_object(ranks, dist.get_rank(), group=dist.new_group())
+dist.destroy_process_group()
+print("met", ranks, flush=True)
+"""
 
 
 def close_all_ports_but(hosts, host, port):
@@ -49,6 +60,15 @@ class OnePort(unittest.TestCase):
             job = launch(hosts, 6, "--port", str(PORT))
             self.assertEqual(job.wait(60), 0, job.output())
             self.assertIn("4194304", job.output())
+
+    def test_is_enough_for_python_too(self):
+        with Hosts(2) as hosts:
+            for host in range(2):
+                close_all_ports_but(hosts, host, PORT)
+            job = start(hosts, "run", 4, "--port", str(PORT), "--env", f"PYTHONPATH={PACKAGE}",
+                        "--", sys.executable, "-c", PYTHON)
+            self.assertEqual(job.wait(100), 0, job.output())
+            self.assertEqual(job.output().count("met [0, 1, 2, 3]"), 4, job.output())
 
     def test_the_probe_sends_its_datagrams_there_too(self):
         with Hosts(2) as hosts, tempfile.TemporaryDirectory() as folder:

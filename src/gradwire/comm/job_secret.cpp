@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "gradwire/comm/launchers.h"
 
@@ -38,6 +39,11 @@ std::string open_store_warning(const Job& job) {
       "job's connections, and join it: set GRADWIRE_SECRET=$(openssl rand -hex 16), once, for all "
       "ranks, or start them with gradwire run",
       job.master_address, job.master_port);
+}
+
+void warn_of_open_store(const Job& job) {
+  const std::string warning = open_store_warning(job);
+  if (job.rank == 0 && !warning.empty()) spdlog::warn("{}", warning);
 }
 
 }  // namespace gradwire

@@ -29,4 +29,7 @@ Status check_secret_at(const std::string& secret, const std::string& host,
 /// has a secret of its own, or the store is at the loopback.
 std::string open_store_warning(const Job& job);
 
+/// Logs that warning, if this is rank 0 and there is one.
+void warn_of_open_store(const Job& job);
+
 }  // namespace gradwire

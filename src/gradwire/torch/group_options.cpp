@@ -8,18 +8,25 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/comm/environment_variables.h"
+#include "gradwire/comm/job_secret.h"
+#include "gradwire/torch/gradwire_store.h"
 #include "gradwire/torch/store.h"
 
 namespace gradwire {
 namespace {
 
+/// The store behind all prefixes, if it is a `Kind`, else null. Lives as long as `store`.
+template <class Kind>
+const Kind* behind(c10d::Store& store) {
+  auto* prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
+  if (prefixed == nullptr) return dynamic_cast<const Kind*>(&store);
+  return dynamic_cast<const Kind*>(prefixed->getUnderlyingNonPrefixStore().get());
+}
+
 /// Nothing for a store that is not behind an address.
 std::string host_of(c10d::Store& store) {
-  c10::intrusive_ptr<c10d::Store> under;
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(&store)) {
-    under = prefixed->getUnderlyingNonPrefixStore();
-  }
-  const auto* server = dynamic_cast<const c10d::TCPStore*>(under ? under.get() : &store);
+  if (const auto* ours = behind<GradwireStore>(store)) return ours->host();
+  const auto* server = behind<c10d::TCPStore>(store);
   return server ? server->getHost() : std::string();
 }
 
@@ -53,6 +60,14 @@ Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& op
   job.interface = options.interface.value_or(variables.text("GRADWIRE_INTERFACE").value_or(""));
   job.secret = options.secret.value_or(variables.text("GRADWIRE_SECRET").value_or(""));
   return job;
+}
+
+void warn_of_open_store(c10d::Store& store, Rank rank, int size, const GroupOptions& options) {
+  const auto* server = behind<c10d::TCPStore>(store);
+  if (server == nullptr) return;
+  Job job = job_of_group(store, rank, size, options);
+  job.master_port = server->getPort();
+  gradwire::warn_of_open_store(job);
 }
 
 std::shared_ptr<Communicator> connect_group(const c10::intrusive_ptr<c10d::Store>& store, Rank rank,

@@ -37,6 +37,10 @@ struct GroupOptions final : c10d::Backend::Options {
 Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
                  const Environment& environment = process_environment());
 
+/// Says, on rank 0 and off the loopback, that the secret of a group without one will lie in a
+/// TCPStore, for anybody to read. Throws as job_of_group.
+void warn_of_open_store(c10d::Store& store, Rank rank, int size, const GroupOptions& options);
+
 /// Connects to the other members of the group, which meet in `store`; every group needs a store, or
 /// prefix of one, of its own. Blocks until they have met. Throws as Communicator::connect.
 std::shared_ptr<Communicator> connect_group(const c10::intrusive_ptr<c10d::Store>& store, Rank rank,

@@ -1,5 +1,6 @@
 #include "gradwire/torch/init.h"
 
+#include "gradwire/comm/job_secret.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/store.h"
 #include "gradwire/torch/vector_math.h"
@@ -15,6 +16,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job, const CommunicatorOp
   if (!job.launcher_store || job.world_size == 1) {
     return make_process_group(Communicator::connect(job, options));
   }
+  warn_of_open_store(job);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(options.rendezvous_timeout);
   auto store = open_launcher_store(job, timeout);
   auto communicator = Communicator::connect(job, options, std::make_shared<C10dStore>(store));

@@ -1,0 +1,63 @@
+"""How the ranks of a job meet: gradwire://, and env:// where the job has a secret.
+
+PyTorch's own store of env:// listens on every interface and asks nobody who they are. The job's
+own is for those alone who know the job's secret, on MASTER_ADDR alone.
+"""
+
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlparse
+
+from torch.distributed import Store, rendezvous
+from torch.distributed.constants import default_pg_timeout
+
+from gradwire import _core
+
+SCHEME = "gradwire"
+
+Met = Iterator[tuple[Store, int, int]]
+
+
+def register() -> None:
+    """Tells torch.distributed of gradwire://, and has env:// use it where it can. Importing
+    gradwire does so."""
+    handlers = rendezvous._rendezvous_handlers
+    if SCHEME in handlers:
+        return
+    rendezvous.register_rendezvous_handler(SCHEME, _meet)
+    handlers["env"] = _instead_of(handlers["env"])
+
+
+def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any) -> Met:
+    """gradwire:// takes rank, world size, address and port from the environment of the launcher;
+    gradwire://host:port, and rank and world_size of init_process_group, go before it."""
+    yield _core.open_store(_variables(url), timeout)
+    raise RuntimeError(f"ranks that met by {SCHEME}:// cannot meet again by the same iterator")
+
+
+def _variables(url: str) -> dict[str, str]:
+    parts, given = urlparse(url), {}
+    if parts.scheme == SCHEME and parts.netloc:
+        if parts.hostname is None or parts.port is None:
+            raise ValueError(f"{url!r}: expected {SCHEME}:// or {SCHEME}://host:port")
+        given = {"MASTER_ADDR": parts.hostname, "MASTER_PORT": str(parts.port)}
+    names = {"rank": "RANK", "world_size": "WORLD_SIZE"}
+    return given | {names[name]: value for name, value in parse_qsl(parts.query) if name in names}
+
+
+def _instead_of(handler: Callable[..., Met]) -> Callable[..., Met]:
+    def meet(url: str, **given: Any) -> Met:
+        return (_meet if _has_secret(url) else handler)(url, **given)
+
+    return meet
+
+
+def _has_secret(url: str) -> bool:
+    """Not where torchrun serves its own store at MASTER_PORT; and what is missing, PyTorch says."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        return False
+    known = os.environ | _variables(url)
+    names = ("GRADWIRE_SECRET", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return all(known.get(name) for name in names)

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "gradwire/comm/job.h"
+#include "gradwire/comm/job_store.h"
+
+namespace gradwire {
+
+/// The job's own store (comm/job_store.h) as c10d's process groups want one: for those alone who
+/// know the job's secret, on the named address alone. Thread-safe. Throws c10::DistStoreError where
+/// c10d's stores do, when a wait takes too long, and Exception for what JobStore fails with.
+class GradwireStore final : public c10d::Store {
+ public:
+  /// Rank 0 serves it. Waits at most `timeout` for rank 0; later that is the limit of get() and of
+  /// wait() without one. Throws Exception as JobStore::open.
+  static c10::intrusive_ptr<GradwireStore> open(const Job& job, std::chrono::milliseconds timeout);
+
+  GradwireStore(std::shared_ptr<JobStore> job_store, std::chrono::milliseconds timeout)
+      : Store(timeout), job_store_(std::move(job_store)) {}
+
+  const std::string& host() const { return job_store_->host(); }
+  std::uint16_t port() const { return job_store_->port(); }
+
+  /// Whether it is the end that this job would open.
+  bool is_of(const Job& job) const { return job_store_->is_of(job); }
+
+  /// As JobStore::close. Also of clones.
+  void close(bool failed) { job_store_->close(failed); }
+
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override;
+  std::vector<std::uint8_t> get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  std::int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+  void append(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override;
+  void multiSet(const std::vector<std::string>& keys,
+                const std::vector<std::vector<std::uint8_t>>& values) override;
+  bool hasExtendedApi() const override { return true; }
+
+ private:
+  std::shared_ptr<JobStore> job_store_;
+};
+
+}  // namespace gradwire
