@@ -335,10 +335,10 @@ TEST(RunTest, ShortSecretsAreForTheLoopbackAlone) {
   std::vector<std::string> with_file = elsewhere;
   with_file.insert(with_file.end(), {"--secret-file", file});
   Launched from_file(run_script(with_file, "echo started"));
-  EXPECT_EQ(from_file.wait(), 1);
+  EXPECT_EQ(from_file.wait(), 2);
   EXPECT_THAT(from_file.err(), HasSubstr("--secret-file has 4 characters"));
   Launched from_environment(run_script(elsewhere, "echo started"), {{"GRADWIRE_SECRET", "hush"}});
-  EXPECT_EQ(from_environment.wait(), 1);
+  EXPECT_EQ(from_environment.wait(), 2);
   EXPECT_THAT(from_environment.err(), HasSubstr("GRADWIRE_SECRET has 4 characters"));
   EXPECT_EQ(from_file.out() + from_environment.out(), "");
   Launched here(run_script({"-n", "1", "--no-prefix", "--secret-file", file}, "echo started"));

@@ -32,7 +32,9 @@ std::error_code make_folders(const std::filesystem::path& folder) {
     const bool made = std::filesystem::create_directory(so_far, error);
     if (made) flush_folder(folder_of(so_far));
     std::error_code ignored;
-    if (error && !std::filesystem::is_directory(so_far, ignored)) return error;
+    if (!error || std::filesystem::is_directory(so_far, ignored)) continue;
+    const bool is_file = std::filesystem::exists(so_far, ignored);
+    return is_file ? std::make_error_code(std::errc::not_a_directory) : error;
   }
   return {};
 }
