@@ -65,7 +65,7 @@ Values on_host(const Values& values) {
 }
 
 template <class Model>
-Values trained(Model& model) {
+Values values_after_training(Model& model) {
   train_on_tasks(model, kStepsThere, 2, [&] { model.step(); });
   if constexpr (requires { model.consolidate(); }) model.consolidate();
   return on_host(values_of(*model.module()));
@@ -88,7 +88,7 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device,
                         .least_block_elements = 0,
                         .prefetch_elements = 0,
                         .trace = trace});
-    return trained(model);
+    return values_after_training(model);
   }
   DataParallel model(module, {.process_group = group,
                               .bucket_cap_mb = 0.002,
@@ -98,7 +98,7 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device,
                               .codec = way.codec,
                               .codec_min_elements = 0,
                               .trace = trace});
-  return trained(model);
+  return values_after_training(model);
 }
 
 /// What rank 0 has in the end.

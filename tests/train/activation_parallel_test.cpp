@@ -34,7 +34,7 @@ torch::nn::Sequential seeded(const ModelConfig& config) {
   return make_model(config);
 }
 
-std::vector<torch::Tensor> trained(Overlap overlap, std::int64_t checkpoints) {
+std::vector<torch::Tensor> parameters_after(Overlap overlap, std::int64_t checkpoints) {
   std::vector<torch::Tensor> parameters;
   run_on_threads(2, [&](const ProcessGroup& group) {
     DataParallel model(
@@ -62,12 +62,12 @@ std::vector<torch::Tensor> trained_by_zero(int stage, std::int64_t checkpoints) 
 
 TEST(ActivationCheckpoint, TrainsTheSameInDataParallel) {
   for (const auto overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
-    expect_equal(trained(overlap, 0), trained(overlap, 3));
+    expect_equal(parameters_after(overlap, 0), parameters_after(overlap, 3));
   }
 }
 
 TEST(ActivationCheckpoint, TrainsTheSameInZero) {
-  const auto without = trained(Overlap::none, 0);
+  const auto without = parameters_after(Overlap::none, 0);
   for (const int stage : {1, 2, 3}) expect_equal(without, trained_by_zero(stage, 3));
 }
 

@@ -164,7 +164,7 @@ class Executor final : private Outbox::Listener {
   // Rails.
   void give_up(Rail& rail, const Error& why);
   void tell_rail_lost(const Rail& rail);
-  void note_silence(Peer& peer) const;
+  void note_answer(Peer& peer) const;
   void settle();
   void reconsider(Rail& rail);
   void settle(Rail& rail);

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gradwire/comm/executor.h"
@@ -71,11 +72,12 @@ struct Executor::Peer {
   bool closed = false;         ///< Its last stream has ended.
   std::size_t due = 0;         ///< Of look_ahead(): the least that an operation misses of it.
   std::size_t due_in_all = 0;  ///< What all operations together miss of it.
-  bool in_turn = false;     ///< All operations that miss any of it need one peer after the other.
-  bool later = false;       ///< All operations that miss any of it miss some of others first.
-  double share = 1;         ///< Of the last switch's queue, that it has, or had when it sent.
-  Time resumed{};           ///< When it was heard again after a pause (note_silence()).
-  std::uint64_t round = 0;  ///< Of read_awaited(): the last that has asked it.
+  bool in_turn = false;       ///< All operations that miss any of it need one peer after the other.
+  bool later = false;         ///< All operations that miss any of it miss some of others first.
+  double share = 1;           ///< Of the last switch's queue, that it has, or had when it sent.
+  std::optional<Time> asked;  ///< When it was asked whether it is there, and has not answered.
+  Time resumed{};             ///< When it was heard again after a pause.
+  std::uint64_t round = 0;    ///< Of read_awaited(): the last that has asked it.
 };
 
 }  // namespace gradwire

@@ -25,7 +25,7 @@ constexpr Duration kAskAfter = std::chrono::milliseconds(100);
 /// each time at least (its probe of the tail, and its timer), and a rail is given up for good.
 constexpr Duration kGiveUpAfter = std::chrono::milliseconds(700);
 
-/// A peer that was silent on all rails for so long did not run. Not less: late packets make gaps of
+/// A peer that took so long to answer on any rail did not run. Not less: late packets make gaps of
 /// 200 ms, and each pause puts off the loss of a rail that is dead.
 constexpr Duration kPause = kGiveUpAfter / 2;
 
@@ -120,12 +120,11 @@ void Executor::reconsider(Rail& rail) {
                                                       transport_.describe(rail.stream))});
 }
 
-/// Notes that a peer is about to be heard again after a pause, for which no rail is to blame.
-void Executor::note_silence(Peer& peer) const {
-  if (!peer.has_rails()) return;
-  Time heard{};
-  for (const auto& rail : peer.rails) heard = std::max(heard, rail->heard);
-  if (now_ - heard >= kPause) peer.resumed = now_;
+/// Notes that a peer is heard, perhaps after a pause, for which no rail is to blame.
+void Executor::note_answer(Peer& peer) const {
+  if (!peer.asked) return;
+  if (now_ - *peer.asked >= kPause) peer.resumed = now_;
+  peer.asked.reset();
 }
 
 /// The peer writes nothing more there: reads what it has written, and says how much that was.
@@ -191,6 +190,7 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
   // After a pause of the peer it needs time to read what waits for it, one rail after the other.
   const Time since = std::max(rail.moved, peer.resumed);
   const Time asked = since + kAskAfter;
+  if (!peer.asked) peer.asked = now;
   bool heard = false;
   for (const auto& other : peer.rails) {
     if (other->lost || other.get() == &rail) continue;

@@ -142,7 +142,7 @@ bool Executor::still_reads(const Rail& rail) const {
 std::size_t Executor::read(Rail& rail, std::size_t budget) {
   const std::size_t bytes = rail.in_place ? read_in_place(rail, budget) : read_copy(rail, budget);
   if (bytes > 0) {
-    note_silence(peer(rail.stream.peer));
+    note_answer(peer(rail.stream.peer));
     rail.heard = now_;
   }
   return bytes;

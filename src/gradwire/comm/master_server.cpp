@@ -60,8 +60,7 @@ Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadli
   auto door = open_master_door(job, kStorePurpose, deadline);
   if (!door) return tl::unexpected<Error>(door.error());
   return RendezvousServer::start(
-      std::move(*door),
-      {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
+      std::move(*door), {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
 }
 
 }  // namespace gradwire

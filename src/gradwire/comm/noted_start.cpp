@@ -43,23 +43,28 @@ Error NotedStart::fail(const Error& error) {
   return error;
 }
 
-Status NotedStart::complete(Deadline deadline) {
+Status NotedStart::complete(Deadline deadline, const Standing& standing) {
   const std::string all = prefix_ + "connected";
   if (Status set = store_.set(key_of_connected(who_.rank), "yes"); !set) return set;
-  if (who_.rank != 0) return await(all, "all ranks are connected", deadline);
+  if (who_.rank != 0) return await(all, "all ranks are connected", deadline, standing);
   for (Rank rank = 1; rank < who_.world_size; ++rank) {
     const std::string what = fmt::format("rank {} is connected with all others", rank);
-    if (Status there = await(key_of_connected(rank), what, deadline); !there) return there;
+    const Status there = await(key_of_connected(rank), what, deadline, standing);
+    if (!there) return there;
   }
   return store_.set(all, "yes");
 }
 
-Status NotedStart::await(const std::string& key, const std::string& what, Deadline deadline) {
+Status NotedStart::await(const std::string& key, const std::string& what, Deadline deadline,
+                         const Standing& standing) {
   for (;;) {
+    // First, as ranks leave when they have heard that the key is there.
+    const Status stand = standing();
     const auto note = store_.get(key, std::clamp(deadline.left(), kGlance, kLookEvery));
     if (note) return {};
     if (note.error().kind != ErrorKind::timeout) return tl::unexpected<Error>(note.error());
     if (Status heard = look(); !heard) return heard;
+    if (!stand) return tl::unexpected<Error>(fail(stand.error()));
     if (!deadline.passed()) continue;
     const Error late = {ErrorKind::timeout,
                         fmt::format("rank {} has not heard in time that {}", who_.rank, what)};

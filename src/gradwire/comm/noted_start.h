@@ -26,11 +26,12 @@ class NotedStart final : public StartWatch {
   const Socket& socket() const override { return none_; }
   Status look() override;
   Error fail(const Error& error) override;
-  Status complete(Deadline deadline) override;
+  Status complete(Deadline deadline, const Standing& standing) override;
 
  private:
   std::string key_of_connected(Rank rank) const;
-  Status await(const std::string& key, const std::string& what, Deadline deadline);
+  Status await(const std::string& key, const std::string& what, Deadline deadline,
+               const Standing& standing);
 
   Store& store_;
   std::string prefix_;

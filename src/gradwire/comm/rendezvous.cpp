@@ -205,8 +205,34 @@ Status check_places(const std::vector<RankPlace>& places, Rank rank) {
   return allow_connections(places, rank);
 }
 
+/// Says which of the ranks at the other ends of `sockets`, which outlive it, has hung up.
+StartWatch::Standing standing_of(const std::vector<std::vector<Socket>>& sockets,
+                                 const std::vector<RankPlace>& places, Rank self) {
+  std::vector<std::pair<Rank, int>> descriptors;
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+    for (const Socket& rail : sockets[rank]) {
+      descriptors.emplace_back(static_cast<Rank>(rank), rail.descriptor());
+    }
+  }
+  return [descriptors, places, self]() -> Status {
+    const auto gone =
+        std::ranges::find_if(descriptors, [](const auto& each) { return has_ended(each.second); });
+    if (gone == descriptors.end()) return {};
+    const RankPlace& place = places[static_cast<std::size_t>(gone->first)];
+    return failure(ErrorKind::disconnected,
+                   fmt::format("{} closed its connection with rank {} while the job started",
+                               place.describe(gone->first), self));
+  };
+}
+
+/// A rank that is connected with all others, and has yet to hear that all are.
+struct Connected {
+  Mesh mesh;
+  StartWatch::Standing standing;
+};
+
 /// From when all have joined until this rank is connected with all others.
-Result<Mesh> build(const Job& job, const RendezvousOptions& options, Own own,
+Result<Connected> build(const Job& job, const RendezvousOptions& options, Own own,
                    std::vector<RankPlace> places, StartWatch& watch, Deadline deadline) {
   if (Status fit = check_places(places, job.rank); !fit) return tl::unexpected<Error>(fit.error());
   MeshBuilder builder({.rank = job.rank,
@@ -221,11 +247,12 @@ Result<Mesh> build(const Job& job, const RendezvousOptions& options, Own own,
   }
   Connections connections =
       tuned(builder.take_sockets(), places, job.rank, options.dead_peer_timeout);
+  StartWatch::Standing standing = standing_of(connections.sockets, places, job.rank);
   if (job.encryption) connections.keys = builder.keys();
   auto transport =
       open_transport(std::move(connections), neighbours_of(job.rank, places), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
-  return Mesh{std::move(*transport), std::move(places)};
+  return Connected{{std::move(*transport), std::move(places)}, std::move(standing)};
 }
 
 /// The steps that need a store, whichever it is. From when all have joined they succeed or fail on
@@ -239,11 +266,13 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Mee
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
     return tl::unexpected<Error>(may_pass ? places.error() : watch.fail(places.error()));
   }
-  Result<Mesh> mesh = build(job, options, std::move(own), std::move(*places), watch, deadline);
-  if (!mesh) return tl::unexpected<Error>(watch.fail(mesh.error()));
+  auto made = build(job, options, std::move(own), std::move(*places), watch, deadline);
+  if (!made) return tl::unexpected<Error>(watch.fail(made.error()));
   const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
-  if (Status all = watch.complete(for_all); !all) return tl::unexpected<Error>(all.error());
-  return mesh;
+  if (Status all = watch.complete(for_all, made->standing); !all) {
+    return tl::unexpected<Error>(all.error());
+  }
+  return std::move(made->mesh);
 }
 
 Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {

@@ -201,7 +201,8 @@ Error RendezvousStore::fail(const Error& error) {
   return follows ? reply.error() : error;
 }
 
-Status RendezvousStore::complete(Deadline deadline) {
+/// The server hears of every end.
+Status RendezvousStore::complete(Deadline deadline, const Standing& /*standing*/) {
   const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
   if (!reply) return tl::unexpected<Error>(reply.error());
   if (reply->answer == StoreAnswer::ok) return {};

@@ -53,7 +53,7 @@ class RendezvousStore final : public Store, public StartWatch {
   const Socket& socket() const override { return socket_; }
   Status look() override;
   Error fail(const Error& error) override;
-  Status complete(Deadline deadline) override;
+  Status complete(Deadline deadline, const Standing& standing = {}) override;
 
   /// Where the server was reached.
   const SocketAddress& server() const { return server_; }

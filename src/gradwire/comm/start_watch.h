@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "gradwire/base/error.h"
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/socket.h"
@@ -33,9 +35,14 @@ class StartWatch {
   /// failed: `error`, unless another rank failed before.
   virtual Error fail(const Error& error) = 0;
 
-  /// This rank is connected with all others; waits until every rank is. Errors: timeout (names the
-  /// ranks that are not), disconnected, and the reason for which the start has failed.
-  virtual Status complete(Deadline deadline) = 0;
+  /// Says whether the connections of this rank still stand. Error: disconnected, naming a rank that
+  /// has hung up. Does not wait.
+  using Standing = std::function<Status()>;
+
+  /// This rank is connected with all others; waits until every rank is. Asks `standing` where the
+  /// store itself does not tell that a rank has died. Errors: timeout (names the ranks that are
+  /// not), disconnected, and the reason for which the start has failed.
+  virtual Status complete(Deadline deadline, const Standing& standing) = 0;
 };
 
 }  // namespace gradwire

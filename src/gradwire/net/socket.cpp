@@ -216,8 +216,12 @@ bool connected_to_itself(const Socket& socket) {
 }
 
 bool has_ended(const Socket& socket) {
+  return has_ended(socket.descriptor());
+}
+
+bool has_ended(int descriptor) {
   char byte;
-  const ssize_t count = ::recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t count = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 

@@ -101,6 +101,7 @@ bool connected_to_itself(const Socket& socket);
 
 /// Whether the other end has closed the connection, or it broke, with nothing left to read.
 bool has_ended(const Socket& socket);
+bool has_ended(int descriptor);
 
 /// Waits for `events` (of poll(2)) on one socket; false when the deadline passes.
 bool wait_for(const Socket& socket, short events, Deadline deadline);
