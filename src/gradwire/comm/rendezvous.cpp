@@ -225,16 +225,13 @@ StartWatch::Standing standing_of(const std::vector<std::vector<Socket>>& sockets
   };
 }
 
-/// A rank that is connected with all others, and has yet to hear that all are.
-struct Connected {
-  Mesh mesh;
-  StartWatch::Standing standing;
-};
-
-/// From when all have joined until this rank is connected with all others.
-Result<Connected> build(const Job& job, const RendezvousOptions& options, Own own,
-                   std::vector<RankPlace> places, StartWatch& watch, Deadline deadline) {
-  if (Status fit = check_places(places, job.rank); !fit) return tl::unexpected<Error>(fit.error());
+/// From when all have joined until all are connected. What fails is told to the others before this
+/// rank's doors close, which they would notice, and take for the reason.
+Result<Connections> connect_all(const Job& job, const RendezvousOptions& options, Own own,
+                                const std::vector<RankPlace>& places, StartWatch& watch,
+                                Deadline deadline) {
+  const auto failed = [&watch](const Error& error) { return tl::unexpected(watch.fail(error)); };
+  if (Status fit = check_places(places, job.rank); !fit) return failed(fit.error());
   MeshBuilder builder({.rank = job.rank,
                        .shared = std::move(own.shared),
                        .places = places,
@@ -242,21 +239,20 @@ Result<Connected> build(const Job& job, const RendezvousOptions& options, Own ow
                        .patience = job.port == 0 ? Duration::zero() : kPortChanges,
                        .watch = &watch},
                       std::move(own.doors));
-  if (Status built = builder.run(deadline, options.timeout); !built) {
-    return tl::unexpected<Error>(built.error());
-  }
+  if (Status built = builder.run(deadline, options.timeout); !built) return failed(built.error());
   Connections connections =
       tuned(builder.take_sockets(), places, job.rank, options.dead_peer_timeout);
-  StartWatch::Standing standing = standing_of(connections.sockets, places, job.rank);
   if (job.encryption) connections.keys = builder.keys();
-  auto transport =
-      open_transport(std::move(connections), neighbours_of(job.rank, places), deadline);
-  if (!transport) return tl::unexpected<Error>(transport.error());
-  return Connected{{std::move(*transport), std::move(places)}, std::move(standing)};
+  const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
+  const auto standing = standing_of(connections.sockets, places, job.rank);
+  if (Status all = watch.complete(for_all, standing); !all) {
+    return tl::unexpected<Error>(all.error());
+  }
+  return connections;
 }
 
-/// The steps that need a store, whichever it is. From when all have joined they succeed or fail on
-/// all ranks.
+/// The steps that need a store, whichever it is. From when all have joined until all are connected
+/// they succeed or fail on all ranks.
 Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Meeting& meeting,
                   StartWatch& watch, Deadline deadline) {
   auto places = meeting.exchange(own.place, watch, deadline);
@@ -266,13 +262,13 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Mee
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
     return tl::unexpected<Error>(may_pass ? places.error() : watch.fail(places.error()));
   }
-  auto made = build(job, options, std::move(own), std::move(*places), watch, deadline);
-  if (!made) return tl::unexpected<Error>(watch.fail(made.error()));
-  const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
-  if (Status all = watch.complete(for_all, made->standing); !all) {
-    return tl::unexpected<Error>(all.error());
-  }
-  return std::move(made->mesh);
+  auto connections = connect_all(job, options, std::move(own), *places, watch, deadline);
+  if (!connections) return tl::unexpected<Error>(connections.error());
+  // Neighbours answer each other once they are connected with everybody.
+  auto transport =
+      open_transport(std::move(*connections), neighbours_of(job.rank, *places), deadline);
+  if (!transport) return tl::unexpected<Error>(transport.error());
+  return Mesh{std::move(*transport), std::move(*places)};
 }
 
 Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
