@@ -5,15 +5,19 @@ own is for those alone who know the job's secret, on MASTER_ADDR alone.
 """
 
 import datetime
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
-from torch.distributed import Store, rendezvous
+from torch.distributed import Store
 from torch.distributed.constants import default_pg_timeout
 
 from gradwire import _core
+
+# By its name: torch.distributed has a function called rendezvous, too.
+_rendezvous = importlib.import_module("torch.distributed.rendezvous")
 
 SCHEME = "gradwire"
 
@@ -23,10 +27,10 @@ Met = Iterator[tuple[Store, int, int]]
 def register() -> None:
     """Tells torch.distributed of gradwire://, and has env:// use it where it can. Importing
     gradwire does so."""
-    handlers = rendezvous._rendezvous_handlers
+    handlers = _rendezvous._rendezvous_handlers
     if SCHEME in handlers:
         return
-    rendezvous.register_rendezvous_handler(SCHEME, _meet)
+    _rendezvous.register_rendezvous_handler(SCHEME, _meet)
     handlers["env"] = _instead_of(handlers["env"])
 
 
