@@ -191,7 +191,7 @@ class Packages(unittest.TestCase):
                 if "__pycache__" not in file.parts:
                     self.assertTrue((source / file.relative_to(ROOT)).is_file(), file)
         configured = run("cmake", "-S", source, "-B", self.folder / "b", "-G", "Ninja",
-                         "-DSKBUILD=2", "-DGRADWIRE_TESTS=OFF",
+                         "-DSKBUILD=2", "-DSKBUILD_SCRIPTS_DIR=scripts", "-DGRADWIRE_TESTS=OFF",
                          f"-DGRADWIRE_PYTHON={sys.executable}")
         self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
 
