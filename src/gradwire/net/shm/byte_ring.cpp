@@ -5,42 +5,60 @@
 #include <cstring>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "gradwire/base/check.h"
 
 namespace gradwire {
 namespace {
 
-/// A system call for each page would cost more than the pages. A whole number of any system's
-/// pages.
-constexpr std::size_t kStep = 64 * 1024;
+/// A system call for each page would cost more than the pages.
+constexpr std::size_t kLargestStep = 64 * 1024;
+
+std::size_t round_up(std::size_t size, std::size_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
-std::size_t RingWriter::room() {
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::size_t RingWriter::room() const {
   return memory_.capacity - static_cast<std::size_t>(written_ - read_seen_);
+}
+
+std::size_t RingWriter::position() const {
+  return static_cast<std::size_t>((written_ - origin_) & (memory_.capacity - 1));
 }
 
 std::size_t RingWriter::copy_in(ConstBytes bytes) {
   if (room() < bytes.size()) read_seen_ = memory_.control->read.load(std::memory_order_acquire);
   const std::size_t taken = std::min(bytes.size(), room());
-  if (written_ + taken > in_memory_) get_memory(written_ + taken);
+  if (in_memory_ != kAll && position() + taken > in_memory_) get_memory(taken);
   if (out_of_memory_) return 0;
-  std::memcpy(memory_.data + written_ % memory_.capacity, bytes.data(), taken);
+  std::memcpy(memory_.data + position(), bytes.data(), taken);
   written_ += taken;
   return taken;
 }
 
-/// On the first way round the ring.
-void RingWriter::get_memory(std::uint64_t until) {
-  const auto from = static_cast<std::size_t>(in_memory_);
-  const std::size_t steps = (static_cast<std::size_t>(until) - from + kStep - 1) / kStep;
-  const std::size_t size = std::min(steps * kStep, memory_.capacity - from);
+/// For `size` bytes more.
+void RingWriter::get_memory(std::size_t size) {
+  read_seen_ = memory_.control->read.load(std::memory_order_acquire);
+  if (read_seen_ == written_) {
+    origin_ = written_;
+    memory_.control->origin.store(origin_, std::memory_order_relaxed);  // Seen with what comes.
+    if (size <= in_memory_) return;
+  }
+  const std::size_t step = std::max(position() + size - in_memory_,  // What is needed, or double.
+                                    std::min(in_memory_, kLargestStep));
+  const std::size_t more = std::min(round_up(step, page_bytes()), memory_.capacity - in_memory_);
   // Kernels before 5.14 do not know of this (EINVAL), and give memory as it is touched.
-  if (::madvise(memory_.data + from, size, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+  if (::madvise(memory_.data + in_memory_, more, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
     out_of_memory_ = true;
   }
-  in_memory_ += size;
+  in_memory_ += more;
   if (in_memory_ == memory_.capacity) in_memory_ = kAll;
 }
 
@@ -63,7 +81,8 @@ ConstBytes RingReader::peek() {
   const auto size = static_cast<std::size_t>(written - read_);
   garbled_ = size > memory_.capacity;
   if (garbled_) return {};
-  return {memory_.data + read_ % memory_.capacity, size};
+  const std::uint64_t origin = memory_.control->origin.load(std::memory_order_relaxed);
+  return {memory_.data + ((read_ - origin) & (memory_.capacity - 1)), size};
 }
 
 void RingReader::consume(std::size_t size) {

@@ -17,6 +17,8 @@ inline constexpr std::size_t kCacheLine = 64;
 /// writes it and the other polls it.
 struct RingControl {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;
+  /// The cursor of the byte at the beginning of the memory; changes only while nothing is unread.
+  std::atomic<std::uint64_t> origin;
   alignas(kCacheLine) std::atomic<std::uint64_t> read;
   /// The writer has more than fits, and wants to hear of room.
   alignas(kCacheLine) std::atomic<std::uint32_t> writer_blocked;
@@ -26,12 +28,15 @@ struct RingControl {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+/// Bytes of a page of this machine's memory.
+std::size_t page_bytes();
+
 /// One ring in this process's memory: `data` is mapped twice in a row, so that any `capacity` bytes
 /// from anywhere in the first copy lie in one piece.
 struct RingMemory {
   RingControl* control = nullptr;
   std::byte* data = nullptr;
-  std::size_t capacity = 0;
+  std::size_t capacity = 0;  ///< A power of two.
   /// False: the kernel has given no memory for `data`, which begins a page, yet. The writer asks
   /// for it before it first writes there, as a full machine refuses that with an error, and a write
   /// alone with a signal (SIGBUS).
@@ -48,6 +53,9 @@ inline std::size_t room_worth_waking(std::size_t capacity) {
 /// Lamport, "Proving the correctness of multiprocess programs" (1977), with the other's cursor
 /// looked up only when the ring seems full (Lee, Bu, Chandranmenon, "A lock-free, cache-efficient
 /// multi-core synchronization mechanism", 2009).
+///
+/// It takes no more of the memory than what is unread at one time needs: before the whole ring is
+/// in memory, it begins anew at the first byte whenever the reader has read all.
 class RingWriter {
  public:
   RingWriter() = default;
@@ -73,14 +81,16 @@ class RingWriter {
   std::uint64_t written() const { return written_; }
 
  private:
-  static constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-  std::size_t room();
-  void get_memory(std::uint64_t until);
+  std::size_t room() const;
+  std::size_t position() const;
+  void get_memory(std::size_t size);
 
   RingMemory memory_;
-  std::uint64_t in_memory_ = 0;  ///< The cursor up to which the kernel has given memory.
+  std::size_t in_memory_ = 0;  ///< So many bytes of the ring's first, or kAll.
   bool out_of_memory_ = false;
+  std::uint64_t origin_ = 0;
   std::uint64_t written_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t read_seen_ = 0;

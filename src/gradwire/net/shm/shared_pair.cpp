@@ -36,10 +36,6 @@ bool is_of_size(const Socket& descriptor, std::size_t bytes) {
 
 }  // namespace
 
-std::size_t page_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 void UnmapMemory::operator()(std::byte* at) const {
   ::munmap(at, size);
 }

@@ -11,9 +11,6 @@
 
 namespace gradwire {
 
-/// Of this machine.
-std::size_t page_bytes();
-
 /// Gives back what mmap(2) gave.
 struct UnmapMemory {
   std::size_t size = 0;
