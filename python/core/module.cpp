@@ -131,8 +131,8 @@ c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicat
   return made;
 }
 
-/// Before Python ends: peers learn that this rank has left, and no thread of ours runs into the
-/// end. `failed`: by an exception that nobody caught.
+/// Called before Python ends, so that peers learn that this rank has left and no thread of ours
+/// outlives Python. `failed`: an uncaught exception ends the process.
 void close_all(bool failed) {
   LiveGroups& live = live_groups();
   std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
@@ -151,7 +151,7 @@ void close_all(bool failed) {
 template <class T, class... Bases>
 using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
 
-/// `first`: the process has no other group yet, so that what is to be said once is said now.
+/// `first`: the process has no other group yet, so this call logs the warnings of the job.
 c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& group,
                                          const c10::intrusive_ptr<GroupOptions>& given,
                                          bool first) {

@@ -23,8 +23,8 @@ namespace {
 using Variables = std::unordered_map<std::string, std::string>;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// Those of this process: whoever meets again at the same place, for RPC beside a process group,
-/// has the same store. A forked child's copies are not its own.
+/// The stores of this process. A second rendezvous at the same address, such as RPC beside a
+/// process group, gets the same store. A forked child's copies are not its own.
 struct LiveStores {
   std::mutex mutex;
   std::vector<c10::weak_intrusive_ptr<GradwireStore>> stores;
@@ -32,7 +32,7 @@ struct LiveStores {
 };
 
 LiveStores& live_stores() {
-  static auto* const live = new LiveStores;  // Stores may outlive what is destroyed at the end.
+  static auto* const live = new LiveStores;  // Stores may outlive static objects.
   return *live;
 }
 
@@ -75,8 +75,8 @@ Opened open_store(const Variables& variables, std::chrono::milliseconds timeout)
   return {store_of(job, timeout), job.rank, job.world_size};
 }
 
-/// Before Python ends: no thread of ours runs into the end. `failed`: by an exception that nobody
-/// caught; then the others are not waited for.
+/// Called before Python ends, so that no thread of ours outlives it. `failed`: an uncaught
+/// exception ends the process, which then does not wait for the other ranks.
 void close_stores(bool failed) {
   LiveStores& live = live_stores();
   std::vector<c10::weak_intrusive_ptr<GradwireStore>> stores;

@@ -34,7 +34,7 @@ def take_monitored_barrier() -> None:
 
 
 def _is_ours(group: Any) -> bool:
-    """PyTorch's own says what is wrong with its arguments, and warns who is not in the group."""
+    """PyTorch's own function checks the arguments and warns a rank that is not in the group."""
     if group is not None and not isinstance(group, dist.ProcessGroup):
         return False
     try:

@@ -1,7 +1,7 @@
 """How the ranks of a job meet: gradwire://, and env:// where the job has a secret.
 
-PyTorch's own store of env:// listens on every interface and asks nobody who they are. The job's
-own is for those alone who know the job's secret, on MASTER_ADDR alone.
+PyTorch's store of env:// listens on every interface and does not authenticate its clients. The
+job's store listens on MASTER_ADDR alone and admits only clients that prove the job's secret.
 """
 
 import datetime
@@ -59,7 +59,8 @@ def _instead_of(handler: Callable[..., Met]) -> Callable[..., Met]:
 
 
 def _has_secret(url: str) -> bool:
-    """Not where torchrun serves its own store at MASTER_PORT; and what is missing, PyTorch says."""
+    """Returns False under torchrun, which serves its own store at MASTER_PORT, and if a variable is
+    missing, which PyTorch's handler then reports."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
         return False
     known = os.environ | _variables(url)

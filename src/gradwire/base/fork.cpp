@@ -13,7 +13,7 @@
 namespace gradwire {
 namespace {
 
-/// fork() tells handlers of the whole process, so what they look at is the whole process's, too.
+/// fork() calls handlers that are registered for the whole process, so their data is global, too.
 struct ForkHandlers {
   ForkHandlers() { ::pthread_atfork(&lock, &unlock, &in_child); }
 

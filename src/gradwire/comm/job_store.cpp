@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "gradwire/comm/job_secret.h"
 #include "gradwire/comm/master_server.h"
@@ -131,14 +130,14 @@ Result<std::unique_ptr<JobStore>> JobStore::open(const Job& job, Deadline deadli
   return store;
 }
 
-JobStore::JobStore(const Job& job) : job_(job), owner_(::getpid()) {}
+JobStore::JobStore(const Job& job) : job_(job) {}
 
 JobStore::~JobStore() {
   close(/*failed=*/false);
 }
 
 void JobStore::close(bool failed) {
-  if (owner_ != ::getpid()) {
+  if (fork_.in_child()) {
     // The thread is not here, and what the sockets say would be said for the parent.
     (void)server_.release();
     return;
@@ -155,7 +154,7 @@ void JobStore::close(bool failed) {
 }
 
 Result<Connection> JobStore::take_connection() {
-  if (owner_ != ::getpid()) {
+  if (fork_.in_child()) {
     return failure(ErrorKind::unsupported, "a forked child cannot use its parent's connection");
   }
   std::unique_lock lock(mutex_);

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
+#include "gradwire/base/fork.h"
 #include "gradwire/comm/job.h"
 #include "gradwire/comm/job_store_protocol.h"
 #include "gradwire/comm/job_store_server.h"
@@ -74,7 +73,7 @@ class JobStore final : public Store {
   Error lost(const Error& error);
 
   Job job_;
-  pid_t owner_;  ///< The process that opened it.
+  ForkGuard fork_;
   std::unique_ptr<JobStoreServer> server_;
   std::mutex mutex_;
   std::condition_variable given_back_;
