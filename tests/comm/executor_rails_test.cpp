@@ -27,7 +27,11 @@ class TwoRails {
     post();
   }
 
-  /// The next all-reduce, of the same data.
+  /// The next all-reduce.
+  void post(std::size_t count) {
+    case_.count = count;
+    post();
+  }
   void post() {
     inputs_.clear();
     outcomes_.clear();
@@ -154,6 +158,77 @@ TEST_P(LostRail, CostsNothingButItsBandwidthAndIsReportedOnce) {
 INSTANTIATE_TEST_SUITE_P(Rails, LostRail,
                          testing::Combine(testing::Values("direct", "ring"), testing::Range(0, 2),
                                           testing::Bool()));
+
+constexpr std::size_t kSmall = 100'000;
+
+/// Runs a small all-reduce and a pause in turn until time is `until`; all must succeed.
+void keep_busy(TwoRails& rails, Time until) {
+  do {
+    ASSERT_TRUE(rails.run_until(rails.job().now() + std::chrono::seconds(20)));
+    rails.expect_success();
+    rails.job().run(rails.job().now() + std::chrono::milliseconds(150), [] { return false; });
+    rails.post(kSmall);
+  } while (rails.job().now() < until);
+  ASSERT_TRUE(rails.run_until(rails.job().now() + std::chrono::seconds(20)));
+  rails.expect_success();
+}
+
+std::ptrdiff_t count_news(const TwoRails& rails, const std::string& text) {
+  return std::ranges::count_if(
+      rails.notices(), [&](const std::string& n) { return n.find(text) != std::string::npos; });
+}
+
+double seconds_of_large(TwoRails& rails) {
+  rails.post(1'000'000);
+  const Time begin = rails.job().now();
+  EXPECT_TRUE(rails.run_until(begin + std::chrono::seconds(20)));
+  rails.expect_success();
+  return std::chrono::duration<double>(rails.job().now() - begin).count();
+}
+
+class RailOutage : public testing::TestWithParam<std::tuple<const char*, int, int>> {};
+
+TEST_P(RailOutage, EndsWithBothRailsInUse) {
+  const auto [algorithm, rail, milliseconds] = GetParam();
+  TwoRails rails(large(algorithm));
+  rails.run_until(Time(std::chrono::milliseconds(8)));
+  rails.job().network().cut(0, rail);
+  keep_busy(rails, rails.job().now() + std::chrono::milliseconds(milliseconds));
+  rails.job().network().mend(0, rail);
+  keep_busy(rails, rails.job().now() + std::chrono::seconds(5));
+  EXPECT_EQ(count_news(rails, "is gone"), count_news(rails, "is back"));
+  EXPECT_GE(count_news(rails, "is back"), 3);
+  seconds_of_large(rails);  // The rates of the rails are known after it.
+  EXPECT_LT(seconds_of_large(rails), kBound / 0.85);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rails, RailOutage,
+                         testing::Combine(testing::Values("direct"), testing::Range(0, 2),
+                                          testing::Values(900, 4000)));
+
+TEST(Rails, AFlappingRailCostsLittle) {
+  TwoRails rails(large("ring"));
+  for (int i = 0; i < 12; ++i) {
+    rails.job().network().cut(0, 1);
+    keep_busy(rails, rails.job().now() + std::chrono::milliseconds(800 + 100 * i));
+    rails.job().network().mend(0, 1);
+    keep_busy(rails, rails.job().now() + std::chrono::milliseconds(1700));
+  }
+  EXPECT_GE(count_news(rails, "is back"), 3);
+  EXPECT_LE(count_news(rails, "is gone"), 4 * 6) << "the back-off grows";
+}
+
+TEST(Rails, TheOtherRailCarriesEverythingOnceTheFirstIsBack) {
+  TwoRails rails(large("direct"));
+  rails.job().network().cut(0, 0);
+  keep_busy(rails, Time(std::chrono::seconds(2)));
+  rails.job().network().mend(0, 0);
+  keep_busy(rails, rails.job().now() + std::chrono::seconds(5));
+  EXPECT_GE(count_news(rails, "rail 0 is back"), 3);
+  rails.job().network().cut(0, 1);
+  keep_busy(rails, rails.job().now() + std::chrono::seconds(3));
+  EXPECT_GE(count_news(rails, "rail 1 is gone"), 3);
+}
 
 /// A frame that has been written and not delivered when its rail is lost, and then its memory
 /// changes; `over`: after the operation has ended.

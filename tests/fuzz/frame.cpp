@@ -116,7 +116,7 @@ std::vector<std::string> seeds() {
   small.add({.type = FrameType::data, .channel = 1, .sequence = 7}, std::string(80, 'd'));
   small.add({.type = FrameType::ping, .message = 1}, "");
   small.add({.type = FrameType::data, .message = 1, .offset = 80}, std::string(33, 'e'));
-  small.add({.type = FrameType::rail_lost, .channel = 1, .message = 1, .offset = 5}, "");
+  small.add({.type = FrameType::rail_notice}, std::string(32, '\1'));
   small.add({.type = FrameType::goodbye}, "");
   FrameStream large;
   large.add({.type = FrameType::data, .channel = Keeper::kThrownAway}, std::string(1000, 'f'));

@@ -140,6 +140,23 @@ class Rails(unittest.TestCase):
             self.assertEqual(set(said), {"0", "1", "2"}, job.output())
             self.assertLessEqual(len(said), 4, job.output())
 
+    def test_a_rail_that_is_plugged_in_again_carries_data_again(self):
+        with Hosts(3, "1gbit", 2) as hosts, tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "rows.json"
+            job = hosts.launch(GRADWIRE, ["--interface", "gw"], [
+                GRADWIRE, "bench", "all_reduce", "--sizes", "4M", "--iterations", "300",
+                "--json", report])
+            for host in range(3):
+                wait_until(lambda: sent_bytes(hosts, host, "gw1") > 10_000_000, job)
+            hosts.cut(1, 1)
+            wait_until(lambda: "rail 1 is gone" in job.output(), job)
+            hosts.uncut(1, 1)
+            wait_until(lambda: "rail 1 is back" in job.output(), job)
+            before = sent_bytes(hosts, 1, "gw1")
+            wait_until(lambda: sent_bytes(hosts, 1, "gw1") > before + 10_000_000, job)
+            self.assertEqual(job.wait(60), 0, job.output())
+            self.assertEqual([row["wrong"] for row in json.loads(report.read_text())["rows"]], [0])
+
     def test_unequal_rails_are_both_full(self):
         """Three seconds of twenty suffice: on a busy machine processors are the limit in some."""
         with Hosts(2, "500mbit", 2) as hosts:
@@ -165,7 +182,6 @@ class Rails(unittest.TestCase):
                 shares.append(rate_at_once(counters, "gw0", 0.1) / before)
             # Were each to carry its half, the faster would wait for four fifths of the time.
             self.assertGreater(sorted(shares)[1], 0.7, shares)
-            self.assertLess(rate_at_once(counters, "gw1", 0.2), 0.3 * before)
 
     def test_env_names_the_rails_of_a_host(self):
         with Hosts(1, "none", 2) as hosts:

@@ -261,7 +261,7 @@ bool Executor::flushed() {
     if (peer == nullptr || peer->closed) return true;
     peer->outbox.confirm();
     return peer->outbox.is_done() && std::ranges::none_of(peer->rails, [](const auto& rail) {
-             return rail->lost && !rail->resent && !rail->goodbye;
+             return rail->failed && !rail->resent && !rail->goodbye;
            });
   });
 }

@@ -17,6 +17,7 @@
 #include "gradwire/comm/inbox.h"
 #include "gradwire/comm/liveness.h"
 #include "gradwire/comm/outbox.h"
+#include "gradwire/comm/rail_notice.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
@@ -25,7 +26,7 @@ struct ExecutorOptions {
   OutboxLimits limits;
   std::size_t receive_buffer_bytes = 256 * 1024;
   Duration dead_peer_timeout = std::chrono::seconds(5);
-  /// Hears what people should know though nothing has failed: that a rail is gone.
+  /// Receives news for the user that are no error: a rail has failed, or is back.
   std::function<void(const std::string&)> notice;
 };
 
@@ -44,8 +45,9 @@ struct ExecutorOptions {
 /// ends them all, on all ranks: the first rank that notices tells the others why.
 ///
 /// With several streams to a peer (rails), large messages are striped over them, segment by segment
-/// (Outbox). A rail that breaks, or on which nothing moves while the peer is heard on another, is
-/// given up, and what was lost with it is sent again; the loss of the last is the peer's.
+/// (Outbox). A rail fails if it breaks, or makes no progress while the peer is heard on another; its
+/// unacknowledged frames are retransmitted over the others. A rail that did not break is put into use
+/// again when it delivers. The loss of the last rail is the loss of the peer.
 ///
 /// A call reads and writes no more than a budget (kBytesPerCall) on each stream, so that whoever
 /// holds the executor's lock holds it briefly, however fast the peer is. The rest is put off to
@@ -139,8 +141,8 @@ class Executor final : private Outbox::Listener {
   Status hear_announcement(Rail& rail, const FrameHeader& header);
   void hear_abort(Rail& rail, const FrameHeader& header);
   void hear_goodbye(Rail& rail, const FrameHeader& header);
-  Status hear_rail_lost(Rail& rail, const FrameHeader& header);
-  void hear_ping(Rail& rail, const FrameHeader& header);
+  Status on_rail_notice(Rail& over, const FrameHeader& header);
+  void on_ping(Rail& rail, const FrameHeader& header);
   void check_departed();
   void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) override;
 
@@ -149,6 +151,7 @@ class Executor final : private Outbox::Listener {
   Rail& rail(StreamId stream);
   std::size_t read(Rail& rail, std::size_t budget);
   std::size_t read_copy(Rail& rail, std::size_t budget);
+  static Inbox::Reading stale_reading(const Rail& rail, Bytes shared);
   std::size_t read_in_place(Rail& rail, std::size_t budget);
   void put_off_reading(Rail& rail);
   void resume_put_off();
@@ -162,17 +165,23 @@ class Executor final : private Outbox::Listener {
   void lose_peer(Rank rank, const Error& error);
 
   // Rails.
-  void give_up(Rail& rail, const Error& why);
-  void tell_rail_lost(const Rail& rail);
+  void break_rail(Rail& rail, const Error& why);
+  void fail_rail(Rail& rail, const Error& why);
+  void send_rail_notice(const Rail& rail);
+  void on_rail_failed(Rail& rail, const RailNotice& notice);
+  void on_suspect(Rail& rail, const RailNotice& notice);
   void note_answer(Peer& peer) const;
-  void settle();
+  void drain_failed();
   void reconsider(Rail& rail);
-  void settle(Rail& rail);
+  void drain(Rail& rail);
+  void recover(Peer& peer, Rail& rail);
+  void resume(Rail& rail);
+  bool resume_probed(Peer& peer);
   void check_rails(Time now);
   void check_rail(Peer& peer, Rail& rail, Time now);
-  void ask_to_give_up(Peer& peer, const Rail& rail);
+  void suspect(Peer& peer, const Rail& rail);
   void watch_rails(const Peer& peer);
-  void notice_lost(const Rail& rail);
+  void report_failed(const Rail& rail);
 
   // Ends and time.
   void say_goodbye_on(const Rail& rail);
@@ -198,9 +207,10 @@ class Executor final : private Outbox::Listener {
   Liveness liveness_;
   Time earliest_deadline_ = Time::max();
   Time check_rails_at_ = Time::max();
-  std::map<int, Time> notices_;     ///< By rail: when its loss was last noticed.
-  std::vector<StreamId> settling_;  ///< Rails whose loss the peer knows of, to be settled.
-  std::vector<StreamId> doubted_;   ///< Rails that a peer asks us to give up.
+  std::map<int, Time> reported_failed_;  ///< By rail: when its last failure was reported.
+  std::map<int, Time> reported_back_;    ///< By rail: when its last recovery was reported.
+  std::vector<StreamId> draining_;       ///< Failed rails to which the peer writes no more data.
+  std::vector<StreamId> suspected_;      ///< Rails that a peer asks this rank to fail.
   std::vector<StreamId> unread_;  ///< Streams whose reading was put off when the budget was spent.
   std::vector<Rank> unwritten_;   ///< Peers for whom writing was put off, likewise.
   Time speak_at_ = Time::max();   ///< When announcements that wait for company have waited enough.

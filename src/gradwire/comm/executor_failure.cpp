@@ -31,13 +31,13 @@ void Executor::say_goodbye(const Error& why) {
   flush_dirty();
 }
 
-/// Behind everything else of the rail: of one that is lost, once it has been sent again, unless the
-/// peer leaves too and needs none of it.
+/// The goodbye is the last frame of a rail. For a failed rail it follows the retransmission over
+/// another rail, unless the peer leaves too and needs none of it.
 void Executor::say_goodbye_on(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
   const FrameHeader goodbye{.type = FrameType::goodbye,
                             .message = static_cast<std::uint32_t>(rail.stream.rail)};
-  if (!rail.lost) {
+  if (!rail.failed) {
     outbox.queue_control_on(rail.stream.rail, goodbye);
   } else if (rail.resent || rail.goodbye) {
     outbox.queue_control(goodbye);
@@ -73,7 +73,7 @@ void Executor::tell_peers(const Error& error, Rank origin) {
   for (const auto& peer : peers_) {
     if (!peer || peer->closed) continue;
     for (const auto& rail : peer->rails) {
-      if (rail->lost) continue;
+      if (rail->failed) continue;
       peer->outbox.queue_control_on(rail->stream.rail, {.type = FrameType::abort}, payload);
     }
     mark_dirty(peer->rank);
@@ -92,7 +92,7 @@ void Executor::on_timer(Time now) {
   if (now >= check_rails_at_) check_rails(now);
   if (now >= earliest_deadline_) check_deadlines(now);
   if (now >= liveness_.next_check()) check_silence(now);
-  settle();
+  drain_failed();
   flush_dirty();
 }
 

@@ -17,7 +17,7 @@ Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
     const Peer& source = peer(from);
     Result<Landing> landing = landing_of(*flight, from, header, !source.has_rails());
     // A reduction cannot be taken back if the rest of the frame is lost with its rail.
-    const bool may_come_again = source.outbox.live_rails() > 1 || rail.lost;
+    const bool may_come_again = source.outbox.live_rails() > 1 || rail.failed;
     if (landing) landing->whole = landing->operand != nullptr && may_come_again;
     return landing;
   }
@@ -32,6 +32,7 @@ Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
 }
 
 Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
+  if (rail.failed && rail.drained) rail.peer_probed = true;
   switch (header.type) {
     case FrameType::data:
       return complete_data(rail, header);
@@ -44,10 +45,10 @@ Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
       hear_goodbye(rail, header);
       break;
     case FrameType::ping:
-      hear_ping(rail, header);
+      on_ping(rail, header);
       break;
-    case FrameType::rail_lost:
-      return hear_rail_lost(rail, header);
+    case FrameType::rail_notice:
+      return on_rail_notice(rail, header);
   }
   return {};
 }

@@ -40,12 +40,26 @@ struct Executor::Rail final : Inbox::Handler {
   bool goodbye = false;  ///< The peer has said that nothing more comes.
   bool unread = false;   ///< Is among Executor::unread_.
 
-  // If it is lost while others live (see executor_rails.cpp).
-  bool lost = false;        ///< We do not use it any more.
-  bool peer_knows = false;  ///< Nor does the peer.
-  bool settled = false;     ///< The peer knows what we have got of it.
-  bool resent = false;      ///< We know what the peer has got of it.
+  // Failover and recovery, if the peer has several (see executor_rails.cpp).
+  void fail(const Error& error, Time now);
+  bool can_recover() const { return !closed && !broken && !goodbye; }
+
+  bool failed = false;           ///< This rank writes no data to it.
+  bool broken = false;           ///< The stream has ended by an error: it cannot recover.
+  std::uint64_t generation = 0;  ///< Failures so far.
+  bool peer_knows = false;       ///< The peer writes no data to it either.
+  bool drained = false;          ///< This rank has read and reported what had arrived.
+  bool resent = false;           ///< The peer has done so, and this rank has retransmitted.
+  bool probed = false;           ///< This rank has written its probe.
+  bool peer_probed = false;      ///< The peer's probe has arrived.
   Error why;
+  Duration backoff{};                 ///< Before it is probed.
+  Time probe_at{};                    ///< Not before.
+  Time in_use_since{};                ///< When it last recovered.
+  std::uint64_t received_bytes = 0;   ///< Of the stream, since the job started.
+  std::uint64_t received_frames = 0;  ///< As reported when it was drained.
+  std::uint64_t peer_written = 0;     ///< Bytes that the peer had written when it stopped.
+  std::uint64_t stale_bytes = 0;      ///< Of these, to be discarded when they arrive.
 
   Time checked{};             ///< When it was last looked at whether bytes are delivered.
   Time moved{};               ///< When bytes were last delivered, or there were none to deliver.

@@ -49,7 +49,7 @@ void Executor::on_readable(StreamId stream, Time now) {
   if (!still_reads(source)) return;
   // Streams are reported from time to time though nothing has come (PollingTransport::expect).
   if (read(source, kBytesPerCall) > 0) liveness_.heard(stream.peer, now);
-  settle();
+  drain_failed();
   flush_dirty();
 }
 
@@ -65,7 +65,7 @@ bool Executor::read_awaited(Time now) {
     if (from_peer > 0) liveness_.heard(from, now);
     bytes += from_peer;
   }
-  settle();
+  drain_failed();
   flush_dirty();
   return bytes > 0;
 }
@@ -148,11 +148,20 @@ std::size_t Executor::read(Rail& rail, std::size_t budget) {
   return bytes;
 }
 
+/// Bytes written before the rail failed have been retransmitted over another: discards them.
+Inbox::Reading Executor::stale_reading(const Rail& rail, Bytes shared) {
+  Inbox::Reading reading;
+  reading.size = std::min<std::uint64_t>(rail.stale_bytes, shared.size());
+  reading.pieces[reading.count++] = shared.first(reading.size);
+  return reading;
+}
+
 std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
   const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
   std::size_t total = 0;
   while (still_reads(rail)) {
-    const Inbox::Reading reading = rail.inbox.where_to_read(shared);
+    const Inbox::Reading reading =
+        rail.stale_bytes > 0 ? stale_reading(rail, shared) : rail.inbox.where_to_read(shared);
     const Result<std::size_t> size =
         transport_.read(rail.stream, std::span(reading.pieces).first(reading.count));
     if (!size) {
@@ -161,7 +170,10 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
       break;
     }
     total += *size;
-    if (Status status = rail.inbox.received(shared, *size, rail); !status) {
+    rail.received_bytes += *size;
+    if (rail.stale_bytes > 0) {
+      rail.stale_bytes -= *size;
+    } else if (Status status = rail.inbox.received(shared, *size, rail); !status) {
       garble(rail, status.error());
     }
     flush_dirty();
@@ -245,7 +257,7 @@ void Executor::flush_dirty() {
     if (to.closed) continue;
     const std::size_t before = to.outbox.total_bytes();
     for (const auto& rail : to.rails) {
-      if (!to.outbox.is_live(rail->stream.rail)) continue;
+      if (!to.outbox.is_writing(rail->stream.rail)) continue;
       const Result<bool> all = to.outbox.flush(rail->stream.rail, now_, kBytesPerCall, *this);
       if (!all) {
         lose(rail->stream, all.error());
@@ -266,7 +278,7 @@ void Executor::lose(StreamId stream, const Error& error) {
   if (!from.has_rails()) {
     lose_peer(stream.peer, error);
   } else {
-    give_up(rail(stream), error);
+    break_rail(rail(stream), error);
   }
 }
 

@@ -138,7 +138,7 @@ Result<bool> Outbox::flush(int rail, Time now, std::size_t budget, Listener& lis
   if (senders_.size() > 1) to.measure(transport_, now);
   std::size_t written = 0;
   while (to.can_write()) {
-    while (to.queued_bytes() < ahead_ && commit_next(rail)) {
+    while (to.live() && to.queued_bytes() < ahead_ && commit_next(rail)) {
     }
     if (to.idle()) return true;
     if (written >= budget) return false;
@@ -223,10 +223,28 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
 bool Outbox::stop(int rail) {
   sender(rail).confirm(transport_);
   sender(rail).stop();
+  // A rail that recovers does not become the first again: small messages would change rails, and
+  // their order is kept on one rail only.
+  if (sender(first_).live()) return true;
   const auto first = std::ranges::find_if(senders_, &RailSender::live);
   if (first == senders_.end()) return false;
   first_ = static_cast<int>(first - senders_.begin());
   return true;
+}
+
+void Outbox::probe(int rail, Time now) {
+  sender(rail).probe(now);
+  queue_control_on(rail, {.type = FrameType::ping});
+}
+
+void Outbox::resume(int rail, Time now) {
+  sender(rail).resume(now);
+  if (!sender(first_).live()) first_ = rail;
+}
+
+void Outbox::announce_again(Flight& flight, int rail) const {
+  const int side = flight.side_of(peer_);
+  if (side >= 0) flight.sides[static_cast<std::size_t>(side)].told_over &= ~bit(rail);
 }
 
 int Outbox::live_rails() const {
@@ -246,7 +264,7 @@ void Outbox::confirm() {
 
 bool Outbox::is_done() const {
   return std::ranges::all_of(senders_, [&](const RailSender& rail) {
-    return senders_.size() == 1 ? rail.idle() : !rail.undelivered();
+    return senders_.size() == 1 ? rail.idle() : !rail.live() || !rail.undelivered();
   });
 }
 

@@ -32,12 +32,12 @@ struct OutboxLimits {
 /// Everything that is to travel to one peer: control frames first, then data frames cut from the
 /// messages that may go, the most urgent operation's first. Knows frames, not sockets.
 ///
-/// With several streams (rails) to the peer, control frames and small messages take the first that
-/// lives; the segments of larger ones go to whichever takes them, so that each is as busy as it can
+/// With several streams (rails) to the peer, control frames and small messages take one rail, until
+/// it fails; the segments of larger ones go to whichever takes them, so that each is as busy as it can
 /// be, whatever its speed; but for the last ones, which a slow rail leaves to those that will
 /// deliver them sooner. An announcement goes ahead of an operation's first data on every rail, so
-/// that no order among them is needed. When a rail is gone, what the peer has not got of it is sent
-/// again, in its order, over the first rail.
+/// that no order among them is needed. When a rail fails, the frames that the peer has not received are
+/// retransmitted in their order over that one rail.
 ///
 /// Announcements wait for company, because a system call costs more than a small message: they go
 /// ahead of the next data, or when say_unsaid() is called.
@@ -85,9 +85,18 @@ class Outbox {
   /// The rail can take more again.
   void writable(int rail) { sender(rail).writable(); }
 
-  /// The rail is gone. False: it was the last.
+  /// The rail has failed. Returns false if it was the last.
   bool stop(int rail);
+  /// Writes a ping to a failed rail whose frames have been retransmitted, and no data.
+  void probe(int rail, Time now);
+  /// The probe has been delivered: the rail carries data again.
+  void resume(int rail, Time now);
+  /// The peer may not have received the announcement of `flight` on a rail that has failed since:
+  /// repeats it ahead of the next data there.
+  void announce_again(Flight& flight, int rail) const;
   bool is_live(int rail) const { return senders_[static_cast<std::size_t>(rail)].live(); }
+  bool is_writing(int rail) const { return senders_[static_cast<std::size_t>(rail)].is_writing(); }
+  std::size_t written(int rail) const { return senders_[static_cast<std::size_t>(rail)].written(); }
   int live_rails() const;
   int first_rail() const { return first_; }
 
@@ -109,7 +118,8 @@ class Outbox {
   /// stream stays readable for the control frames behind it. The lent memory is free afterwards.
   void drop_messages();
 
-  /// Whether nothing is left to be written, or, with several rails, to be delivered.
+  /// Returns true if nothing is left to be written, or, with several rails, to be delivered on
+  /// those that have not failed.
   bool is_done() const;
 
   std::size_t payload_bytes() const { return payload_bytes_; }
@@ -151,7 +161,7 @@ class Outbox {
   OutboxLimits limits_;
   Transport& transport_;
   std::vector<RailSender> senders_;  ///< By rail.
-  int first_ = 0;                    ///< The first that lives.
+  int first_ = 0;                    ///< Carries control frames and small messages.
   std::size_t ahead_;                ///< Bytes cut into frames ahead of a stream's appetite.
   std::vector<Message> messages_;    ///< Most urgent first, then oldest first.
   std::vector<Announcement> unsaid_;

@@ -115,7 +115,7 @@ std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
 }
 
 void RailSender::confirm(Transport& transport) {
-  if (!live_ || !keeps_ || delivered_ == written_bytes_) return;
+  if (!is_writing() || !keeps_ || delivered_ == written_bytes_) return;
   delivered_ = transport.delivered(stream_);
   while (!kept_.empty() && kept_.front().end <= delivered_) {
     kept_.pop_front();
@@ -128,11 +128,11 @@ void RailSender::keep_copies(const Flight& flight) {
 }
 
 Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received) {
-  GRADWIRE_CHECK(!live_);
+  GRADWIRE_CHECK(state_ == State::stopped);
   if (received < confirmed_ || received > confirmed_ + kept_.size()) {
     return failure(ErrorKind::corrupted,
-                   fmt::format("to have got {} frames, while {} to {} can be", received, confirmed_,
-                               confirmed_ + kept_.size()));
+                   fmt::format("the peer acknowledged {} frames; expected {} to {}", received,
+                               confirmed_, confirmed_ + kept_.size()));
   }
   std::vector<OutgoingFrame> back;
   for (std::size_t i = received - confirmed_; i < kept_.size(); ++i) {
@@ -147,6 +147,31 @@ Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received)
   kept_.clear();
   queue_ = {};
   return back;
+}
+
+void RailSender::probe(Time now) {
+  GRADWIRE_CHECK(state_ == State::stopped);
+  state_ = State::probing;
+  queue_ = {};
+  kept_.clear();
+  confirmed_ = 0;
+  completed_ = written_bytes_;
+  forget_rate(now);
+}
+
+void RailSender::resume(Time now) {
+  GRADWIRE_CHECK(state_ == State::probing);
+  state_ = State::live;
+  forget_rate(now);
+}
+
+void RailSender::forget_rate(Time now) {
+  rate_ = 0;
+  busy_ = {};
+  moved_ = 0;
+  measured_at_ = now;
+  measured_delivered_ = delivered_;
+  measured_written_ = written_bytes_;
 }
 
 void RailSender::drop_messages() {

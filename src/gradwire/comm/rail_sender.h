@@ -34,11 +34,20 @@ class RailSender {
   std::size_t queued_bytes() const { return queue_.unwritten(); }
   bool idle() const { return queue_.empty(); }
 
-  bool live() const { return live_; }
-  bool can_write() const { return live_ && writable_; }
+  /// Carries data.
+  bool live() const { return state_ == State::live; }
+  /// Carries data, or a probe.
+  bool is_writing() const { return state_ != State::stopped; }
+  bool can_write() const { return is_writing() && writable_; }
   void writable() { writable_ = true; }
-  /// The stream is gone: nothing more is written, and nothing more counts as delivered.
-  void stop() { live_ = false; }
+  /// The rail has failed: nothing more is written, and nothing more counts as delivered.
+  void stop() { state_ = State::stopped; }
+  /// Frames pushed from now on are written again, numbered from 0. After take_back().
+  void probe(Time now);
+  /// The probe has been delivered: the stream carries data again.
+  void resume(Time now);
+  /// Bytes of the stream that the transport has taken.
+  std::size_t written() const { return written_bytes_; }
 
   /// Writes once. Returns how many bytes the stream took; those that are now complete come out of
   /// next_written(). `more`: there is something to push behind what is queued, so that what would
@@ -79,13 +88,16 @@ class RailSender {
     std::size_t end = 0;  ///< Bytes of the stream up to its end.
   };
 
+  enum class State : std::uint8_t { live, stopped, probing };
+
   void learn_round_trip(const Transport& transport);
+  void forget_rate(Time now);
 
   StreamId stream_;
   bool checksums_;
   bool keeps_;
   std::size_t train_;  ///< As Transport::train_bytes().
-  bool live_ = true;
+  State state_ = State::live;
   bool writable_ = true;
   FrameQueue queue_;
   OutgoingFrame written_;      ///< The last that next_written() returned, unless it is kept.

@@ -158,8 +158,9 @@ Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<Ra
     const std::vector<Socket>& rails = made.sockets[peer];
     std::vector<std::string>& names = made.names.emplace_back();
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
-      tune_stream(rails[rail], dead_after,
-                  rails.size() == 1 ? kUnsentLowWater : kUnsentLowWaterOfRails);
+      const bool alone = rails.size() == 1;
+      tune_stream(rails[rail], alone ? dead_after : std::max(dead_after, kRailOutageMax),
+                  alone ? kUnsentLowWater : kUnsentLowWaterOfRails);
       names.push_back(places[peer].describe(static_cast<Rank>(peer), static_cast<int>(rail)));
     }
   }

@@ -13,7 +13,7 @@ constexpr std::size_t kChecksumAt = 40;
 constexpr std::size_t kCrcAt = 44;
 
 Status check_limits(const FrameHeader& header) {
-  if (header.type < FrameType::announce || header.type > FrameType::rail_lost) {
+  if (header.type < FrameType::announce || header.type > FrameType::rail_notice) {
     return failure(ErrorKind::corrupted,
                    fmt::format("unknown frame type {}", static_cast<int>(header.type)));
   }

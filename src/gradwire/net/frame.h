@@ -10,15 +10,12 @@ namespace gradwire {
 
 /// What a frame is for. The values are on the wire.
 enum class FrameType : std::uint8_t {
-  announce = 1,  ///< "I have posted this operation": the payload is its fingerprint.
-  data = 2,      ///< A piece of a message.
-  ping = 3,      ///< "I am alive"; with `message` 1, the other side is to say so too.
-  abort = 4,     ///< The job has failed: the payload says why.
-  goodbye = 5,   ///< The rank leaves as planned: nothing more comes on stream `message`.
-  /// Stream number `message` between the two is gone, do not use it: with `channel` 0; with
-  /// `channel` 1 once nothing more of it will be read, when `offset` frames had come completely.
-  /// With `channel` 2: please give it up, it delivers nothing.
-  rail_lost = 6,
+  announce = 1,     ///< "I have posted this operation": the payload is its fingerprint.
+  data = 2,         ///< A piece of a message.
+  ping = 3,         ///< "I am alive"; with `message` 1, the other side is to say so too.
+  abort = 4,        ///< The job has failed: the payload says why.
+  goodbye = 5,      ///< The rank leaves as planned: nothing more comes on stream `message`.
+  rail_notice = 6,  ///< Failover of another rail: the payload is a RailNotice.
 };
 
 /// Head of everything that travels once a connection has proved who it is. On the wire:
@@ -51,7 +48,7 @@ struct FrameHeader {
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 48;
-inline constexpr std::uint8_t kFrameVersion = 4;
+inline constexpr std::uint8_t kFrameVersion = 5;
 
 /// No frame carries more: a peer that says so is broken or not ours.
 inline constexpr std::uint32_t kMaxDataPayload = 4u << 20;

@@ -42,6 +42,10 @@ inline constexpr int kUnsentLowWater = 256 * 1024;
 /// The same when several rails share a message: what waits on a slow one is late, so less does.
 inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;
 
+/// With several rails the kernel must not break a connection during an outage: the rail recovers
+/// when the link is back. The executor detects a dead peer itself, by silence on all rails.
+inline constexpr Duration kRailOutageMax = std::chrono::hours(24);
+
 /// Sets what a stream between ranks needs: cubic where the kernel has it
 /// (bbr, some systems' default, keeps loopback and LAN links at a third of their rate), a short
 /// queue of unsent bytes. After `dead_after` without an acknowledgement (or with a peer whose full

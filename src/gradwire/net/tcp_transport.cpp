@@ -160,7 +160,8 @@ Error TcpTransport::broken_by(const Stream& stream, int cause) const {
                         "hosts changes bytes, by a fault or on purpose",
                         stream.name, *stream.tls->complaint())};
   }
-  return {ErrorKind::disconnected, words_of_broken(cause, stream.name, dead_after_)};
+  const Duration limit = rails(stream.id.peer) > 1 ? Duration::zero() : dead_after_;
+  return {ErrorKind::disconnected, words_of_broken(cause, stream.name, limit)};
 }
 
 Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes> pieces) {

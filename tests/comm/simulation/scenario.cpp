@@ -88,8 +88,9 @@ void draw_rail_faults(Random& random, Scenario& s) {
   const auto survivor = static_cast<int>(random.below(2));
   for (std::uint64_t n = 1 + random.below(3); n > 0; --n) {
     RailFault fault;
-    fault.kind = static_cast<RailFault::Kind>(random.below(3));
+    fault.kind = static_cast<RailFault::Kind>(random.below(4));
     fault.at = Time(Duration(random.between(0, 1'500'000)));
+    fault.lasts = milliseconds(random.between(1, 3000));
     fault.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
     fault.other = static_cast<Rank>(random.below(static_cast<std::uint64_t>(s.ranks)));
     fault.rail = random.one_in(3) ? 2 : 1 - survivor;
@@ -213,10 +214,10 @@ std::string Scenario::describe() const {
     text += "\n";
   }
   for (const RailFault& f : rail_faults) {
-    constexpr std::array<std::string_view, 3> kKinds{"cut", "reset", "slow"};
-    text += fmt::format("  rail {} of rank {} (rank {}): {} at {} us\n", f.rail, f.victim, f.other,
-                        kKinds[static_cast<std::size_t>(f.kind)],
-                        f.at.time_since_epoch().count() / 1000);
+    constexpr std::array<std::string_view, 4> kKinds{"cut", "reset", "slow", "outage"};
+    text += fmt::format("  rail {} of rank {} (rank {}): {} at {} us, for {} ms if an outage\n",
+                        f.rail, f.victim, f.other, kKinds[static_cast<std::size_t>(f.kind)],
+                        f.at.time_since_epoch().count() / 1000, f.lasts.count() / 1'000'000);
   }
   if (leaves) text += "  each rank leaves when it is done\n";
   for (const Case& c : cases) text += "  " + c.describe() + "\n";

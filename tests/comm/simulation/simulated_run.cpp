@@ -122,6 +122,9 @@ class Run {
     actions_.push_back({s_.fault_at, [this] { strike(); }});
     for (const RailFault& fault : s_.rail_faults) {
       actions_.push_back({fault.at, [this, &fault] { strike_rail(fault); }});
+      if (fault.kind != RailFault::Kind::outage) continue;
+      actions_.push_back({fault.at + fault.lasts,
+                          [this, &fault] { job_.network().mend(fault.victim, fault.rail); }});
     }
     std::ranges::stable_sort(actions_, {}, &Action::at);
   }
@@ -193,6 +196,7 @@ class Run {
     SimNetwork& network = job_.network();
     switch (fault.kind) {
       case RailFault::Kind::cut:
+      case RailFault::Kind::outage:
         network.cut(fault.victim, fault.rail);
         break;
       case RailFault::Kind::slow:

@@ -24,19 +24,20 @@ enum class Fault : std::uint8_t {
   mismatch,   ///< A rank calls something else than the others.
   absence,    ///< A rank does not make the last call.
   departure,  ///< A rank closes its communicator instead of making the last call.
-  rails,      ///< Rails are cut, reset or slowed, but for one: nobody may notice.
+  rails,  ///< Rails but for one are cut, perhaps mended, reset or slowed: no operation may fail.
 };
 
 std::string_view name_of(Fault fault);
 
 /// Something happens to one rail.
 struct RailFault {
-  enum class Kind : std::uint8_t { cut, reset, slow };
+  enum class Kind : std::uint8_t { cut, reset, slow, outage };
   Kind kind = Kind::cut;
   Time at{};
   Rank victim = 0;
   Rank other = 0;  ///< Of a reset: between the two.
   int rail = 0;
+  Duration lasts{};               ///< Of an outage.
   double bytes_per_second = 1e6;  ///< From then on, if it is slowed.
 };
 

@@ -276,7 +276,10 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
       if (!deliver(std::move(event))) return std::nullopt;
       break;
     case EventKind::end:
-      if (severed(path)) return std::nullopt;
+      if (severed(path)) {
+        stream(path).lost.push_back(std::move(event));
+        return std::nullopt;
+      }
       stream(path).at_end = true;
       break;
     case EventKind::broken:
@@ -293,7 +296,11 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
 /// Whether the reader may now read the bytes.
 bool SimNetwork::deliver(Event event) {
   Stream& s = stream(event.path);
-  if (severed(event.path) || s.broken) return false;
+  if (s.broken) return false;
+  if (severed(event.path)) {
+    s.lost.push_back(std::move(event));
+    return false;
+  }
   s.acknowledgements.push_back({now_ + latency(event.path), event.bytes.size()});
   if (stream(event.path.reversed()).ended) {
     make_room(event.path, event.bytes.size());
@@ -319,13 +326,49 @@ void SimNetwork::cut(Rank rank) {
 void SimNetwork::cut(Rank rank, int rail) {
   const auto host = static_cast<std::size_t>(process(rank).host);
   ports_[host][static_cast<std::size_t>(rail)].cut = true;
-  // Acknowledgements under way on it never come.
-  for (Rank a = 0; a < static_cast<Rank>(processes_.size()); ++a) {
-    for (Rank b = 0; b < static_cast<Rank>(processes_.size()); ++b) {
-      if (a == b || rail >= rails(a, b) || !severed({a, b, rail})) continue;
-      take_acknowledgements(stream({a, b, rail}));
-      stream({a, b, rail}).acknowledgements.clear();
+  for_each_path(rank, rail, [&](Path path) {
+    Stream& s = stream(path);
+    take_acknowledgements(s);
+    for (const Acknowledgement& lost : s.acknowledgements) s.unacknowledged += lost.bytes;
+    s.acknowledgements.clear();
+  });
+}
+
+void SimNetwork::mend(Rank rank, int rail) {
+  const auto host = static_cast<std::size_t>(process(rank).host);
+  ports_[host][static_cast<std::size_t>(rail)].cut = false;
+  for_each_path(rank, rail, [&](Path path) {
+    if (!severed(path)) retransmit(path);
+  });
+}
+
+/// Calls `visit` with both directions between every rank of this host and every other over a rail.
+template <class Visit>
+void SimNetwork::for_each_path(Rank rank, int rail, Visit visit) {
+  const auto count = static_cast<Rank>(processes_.size());
+  for (Rank a = 0; a < count; ++a) {
+    for (Rank b = 0; b < count; ++b) {
+      const bool here = process(a).host == process(rank).host;
+      if (!here || process(b).host == process(a).host || rail >= rails(a, b)) continue;
+      visit(Path{a, b, rail});
+      visit(Path{b, a, rail});
     }
+  }
+}
+
+/// At once and with their old order numbers, so ahead of units that have been written since.
+void SimNetwork::retransmit(Path path) {
+  Stream& s = stream(path);
+  if (s.broken) return;
+  if (s.unacknowledged > 0) {
+    s.acknowledgements.push_back({now_ + latency(path), std::exchange(s.unacknowledged, 0)});
+  }
+  for (Event& event : std::exchange(s.lost, {})) {
+    event.at = now_;
+    events_.push(std::move(event));
+  }
+  if (s.in_window < options_.window_bytes && std::exchange(s.writer_waits, false)) {
+    schedule(now_ + latency(path), EventKind::writable, path);
   }
 }
 

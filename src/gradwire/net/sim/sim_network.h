@@ -67,10 +67,12 @@ class SimNetwork {
 
   /// The process ends: its streams end after the bytes that were under way.
   void kill(Rank rank);
-  /// The cables of the rank's host are out, or one is: nothing comes or goes there any more, and
-  /// nobody is told.
+  /// Unplugs the cables of the rank's host, or one: nothing is sent or received there until mend(),
+  /// and no event tells.
   void cut(Rank rank);
   void cut(Rank rank, int rail);
+  /// Plugs a cable in again. As TCP does, each stream retransmits what has not been acknowledged.
+  void mend(Rank rank, int rail);
   /// The port is this fast from now on.
   void set_speed(Rank rank, int rail, double bytes_per_second);
   /// The process stands still until then.
@@ -95,6 +97,14 @@ class SimNetwork {
 
     Path reversed() const { return {to, from, rail}; }
   };
+  enum class EventKind : std::uint8_t { deliver, end, broken, readable, writable };
+  struct Event {
+    Time at;
+    std::uint64_t order = 0;
+    EventKind kind = EventKind::deliver;
+    Path path;
+    std::vector<std::byte> bytes;
+  };
   struct Acknowledgement {
     Time at;
     std::size_t bytes = 0;
@@ -105,6 +115,8 @@ class SimNetwork {
     Time last_arrival{};
     std::deque<Acknowledgement> acknowledgements;  ///< On their way back.
     std::size_t delivered = 0;
+    std::size_t unacknowledged = 0;  ///< Arrived, but the acknowledgement was lost.
+    std::vector<Event> lost;         ///< Units (and the end) that a cut link has dropped, in order.
     bool writer_waits = false;
     bool ended = false;   ///< No more bytes will be written.
     bool at_end = false;  ///< The end has arrived.
@@ -123,14 +135,6 @@ class SimNetwork {
     Time frozen_until{};
     bool killed = false;
   };
-  enum class EventKind : std::uint8_t { deliver, end, broken, readable, writable };
-  struct Event {
-    Time at;
-    std::uint64_t order = 0;
-    EventKind kind = EventKind::deliver;
-    Path path;
-    std::vector<std::byte> bytes;
-  };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
       return a.at != b.at ? a.at > b.at : a.order > b.order;
@@ -147,6 +151,9 @@ class SimNetwork {
   Port& port(Rank rank, Path path);
   Process& process(Rank rank) { return processes_[static_cast<std::size_t>(rank)]; }
   bool severed(Path path) { return port(path.from, path).cut || port(path.to, path).cut; }
+  template <class Visit>
+  void for_each_path(Rank rank, int rail, Visit visit);
+  void retransmit(Path path);
   Duration latency(Path path);
   std::size_t part_of(std::size_t size);
   std::size_t send(Path path, std::span<const ConstBytes> pieces, std::size_t bytes);
