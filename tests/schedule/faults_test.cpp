@@ -59,8 +59,8 @@ TEST(Faults, WhatIsRightApartMayBeARaceInPlace) {
   EXPECT_EQ(violation->fault, Fault::race);
   EXPECT_EQ(violation->message,
             "test all_reduce of 2 ranks: rank 0, op 1 (recv_reduce input[0] + rank 1 -> output[0], "
-            "finish): it and op 0 (send input[0] -> rank 1) touch output[0] and output[0] without "
-            "being in order, if output and input are the same memory");
+            "finish): it and op 0 (send input[0] -> rank 1) access output[0] and output[0] without "
+            "being ordered, if output and input are the same memory");
 }
 
 TEST(Faults, WaitingForOnesOwnSendMakesAReceiveWait) {
@@ -142,8 +142,8 @@ TEST(Faults, WhatIsInOrderMayStillBeWrongInPlace) {
                              {std::move(zero).build(), std::move(one).build()}))
           .value();
   EXPECT_EQ(violation.fault, Fault::wrong_result);
-  EXPECT_THAT(violation.message, HasSubstr("(output and input being the same memory)"));
-  EXPECT_THAT(violation.message, HasSubstr("it holds rank 1 twice"));
+  EXPECT_THAT(violation.message, HasSubstr("(output and input are the same memory)"));
+  EXPECT_THAT(violation.message, HasSubstr("it contains rank 1 twice"));
 }
 
 TEST(Faults, StreamsKeepTheirOrder) {
@@ -230,7 +230,7 @@ TEST(Faults, OnlySlotsOfConsecutiveChunksMakeASlice) {
   EXPECT_FALSE(find_fault(through_two_slots(1, 2)));
   const Violation violation = find_fault(through_two_slots(1, 0)).value();
   EXPECT_EQ(violation.fault, Fault::malformed);
-  EXPECT_THAT(violation.message, HasSubstr("mirrors no consecutive chunks"));
+  EXPECT_THAT(violation.message, HasSubstr("does not mirror consecutive chunks"));
 }
 
 TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
@@ -272,7 +272,7 @@ TEST(Faults, ResultsAreShown) {
   EXPECT_EQ(violation.fault, Fault::wrong_result);
   EXPECT_EQ(violation.message,
             "test all_reduce of 2 ranks: rank 1 ends with output[0] = finish (r1[0] + r0[0]): "
-            "rank 0 computes another value");
+            "rank 0 computes a different value");
 }
 
 TEST(Faults, SpecsMustMakeSense) {

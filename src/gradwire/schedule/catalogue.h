@@ -11,31 +11,32 @@
 
 namespace gradwire {
 
-/// An algorithm under its name. `make` ignores what its collective has no use for: the root of
-/// all_reduce, for instance.
+/// One entry of the algorithm catalogue. `make` ignores spec fields that its collective does not
+/// use, such as the root of all_reduce.
 struct Algorithm {
   Collective collective = Collective::all_reduce;
   std::string_view name;
-  std::string_view summary;  ///< One line for people.
+  std::string_view summary;  ///< One-line description.
   Schedule (*make)(const Topology& topology, const CollectiveSpec& spec) = nullptr;
-  /// Whether it is for such topologies; null: for all. Right it is everywhere, but where this says
-  /// no, it does what a simpler one does, so that nobody who looks for the fastest need try it.
+  /// Returns true if the algorithm is worth trying on the topology; null: on all topologies. It is
+  /// correct on every topology. Where this returns false it does the work of a simpler algorithm,
+  /// so a search for the fastest one skips it.
   bool (*suits)(const Topology& topology) = nullptr;
 };
 
-/// All algorithms, those of a collective together. A new algorithm is a line here.
+/// All algorithms, grouped by collective. A new algorithm adds one line to this table.
 std::span<const Algorithm> algorithm_catalogue();
 
-/// The names of a collective's algorithms, in the catalogue's order.
+/// Names of a collective's algorithms, in catalogue order.
 std::vector<std::string_view> algorithm_names(Collective collective);
 
-/// All collectives, and the inverse of name_of; nothing for an unknown name.
+/// All collectives, and the inverse of name_of(); nullopt for an unknown name.
 std::span<const Collective> all_collectives();
 std::optional<Collective> collective_named(std::string_view name);
 
-/// The schedule of the algorithm called `name` for `spec`, all ranks of `topology` taking part.
-/// Errors: invalid_argument, if there is no such algorithm (lists those there are), or the root or
-/// target is none of the ranks.
+/// Returns the schedule of algorithm `name` for `spec`; all ranks of `topology` take part. Fails
+/// with invalid_argument if the algorithm does not exist (the message lists the known ones), or if
+/// the root or target is not a rank.
 Result<Schedule> make_schedule(const CollectiveSpec& spec, std::string_view name,
                                const Topology& topology);
 

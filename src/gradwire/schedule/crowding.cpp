@@ -27,7 +27,7 @@ std::size_t senders_that_meet(const ProgramSet& programs,
 double crowding(const ScheduleCost& cost, const Topology& topology) {
   constexpr std::size_t kQuiet = 2, kMost = 8;
   constexpr double kLossAtOnce = 0.004, kLossOnTheWay = 0.065;
-  constexpr double kBusy = 0.9;  // Of the busiest: in others there is time to make up for it.
+  constexpr double kBusy = 0.9;  // Of the busiest port's time: others have slack.
   constexpr std::uint32_t kThereAndBack = 2;
   const std::uint32_t chunks = cost.programs().schedule().chunks;
   const ChunkLayout equal(chunks, chunks, 1);

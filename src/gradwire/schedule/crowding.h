@@ -8,17 +8,17 @@
 
 namespace gradwire {
 
-/// How many ranks send to the one that hears from the most, where they are more than the partners
-/// that a butterfly would give it: those come one after the other, but of more the messages meet.
-/// Otherwise 0. Only senders for which `counts(receiver, sender)` holds.
+/// Maximum number of ranks that send to one receiver (incast), if it exceeds ceil(log2 P), the
+/// number of partners in a butterfly; otherwise 0. A butterfly's partners send one after the other,
+/// so their messages do not compete. Counts only senders for which `counts(receiver, sender)`
+/// holds.
 std::size_t senders_that_meet(const ProgramSet& programs,
                               const std::function<bool(Rank, Rank)>& counts);
 
-/// How much longer an operation takes because streams from other hosts meet in the ports that have
-/// the most to do: a factor, measured over TCP on shaped links. Where data goes to its owners and
-/// back, three streams lose next to nothing of the port's rate, five 3 %, seven a tenth. Where it
-/// is passed on, as in trees, streams take from those that are waited for: each beyond the second
-/// costs 6.5 %.
+/// Slowdown factor of an operation due to incast at the busiest ports, where streams from other
+/// hosts compete. Measured over TCP on shaped links. Where data goes to its owners and back, three
+/// streams lose almost none of the port's rate, five 3 %, seven 10 %. Where ranks forward data, as
+/// in trees, streams delay those on the critical path: each stream beyond the second costs 6.5 %.
 double crowding(const ScheduleCost& cost, const Topology& topology);
 
 }  // namespace gradwire

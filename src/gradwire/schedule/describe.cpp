@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Both operands in their order.
+/// Both operands, in the order of the reduction.
 std::string sum(const Op& op, std::string local, std::string incoming) {
   if (op.order == Order::incoming_first) std::swap(local, incoming);
   return fmt::format("{} + {}", local, incoming);
@@ -63,7 +63,7 @@ std::string_view name_of(Buffer buffer) {
 std::string describe(const Slice& slice) {
   if (slice.count == 0) return "nothing";
   if (slice.count == 1) return fmt::format("{}[{}]", name_of(slice.buffer), slice.first);
-  // In 64 bits, since a broken schedule must be describable too.
+  // 64 bits, since a malformed schedule must be describable too.
   const std::uint64_t end = std::uint64_t{slice.first} + slice.count;
   return fmt::format("{}[{}..{})", name_of(slice.buffer), slice.first, end);
 }

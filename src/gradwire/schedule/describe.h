@@ -5,7 +5,7 @@
 
 #include "gradwire/schedule/schedule.h"
 
-/// Parts of a schedule in words, for errors and drawings.
+/// Parts of a schedule as text, for errors and drawings.
 namespace gradwire {
 
 /// "send", "recv_reduce", ...

@@ -10,8 +10,8 @@
 namespace gradwire {
 namespace {
 
-/// First chunk of the whole data that a slice is about: where ranks have parts, a rank's own part
-/// is the chunk with its number; in all_to_all, all that comes from a rank is.
+/// First data chunk of a slice. Where ranks have parts, a rank's own part is the chunk with its
+/// number. In all_to_all, a part is numbered by the rank that it comes from.
 std::uint32_t data_chunk(const Schedule& schedule, const Program& program, Rank rank,
                          const Slice& slice) {
   if (slice.count == 0) return 0;

@@ -9,24 +9,24 @@
 #include "gradwire/schedule/cost.h"
 #include "gradwire/schedule/schedule.h"
 
-/// Space-time diagrams of collectives: ranks side by side, time downwards.
+/// Space-time diagrams of collectives: one column per rank, time runs downwards.
 namespace gradwire {
 
-/// One op as it happened, in an estimate, a simulation or a measured run alike.
+/// One op and its times, from an estimate, a simulation or a measured run.
 struct TimedEvent {
   Rank rank = 0;
   OpIndex op = 0;
   OpKind kind = OpKind::copy;
-  Rank peer = -1;           ///< Of sends and receives; -1 for local ops.
-  std::uint32_t chunk = 0;  ///< The chunk of the data that it is about: its colour.
+  Rank peer = -1;           ///< Peer of a send or receive; -1 for local ops.
+  std::uint32_t chunk = 0;  ///< First data chunk of the op: selects the color.
   Duration begin = Duration::zero();
   Duration end = Duration::zero();
-  std::string label;      ///< A few characters: "c2>3".
+  std::string label;      ///< Short text, such as "c2>3".
   bool critical = false;  ///< On the critical path: drawn bold.
 };
 
-/// What is drawn. The k-th send of a rank to another, in the order of their ops, belongs to the
-/// k-th receive of that one.
+/// Input of the renderers. The k-th send of rank a to rank b, in op order, matches the k-th receive
+/// of b from a.
 struct Drawing {
   std::string title;
   int ranks = 1;
@@ -34,28 +34,28 @@ struct Drawing {
   std::vector<TimedEvent> events;
 };
 
-/// When the ops of all ranks took place, by rank and op.
+/// Times of all ranks' ops, by rank and op.
 using OpIntervals = std::vector<std::vector<Interval>>;
 
-/// What to draw of a schedule that takes place as estimated.
+/// Returns the drawing of a schedule that runs as estimated.
 Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate);
 
-/// The same of one that took place, in a simulation or for real. `how` goes into the title:
-/// "simulated".
+/// Returns the drawing of a schedule that was executed, simulated or not. `how` becomes part of the
+/// title, such as "simulated".
 Drawing drawing_of(const ProgramSet& programs, const OpIntervals& ops, std::string_view how);
 
-/// An op in a few characters: "c2>3" sends chunk 2 to rank 3, "c2<1" receives it from rank 1,
-/// "c2<+1" adds what comes, "c2+" reduces, "c2=" copies; "c0-4" are several chunks.
+/// Short label of an op: "c2>3" sends chunk 2 to rank 3, "c2<1" receives it from rank 1, "c2<+1"
+/// receives and reduces it, "c2+" reduces, "c2=" copies; "c0-4" covers several chunks.
 std::string label_of(const Schedule& schedule, const Program& program, Rank rank, const Op& op);
 
-/// A table for terminals: a column a rank, a row for every time at which anything arrives, is
-/// computed, or starts to be sent.
+/// Renders a table for terminals: one column per rank, and one row per time at which data arrives,
+/// is computed, or starts to be sent.
 std::string draw_text(const Drawing& drawing);
 
-/// A picture: arrows from rank to rank, coloured by chunk, show how the last byte of each message
-/// travels, dashes how the first does. Beside a rank's line stands what it sends (on the right) and
-/// receives (on the left), strong where that is on the critical path; on the line what it computes.
-/// Stands alone: no scripts, fonts or images from elsewhere.
+/// Renders a standalone SVG: no scripts, external fonts or images. Arrows between ranks, colored by
+/// chunk, show the path of each message's last byte; dashed lines show that of its first byte.
+/// Beside a rank's line stand its sends (right) and receives (left), opaque on the critical path;
+/// on the line stand its local ops.
 std::string draw_svg(const Drawing& drawing);
 
 }  // namespace gradwire

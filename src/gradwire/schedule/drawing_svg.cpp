@@ -14,10 +14,10 @@
 namespace gradwire {
 namespace {
 
-constexpr double kLeft = 90;      // Room for the times.
-constexpr double kTop = 84;       // Room for title and heads.
+constexpr double kLeft = 90;      // Room for the time axis.
+constexpr double kTop = 84;       // Room for title, legend and rank names.
 constexpr double kSpacing = 120;  // Between ranks.
-constexpr double kBar = 5;        // Width of what a rank sends, receives or computes.
+constexpr double kBar = 5;        // Width of bars: sends, receives, local ops.
 constexpr std::uint32_t kLegendChunks = 16;
 constexpr std::size_t kLabelledMessages = 200;
 
@@ -49,9 +49,9 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-/// Chunks lie evenly round the colour circle, at the same lightness (HSL with S = 0.65, L = 0.42).
+/// Chunks are spaced evenly on the color wheel, at equal lightness (HSL with S = 0.65, L = 0.42).
 std::string colour_of(std::uint32_t chunk, std::uint32_t chunks) {
-  const double hue = 12.0 * chunk / std::max(1u, chunks);  // Twelfths of the circle, from red.
+  const double hue = 12.0 * chunk / std::max(1u, chunks);  // Twelfths of the color wheel, from red.
   const auto channel = [&](double offset) {
     const double k = std::fmod(offset + hue, 12.0);
     const double value = 0.42 - 0.65 * 0.42 * std::max(-1.0, std::min({k - 3, 9 - k, 1.0}));
@@ -60,7 +60,7 @@ std::string colour_of(std::uint32_t chunk, std::uint32_t chunks) {
   return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
 }
 
-/// 1, 2 or 5 times a power of ten, so that about ten of it make `total`.
+/// Returns 1, 2 or 5 times a power of ten, such that `total` spans about ten steps.
 double tick_step(double total) {
   const double power = std::pow(10, std::floor(std::log10(std::max(total, 1.0) / 10)));
   for (double factor : {1.0, 2.0, 5.0}) {
@@ -74,7 +74,7 @@ struct Message {
   const TimedEvent* receive;
 };
 
-/// The k-th send of a to b with the k-th receive of b from a.
+/// Matches the k-th send of a to b with the k-th receive of b from a.
 std::vector<Message> messages_of(const Drawing& drawing) {
   using Stream = std::pair<Rank, Rank>;
   std::map<Stream, std::vector<const TimedEvent*>> sent;
@@ -176,7 +176,7 @@ class Picture {
     }
   }
 
-  /// How long a rank sends (on the right of its line) or receives (on the left).
+  /// Duration of a send (right of the rank's line) or of a receive (left).
   void bar(const TimedEvent& event) {
     const bool sends = event.kind == OpKind::send;
     if (!sends && event.kind != OpKind::recv && event.kind != OpKind::recv_reduce) return;
@@ -188,7 +188,7 @@ class Picture {
         event.critical ? 1.0 : 0.45, escaped(event.label));
   }
 
-  /// The way of its first byte.
+  /// Path of the message's first byte.
   void faint_line(const Message& message) {
     const Point from = at(message.send->rank, message.send->begin);
     const Point to = at(message.receive->rank, message.receive->begin);
@@ -197,7 +197,8 @@ class Picture {
         from.x, from.y, to.x, to.y, colour(*message.send));
   }
 
-  /// Its last byte's way, with a head, and what it carries where there is room for that.
+  /// Path of the message's last byte, with an arrow head, and with a label unless there are too
+  /// many.
   void arrow(const Message& message) {
     const Point from = at(message.send->rank, message.send->end);
     const Point to = at(message.receive->rank, message.receive->end);
@@ -215,7 +216,7 @@ class Picture {
     if (messages_.size() <= kLabelledMessages) label(message, from, to);
   }
 
-  /// The two back corners of an arrow's head.
+  /// The two rear corners of the arrow head.
   static std::array<Point, 2> head_of(Point from, Point to) {
     const double length = std::max(1e-9, std::hypot(to.x - from.x, to.y - from.y));
     const Point along{9 * (to.x - from.x) / length, 9 * (to.y - from.y) / length};
@@ -224,7 +225,8 @@ class Picture {
              {to.x - along.x - across.x, to.y - along.y - across.y}}};
   }
 
-  /// Near the sender, where arrows to several ranks have parted but not yet met others.
+  /// Places the label near the sender, where arrows to several ranks have diverged and cross no
+  /// others.
   void label(const Message& message, Point from, Point to) {
     const double part = std::min(0.4, 0.3 * kSpacing / std::max(1.0, std::abs(to.x - from.x)));
     const std::string_view text =

@@ -10,18 +10,18 @@
 namespace gradwire {
 namespace {
 
-/// One row: what is to be seen of each rank at one time.
+/// One row: each rank's labels at one time.
 using Row = std::vector<std::string>;
 
-/// A send is shown when it begins, all else when it is done: then a rank's sends stand in the same
-/// row as what they waited for.
+/// A send is shown when it begins, all other ops when they end. So a rank's sends share the row of
+/// the ops that they waited for.
 Duration shown_at(const TimedEvent& event) {
   return event.kind == OpKind::send ? event.begin : event.end;
 }
 
 std::map<Duration, Row> rows_of(const Drawing& drawing) {
   std::map<Duration, Row> rows;
-  // What has come first, then what is sent.
+  // Arrivals and local ops first, then sends.
   for (const bool sending : {false, true}) {
     for (const TimedEvent& event : drawing.events) {
       if ((event.kind == OpKind::send) != sending) continue;

@@ -24,7 +24,7 @@ Splits::Splits(std::span<const std::size_t> input_counts,
   GRADWIRE_CHECK(input_counts.size() == output_counts.size());
 }
 
-/// Where the slot begins, if the one before it ends at `at`.
+/// Returns the slot's offset, given the end `at` of the slot before it.
 std::size_t ChunkLayout::next_slot(const Program& program, std::uint32_t slot,
                                    std::size_t at) const {
   const auto& mirrors = program.scratch_mirrors;

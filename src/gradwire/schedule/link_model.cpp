@@ -93,7 +93,8 @@ bool LinkModel::may_begin(Number op) {
   State& state = states_[op];
   if (!state.released || state.issued == state.segments) return false;
   const auto before = graph_.before(op);
-  // What is over stays so: a root waits for thousands, and is asked each time.
+  // Completed dependencies stay complete. Skip them: a root has thousands and is checked for each
+  // one.
   const auto over = [&](const MessageGraph::Arrow& arrow) {
     return states_[arrow.to].done == states_[arrow.to].segments;
   };
@@ -103,7 +104,8 @@ bool LinkModel::may_begin(Number op) {
   });
 }
 
-/// Begins the op's next segment, unless something holds it back, which then tries again later.
+/// Begins the op's next segment if its dependencies allow. Otherwise the dependency that blocks it
+/// tries again on completion.
 void LinkModel::try_issue(Number op, Nanoseconds now, Task cause) {
   const OpKind kind = graph_.op(op).kind;
   if (is_receive(kind) || !may_begin(op)) return;
@@ -136,8 +138,9 @@ void LinkModel::issue_send(Number op, std::uint32_t segment, Nanoseconds now) {
   post(Event::done, op, segment, gone);
 }
 
-/// When the last byte of a segment that begins to leave at `from` is through what lies between the
-/// two ports, if that may be slower than they.
+/// Returns the time at which the last byte of a segment, which begins to leave at `from`, has
+/// crossed the path between the two ports. Returns `from` if that path cannot be slower than the
+/// ports.
 LinkModel::Nanoseconds LinkModel::cross_wire(Number send, Task task, Nanoseconds from) {
   const std::uint32_t wire = links_.ops[send].wire;
   if (wire == OpLoad::kNone) return from;
@@ -161,7 +164,8 @@ void LinkModel::enter_group(const Event& event) {
   arrive(event.op, event.segment, std::max(event.at, end - receiving), end);
 }
 
-/// A segment is through from `begin` to `end`, but for the latency.
+/// Posts the arrival of a segment that crosses the network from `begin` to `end`, without the
+/// latency.
 void LinkModel::arrive(Number send, std::uint32_t segment, Nanoseconds begin, Nanoseconds end) {
   const Number receive = graph_.op(send).partner;
   const Nanoseconds latency = links_.ops[send].latency;
@@ -174,7 +178,7 @@ void LinkModel::receive(const Event& event) {
   Port& into = ports_[links_.ops[event.op].port];
   const Nanoseconds end = occupy(into.in, task(event), event.at, state.transfer);
   if (state.begin < 0) state.begin = end - state.transfer;
-  // A slow sender's segment takes longer, but leaves room for others' meanwhile.
+  // A slow sender's segment arrives later, but does not occupy the receiver's port for longer.
   post(Event::arrived, event.op, event.segment, std::max(end, event.not_before));
 }
 
@@ -190,19 +194,20 @@ void LinkModel::finish(const Event& event) {
     try_issue(arrow.to, event.at, last_done_);
 }
 
-/// Waits until the server is free, then keeps it busy. Returns when it is done.
+/// Queues for the server, then occupies it for `duration`. Returns the time of completion.
 LinkModel::Nanoseconds LinkModel::occupy(Server& server, Task task, Nanoseconds now,
                                          Nanoseconds duration) {
-  // What comes second has waited for what came first, not for what made it ready.
+  // A queued task waited for the task served before it, not for the task that made it ready.
   if (server.free > now && server.last != task) served_first_[task] = server.last;
   server.free = std::max(server.free, now) + duration;
   server.last = task;
   return server.free;
 }
 
-/// Back from the end, over what each task waited for last: whoever was served first, or what made
-/// it ready. Two may have waited for each other, each where the other came first; from there on it
-/// is what made them ready that counts, which is always earlier.
+/// Walks back from the last task over what each task waited for last: the task served before it, or
+/// the task that made it ready. Two tasks may each have queued behind the other at different
+/// servers. From such a cycle on, the walk follows only what made tasks ready, which is always
+/// earlier.
 std::vector<LinkModel::Number> LinkModel::critical_path() const {
   std::vector<Number> path;
   std::vector<bool> seen(cause_.size());

@@ -9,60 +9,61 @@
 
 namespace gradwire {
 
-/// What an op of a message graph needs. Numbers are of LinkMap's vectors.
+/// Resources that an op of a message graph uses, as indices into LinkMap's vectors.
 struct OpLoad {
   static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
-  double bytes = 0;            ///< That it moves.
-  double segments = 1;         ///< That these are cut into.
-  double handling = 0;         ///< Nanoseconds of a processor for each of them, at this end.
-  double latency = 0;          ///< Sends: nanoseconds.
-  std::uint32_t port = 0;      ///< Messages: what this end goes through.
-  std::uint32_t wire = kNone;  ///< Sends: what lies between the two hosts.
-  std::uint32_t up = kNone, down = kNone;  ///< Sends that leave one group of hosts for another.
+  double bytes = 0;                        ///< Bytes that it moves.
+  double segments = 1;                     ///< Number of segments that they are cut into.
+  double handling = 0;                     ///< CPU time per segment at this end, in nanoseconds.
+  double latency = 0;                      ///< Sends: one way, in nanoseconds.
+  std::uint32_t port = 0;                  ///< Messages: the port at this end.
+  std::uint32_t wire = kNone;              ///< Sends: the path between the two hosts.
+  std::uint32_t up = kNone, down = kNone;  ///< Sends to another group of hosts.
 };
 
-/// What the ops of a message graph share. Rates in bytes per second.
+/// Resources that the ops of a message graph share. Rates in bytes per second.
 struct LinkMap {
-  std::vector<double> ports;     ///< Each direction of hosts' ports, and of what joins a rank to
-                                 ///< the others of its host.
-  std::vector<double> wires;     ///< Paths between two hosts that may carry less than their ports.
-  std::vector<double> uplinks;   ///< Of groups of hosts (racks) to the others, each direction.
-  std::vector<double> slowdown;  ///< By rank: where ranks share too few processors, more than 1.
+  std::vector<double> ports;     ///< Each direction of hosts' ports, and of ranks' ports to the
+                                 ///< other ranks of their host.
+  std::vector<double> wires;     ///< Paths between two hosts that may be slower than their ports.
+  std::vector<double> uplinks;   ///< From groups of hosts (racks) to the others, each direction.
+  std::vector<double> slowdown;  ///< By rank: above 1 where ranks outnumber their cores.
   std::vector<OpLoad> ops;       ///< By op.
 };
 
-/// Plays a message graph through on links, segment by segment, as a queue of events in time. It
-/// moves no data: the executor over simulated links (comm) does, at a thousand times the cost. The
-/// only such simulation: costs of schedules, hence the tuner, and the planner's ask here.
+/// Discrete-event simulation of a message graph on links, segment by segment. It moves no data,
+/// unlike the executor over simulated links (comm), which costs a thousand times as much. It is the
+/// only such model: schedule costs, hence the tuner, and the planner use it.
 ///
-/// A segment keeps its sender's processor busy, then its port, the path or the racks' links where
-/// there are any, the receiver's port and its processor; each serves what comes first. Bytes flow
-/// on as they come: what is behind something begins when that does, and ends no sooner.
+/// A segment occupies its sender's processor, the sender's port, the path or the racks' uplinks if
+/// there are any, the receiver's port, and the receiver's processor. Each serves segments first
+/// come, first served. Bytes are forwarded as they arrive (cut-through): a stage begins when the
+/// stage before it begins, and ends no sooner.
 class LinkModel {
  public:
   using Number = MessageGraph::Number;
   using Nanoseconds = double;
 
-  /// All must outlive it. Of `options`: how many segments are told apart and how fast they are
-  /// added up; the rest is in `links`.
+  /// The arguments must outlive the model. `options` gives the number of modeled segments and the
+  /// reduction rate; all else is in `links`.
   LinkModel(const MessageGraph& graph, const LinkMap& links, const CostOptions& options);
 
-  /// Until when everything is done. Call once.
+  /// Runs the simulation; returns the time at which all ops are complete. Call once.
   Nanoseconds run();
 
-  /// Afterwards: when an op's first segment has begun, and its last one ended.
+  /// Valid after run(): the start of an op's first segment, and the end of its last one.
   Nanoseconds begin(Number op) const { return states_[op].begin; }
   Nanoseconds end(Number op) const { return states_[op].end; }
-  /// Those that it waited for in the end, first to last.
+  /// Ops on the critical path, first to last.
   std::vector<Number> critical_path() const;
 
  private:
-  /// A segment of an op, numbered through: those of op 0, then op 1, ...
+  /// A segment of an op. Tasks are numbered over all ops: those of op 0, then those of op 1, ...
   using Task = std::uint32_t;
   static constexpr Task kNoTask = static_cast<Task>(-1);
 
-  /// What serves one segment at a time.
+  /// A resource that serves one segment at a time.
   struct Server {
     Nanoseconds free = 0;
     Task last = kNoTask;
@@ -74,14 +75,14 @@ class LinkModel {
     enum Kind : std::uint8_t { done, leaving_group, entering_group, arriving, arrived };
 
     Nanoseconds at;
-    Nanoseconds not_before;  ///< The last byte cannot be there earlier.
-    /// Of two events at the same time, the one thought of first; and kind.
+    Nanoseconds not_before;  ///< Earliest arrival of the last byte.
+    /// Number of the event, which orders events of equal time, and in the low three bits the kind.
     std::uint64_t sequence;
     Number op;              ///< leaving_group, entering_group: the send; arriving: the receive.
-    std::uint32_t segment;  ///< Of the op.
+    std::uint32_t segment;  ///< Within the op.
 
     Kind kind() const { return static_cast<Kind>(sequence & 7); }
-    /// Without branches, which nobody can predict here.
+    /// Branchless, as the branches would be unpredictable.
     bool operator>(const Event& other) const {
       const bool later = at > other.at, same = at == other.at, behind = sequence > other.sequence;
       return static_cast<int>(later) | (static_cast<int>(same) & static_cast<int>(behind));
@@ -90,13 +91,13 @@ class LinkModel {
   struct State {
     Task first = 0;  ///< Its first segment.
     std::uint32_t segments = 1;
-    std::uint32_t issued = 0;  ///< Segments that have begun.
-    std::uint32_t done = 0;    ///< Segments that have ended.
-    std::uint32_t met = 0;     ///< The first of what it waits for that is not over.
-    bool released = true;      ///< Whether the next segment may begin, as far as this op goes.
-    Nanoseconds transfer = 0;  ///< Of a segment through the port.
-    Nanoseconds handling = 0;  ///< By the processor: as a message; adding up; or both.
-    double bytes = 0;          ///< Of one segment.
+    std::uint32_t issued = 0;  ///< Segments that began.
+    std::uint32_t done = 0;    ///< Segments that ended.
+    std::uint32_t met = 0;     ///< First dependency that is not known to be complete.
+    bool released = true;      ///< False while one of its segments is being served.
+    Nanoseconds transfer = 0;  ///< Time of a segment in the port.
+    Nanoseconds handling = 0;  ///< CPU time of a segment: message handling, reduction, or both.
+    double bytes = 0;          ///< Bytes of one segment.
     Nanoseconds begin = -1;
     Nanoseconds end = 0;
   };
@@ -121,8 +122,8 @@ class LinkModel {
   const MessageGraph& graph_;
   const LinkMap& links_;
   std::vector<State> states_;       ///< By op.
-  std::vector<Task> cause_;         ///< By task: what made it ready.
-  std::vector<Task> served_first_;  ///< By task: whom a server took first, the last time it waited.
+  std::vector<Task> cause_;         ///< By task: the task that made it ready.
+  std::vector<Task> served_first_;  ///< By task: served before it where it queued last.
   std::vector<Server> processors_;  ///< By rank.
   std::vector<Port> ports_;
   std::vector<Server> wires_;

@@ -8,38 +8,39 @@
 
 namespace gradwire {
 
-/// Ops of some ranks, what each waits for, and which exchange messages with each other: what the
-/// link model plays through. All ranks of a schedule, or one that stands for others.
+/// Ops of some ranks, their dependencies and their matched messages: the input of LinkModel. Holds
+/// all ranks of a schedule, or ranks that represent others.
 class MessageGraph {
  public:
-  /// Of an op, in the order in which programs were added.
+  /// Index of an op, in the order in which programs were added.
   using Number = NodeId;
 
   struct Op {
     OpKind kind = OpKind::copy;
-    Number rank = 0;           ///< Among those that were added.
-    Number partner = kNoNode;  ///< The other end of a message.
+    Number rank = 0;           ///< Index of its program among those added.
+    Number partner = kNoNode;  ///< Other end of a message.
   };
-  /// An op that waits for another: for all of it, or piece by piece (flows_through()).
+  /// A dependency between ops: on the whole of an op, or byte by byte (flows_through()).
   struct Arrow {
     Number to = 0;
     bool whole = false;
   };
 
   MessageGraph() = default;
-  /// All ranks; `partner` as match_messages() has it.
+  /// All ranks; `partner` is the result of match_messages().
   MessageGraph(const ProgramSet& programs, const std::vector<NodeId>& partner);
 
-  /// Appends a program; returns the number of its first op.
+  /// Appends a program; returns the index of its first op.
   Number add(const Program& program, Number rank);
   void match(Number send, Number receive);
-  /// To be called once all ops are there.
+  /// Call after all ops were added.
   void connect();
 
   Number size() const { return static_cast<Number>(ops_.size()); }
   Number ranks() const { return ranks_; }
   const Op& op(Number number) const { return ops_[number]; }
-  /// What waits for an op, and the other way round; that a receive waits for its message apart.
+  /// The ops that depend on an op, and those that it depends on. A receive's matching send is not
+  /// among them.
   std::span<const Arrow> behind(Number op) const { return slice(behind_, behind_first_, op); }
   std::span<const Arrow> before(Number op) const { return slice(before_, before_first_, op); }
 

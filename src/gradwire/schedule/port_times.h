@@ -8,17 +8,17 @@
 
 namespace gradwire {
 
-/// What a host's port carries.
+/// Bytes that a host's port carries.
 struct PortBytes {
   double sent = 0;
   double received = 0;
 };
 
-/// By host. What stays inside a host does not count.
+/// Returns the bytes by host. Messages within a host do not count.
 std::vector<PortBytes> port_bytes(const ProgramSet& programs, const Topology& topology,
                                   const ChunkLayout& layout);
 
-/// By host: the seconds that what its port sends or receives, whichever is more, takes at the
+/// Returns, by host, the seconds that its sent or received bytes, whichever are more, take at the
 /// port's rate.
 std::vector<double> port_times(const ProgramSet& programs, const Topology& topology,
                                const ChunkLayout& layout);

@@ -7,8 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// A message's ends and its place in its rank's program, sortable as one number: ranks have 12 bits
-/// (kMaxRanks), and a rank's messages to a peer sort in program order.
+/// A message's ends and its op, sortable as one number. Ranks have 12 bits (kMaxRanks); a rank's
+/// messages to a peer sort in program order.
 using MessageKey = std::uint64_t;
 static_assert(kMaxRanks <= 1 << 12);
 
@@ -42,14 +42,14 @@ Messages messages_of(const ProgramSet& programs) {
   return messages;
 }
 
-/// The data chunk that a slice's length is that of.
+/// The data chunk that defines a slice's length.
 std::uint32_t measured_chunk(const PlacedSlice& placed) {
   const Slice& slice = placed.slice;
   return slice.buffer == Buffer::scratch ? placed.program.scratch_mirrors[slice.first]
                                          : slice.first;
 }
 
-/// From whom to whom a chunk of an all_to_all goes.
+/// Sender and receiver of a chunk of an all_to_all.
 std::pair<Rank, Rank> parcel_of(const PlacedSlice& placed) {
   const auto other = static_cast<Rank>(placed.slice.first);
   return placed.slice.buffer == Buffer::input ? std::pair(placed.rank, other)

@@ -7,7 +7,7 @@
 
 namespace gradwire {
 
-/// An op of any rank.
+/// Identifies an op of any rank.
 struct OpRef {
   Rank rank = 0;
   OpIndex op = 0;
@@ -15,11 +15,11 @@ struct OpRef {
   bool operator==(const OpRef&) const = default;
 };
 
-/// Number of an op among those of all ranks: rank 0's in order, then rank 1's, ...
+/// Index of an op among those of all ranks: rank 0's in order, then rank 1's, ...
 using NodeId = std::uint32_t;
 inline constexpr NodeId kNoNode = static_cast<NodeId>(-1);
 
-/// The programs of all ranks side by side: what verifier, cost and drawing look at.
+/// The programs of all ranks: the input of verifier, cost model and drawing.
 class ProgramSet {
  public:
   explicit ProgramSet(Schedule schedule);
@@ -27,7 +27,7 @@ class ProgramSet {
   const Schedule& schedule() const { return schedule_; }
   int ranks() const { return schedule_.ranks; }
 
-  /// Ops of all ranks together.
+  /// Number of ops of all ranks.
   NodeId size() const { return static_cast<NodeId>(refs_.size()); }
 
   const Program& program(Rank rank) const { return programs_[static_cast<std::size_t>(rank)]; }
@@ -43,33 +43,33 @@ class ProgramSet {
   std::vector<OpRef> refs_;
 };
 
-/// For every op the one that it exchanges its message with: the k-th send of rank a to rank b and
-/// the k-th receive of b from a. kNoNode for local ops, and for those that nobody answers.
+/// Returns for each op the other end of its message: the k-th send of rank a to rank b matches the
+/// k-th receive of b from a. kNoNode for local ops and for unmatched sends and receives.
 std::vector<NodeId> match_messages(const ProgramSet& programs);
 
-/// Chunks that a buffer has on a rank, whose program is `program` (CollectiveSpec's table), or
-/// scratch slots.
+/// Returns the number of chunks of a buffer (CollectiveSpec's table), or of scratch slots, on a
+/// rank whose program is `program`.
 std::uint32_t chunks_of(const Schedule& schedule, Rank rank, const Program& program, Buffer buffer);
 
 bool sends(const Op& op);
 bool receives(const Op& op);
 
-/// A slice with the rank and program that it belongs to.
+/// A slice with its rank and program.
 struct PlacedSlice {
   Rank rank;
   const Program& program;
   const Slice& slice;
 };
 
-/// Whether two slices are as long as each other whatever the element count. Where each rank has a
-/// part (has_parts), all chunks are as large, except in all_to_all: there input[b] of rank a is
-/// only as large as output[a] of rank b. Elsewhere a chunk is only as large as itself.
+/// Returns true if two slices have equal length for every element count. Where each rank has a part
+/// (has_parts), all chunks are equally large, except in all_to_all: there input[b] of rank a only
+/// equals output[a] of rank b. Elsewhere a chunk only equals itself.
 bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSlice& b);
 
-/// What travels, or is written: src of a send, dst of all others.
+/// The slice that is sent or written: src of a send, dst of all other ops.
 const Slice& extent(const Op& op);
 
-/// What the longest message has of all chunks together, if they are equal: 1 / P in a ring.
+/// Share of all chunks in the longest message, for equal chunks: 1 / P in a ring.
 double largest_message(const ProgramSet& programs);
 
 }  // namespace gradwire

@@ -10,11 +10,11 @@
 
 #include "gradwire/base/types.h"
 
-/// A collective as data. An algorithm is a pure function from a topology to a Schedule; the
+/// A collective as data. An algorithm is a pure function from a topology to a Schedule. The
 /// verifier, the cost model, the drawing, the simulator and the executor all read the same value.
 namespace gradwire {
 
-/// Values travel on the wire: append only.
+/// Wire format: values must not change; append only.
 enum class Collective : std::uint8_t {
   all_reduce = 0,
   broadcast = 1,
@@ -30,41 +30,43 @@ enum class Collective : std::uint8_t {
 
 std::string_view name_of(Collective collective);
 
-/// Whether it adds numbers up (or takes the largest, ...): all_reduce, reduce_scatter, reduce.
+/// Returns true for collectives that reduce: all_reduce, reduce_scatter, reduce.
 bool reduces(Collective collective);
 
-/// Whether each chunk is one rank's part, all as large: C = P in the table below.
+/// Returns true if each chunk is one rank's part, all of equal size: C = P in the table below.
 bool has_parts(Collective collective);
 
-/// What a schedule has to achieve, in chunks (C = Schedule::chunks, P = ranks):
+/// Contract of each collective, in chunks (C = Schedule::chunks, P = ranks, *: on the root only):
 ///
-///   collective      input       output        afterwards
-///   all_reduce      C           C             output[c] = finish(sum of every rank's input[c])
-///   reduce_scatter  C = P       1             output[0] on rank r = finish(sum of every input[r])
+///   collective      input       output        result
+///   all_reduce      C           C             output[c] = finish(sum of all ranks' input[c])
+///   reduce_scatter  C = P       1             output[0] on rank r = finish(sum of all input[r])
 ///   all_gather      1           C = P         output[c] = input[0] of rank c
-///   broadcast       -           C             output[c] = the root's output[c] beforehand
-///   barrier         -           -             every rank has heard from every other
-///   point_to_point  C (sender)  C (receiver)  output[c] = the root's input[c], on `target` alone
-///   reduce          C           C (r.)        output[c] = finish(sum of every input[c])
-///   gather          1           C = P (r.)    output[c] = input[0] of rank c
-///   scatter         C = P (r.)  1             output[0] on rank r = the root's input[r]
+///   broadcast       -           C             output[c] = the root's initial output[c]
+///   barrier         -           -             no rank leaves before all ranks have entered
+///   point_to_point  C (sender)  C (receiver)  output[c] = the root's input[c], on `target` only
+///   reduce          C           C *           output[c] = finish(sum of all ranks' input[c])
+///   gather          1           C = P *       output[c] = input[0] of rank c
+///   scatter         C = P *     1             output[0] on rank r = the root's input[r]
 ///   all_to_all      C = P       C = P         output[c] on rank r = input[r] of rank c
 ///
-/// (r.): on the root alone. In all_reduce, and on the root of reduce, the input and the output may
-/// be the same memory. Input is never written otherwise. What a rank has no output for it keeps in
-/// scratch; all_to_all has no scratch, so that its parts may be of any size (Splits, layout.h).
+/// "sum" stands for any reduction, finish() for its postscale (Op::finish). Input and output may be
+/// the same memory in all_reduce, and on the root of reduce. In all_gather the input may be the
+/// rank's part of the output. Otherwise the input is never written. Ranks without an output keep
+/// partial results in scratch. all_to_all has no scratch, so its parts may differ in size (Splits,
+/// layout.h).
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
-  Rank root = 0;    ///< broadcast, scatter: whose data; reduce, gather: who gets it;
-                    ///< point_to_point: the sender.
+  Rank root = 0;    ///< broadcast, scatter: source; reduce, gather: destination; point_to_point:
+                    ///< sender.
   Rank target = 0;  ///< point_to_point: the receiver.
 };
 
 enum class Buffer : std::uint8_t { input, output, scratch };
 
-/// `count` consecutive chunks of a buffer, from `first`. Never in bytes: those are bound late, by
-/// ChunkLayout. Chunks of `scratch` are slots, each as large as the data chunk it mirrors; several
-/// make a slice only if they mirror consecutive chunks.
+/// `count` consecutive chunks of a buffer, starting at `first`. Never in bytes: ChunkLayout binds
+/// those late. Chunks of `scratch` are slots, each as large as the data chunk it mirrors. Several
+/// slots form a slice only if they mirror consecutive chunks.
 struct Slice {
   Buffer buffer = Buffer::output;
   std::uint32_t first = 0;
@@ -74,15 +76,15 @@ struct Slice {
 };
 
 enum class OpKind : std::uint8_t {
-  send,         ///< src travels to peer.
-  recv,         ///< dst = what peer sent.
-  recv_reduce,  ///< dst = src combined with what peer sent.
+  send,         ///< peer receives src.
+  recv,         ///< dst = message from peer.
+  recv_reduce,  ///< dst = src reduced with the message from peer.
   copy,         ///< dst = src.
-  reduce,       ///< dst = dst combined with src.
+  reduce,       ///< dst = dst reduced with src.
 };
 
-/// Which operand stands on the left of a reduction. Floating-point results on different ranks are
-/// bitwise equal only if the same expression is evaluated, operands in the same order.
+/// The left operand of a reduction. Floating-point results on different ranks are bitwise equal
+/// only if all evaluate the same expression, with operands in the same order.
 enum class Order : std::uint8_t {
   local_first,     ///< recv_reduce: src + received;  reduce: dst + src.
   incoming_first,  ///< recv_reduce: received + src;  reduce: src + dst.
@@ -91,18 +93,18 @@ enum class Order : std::uint8_t {
 /// Index of an op in its rank's program.
 using OpIndex = std::uint32_t;
 
-/// A run of Program::dependencies.
+/// A range of Program::dependencies.
 struct DependencySpan {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
 
-/// One step of one rank. The k-th send of rank a to rank b is matched with the k-th receive
-/// (recv or recv_reduce) of b from a; nothing else orders ops than this and `after`.
+/// One step of one rank. The k-th send of rank a to rank b matches the k-th receive (recv or
+/// recv_reduce) of b from a. Only these matches and `after` order ops.
 struct Op {
   OpKind kind = OpKind::copy;
   Order order = Order::local_first;
-  /// The result is complete: apply what the reduction wants done once at the end (mean: divide).
+  /// The reduction is complete: apply its postscale (mean: divide).
   bool finish = false;
   Rank peer = -1;
   Slice dst;
@@ -110,7 +112,8 @@ struct Op {
   DependencySpan after;
 };
 
-/// What one rank does. Ops run as soon as those they come after allow it, in no other order.
+/// Program of one rank. An op runs as soon as the ops in its `after` allow; nothing else orders
+/// ops.
 struct Program {
   std::vector<Op> ops;
   std::vector<OpIndex> dependencies;
@@ -125,25 +128,26 @@ struct Program {
 struct Schedule {
   CollectiveSpec spec;
   int ranks = 1;
-  /// Data is cut into this many chunks (see CollectiveSpec).
+  /// Number of chunks that the data is cut into (see CollectiveSpec).
   std::uint32_t chunks = 1;
-  /// Makes one rank's program; a rank of thousands builds only its own. Pure, thread-safe.
+  /// Returns one rank's program. Each rank of thousands builds only its own. Pure, thread-safe.
   std::function<Program(Rank)> program;
-  /// "ring", "direct", ...: on the command line, in errors, in fingerprints (their first 16
-  /// characters, in which the algorithms of a collective must differ).
+  /// "ring", "direct", ...: used on the command line, in errors and in fingerprints. Fingerprints
+  /// hold the first 16 characters, in which a collective's algorithms must differ.
   std::string name;
-  /// A rank needs what one peer sends before what the next does, all of it, as in a butterfly: who
-  /// is ahead and sends early should leave the wire to those that are behind.
+  /// Receives come in turn, as in a butterfly: a rank needs the whole message of one peer before
+  /// that of the next. A sender that is ahead should leave the wire to those that are behind.
   bool in_turn = false;
 };
 
-/// Whether op `later`, which comes after `earlier`, may follow it byte by byte: both touch the same
-/// slice, so a prefix of one frees the same prefix of the other, and a chunk flows on while it
-/// still arrives (cut-through). Otherwise `later` waits until all of `earlier` is done.
-/// `input` and `output` count as the same memory, as they are in an in-place all_reduce.
+/// Returns true if op `later`, which depends on `earlier`, may follow it byte by byte. Both then
+/// touch the same slice, so a prefix of one frees the same prefix of the other, and segments are
+/// forwarded while others still arrive (cut-through). Otherwise `later` waits for all of `earlier`.
+/// `input` and `output` count as the same memory, as in an in-place all_reduce.
 bool flows_through(const Op& earlier, const Op& later);
 
-/// Writes programs: each call appends an op and returns its index, for later ops to come after.
+/// Builds a program. Each call appends an op and returns its index, for use in the `after` of later
+/// ops.
 class ProgramBuilder {
  public:
   using After = std::initializer_list<OpIndex>;
@@ -165,13 +169,13 @@ class ProgramBuilder {
     return reduce(dst, src, order, span_of(after));
   }
 
-  /// Marks an op's result as complete (Op::finish).
+  /// Sets Op::finish: the op completes the reduction.
   void finish(OpIndex op);
 
-  /// A new scratch slot as large as data chunk `mirrored`.
+  /// Adds a scratch slot as large as data chunk `mirrored`.
   Slice scratch(std::uint32_t mirrored);
 
-  /// New scratch slots, one for each data chunk from `mirrored` to `mirrored + count - 1`.
+  /// Adds scratch slots, one for each data chunk from `mirrored` to `mirrored + count - 1`.
   Slice scratch(std::uint32_t mirrored, std::uint32_t count);
 
   Program build() &&;

@@ -15,7 +15,8 @@ std::size_t index(int number) {
   return static_cast<std::size_t>(number);
 }
 
-/// Ports of hosts come first, then one for each rank, to the others of its host.
+/// LinkMap::ports has the hosts' ports first, then one port per rank to the other ranks of its
+/// host.
 class Links {
  public:
   Links(const Topology& topology, const CostOptions& options)
@@ -68,7 +69,7 @@ class Links {
 
   const Topology& topology_;
   const CostOptions& options_;
-  std::vector<std::uint32_t> wires_;  ///< By host and host.
+  std::vector<std::uint32_t> wires_;  ///< By pair of hosts.
   LinkMap map_;
 };
 

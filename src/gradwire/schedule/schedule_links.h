@@ -5,12 +5,12 @@
 
 namespace gradwire {
 
-/// Bytes that an op moves: all scratch slots mirror a chunk, so this is a chunk's size, or
-/// several's.
+/// Bytes that an op moves. Every scratch slot mirrors a chunk, so this is the size of one or more
+/// chunks.
 std::size_t length(const Op& op, const Program& program, const ChunkLayout& layout);
 
-/// What the ops of all ranks need on a topology, for the link model. Of the options: segments and
-/// what these cost processors.
+/// Returns the resources that all ranks' ops use on a topology, for the link model. `options` gives
+/// the segment size and the CPU time per segment.
 LinkMap links_of(const ProgramSet& programs, const Topology& topology, const ChunkLayout& layout,
                  const CostOptions& options);
 

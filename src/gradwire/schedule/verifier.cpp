@@ -18,13 +18,14 @@ namespace {
 using proof::MaybeViolation;
 
 Violation report_cycle(const ProgramSet& programs, const std::vector<NodeId>& cycle) {
-  std::string text = "ops wait for each other in a circle: ";
+  std::string text = "dependency cycle: ";
   for (NodeId node : cycle) text += proof::describe(programs, node) + " waits for ";
   return proof::found(programs.schedule(), Fault::deadlock,
                       text + proof::describe(programs, cycle.front()));
 }
 
-/// A barrier holds if every rank's end comes after every other rank's beginning.
+/// Checks that `rank` precedes every other rank: each of those has an op that comes after one of
+/// `rank`'s. A barrier is correct if this holds for all ranks.
 MaybeViolation check_heard(const ProgramSet& programs, const proof::Precedence& from, Rank rank) {
   for (Rank other = 0; other < programs.ranks(); ++other) {
     bool heard = other == rank;
@@ -38,7 +39,7 @@ MaybeViolation check_heard(const ProgramSet& programs, const proof::Precedence& 
   return std::nullopt;
 }
 
-/// What must hold of how one rank's ops are ordered with those of others.
+/// Checks how one rank's ops are ordered with each other and with other ranks' ops.
 MaybeViolation check_order(const ProgramSet& programs, const std::vector<NodeId>& partner,
                            const proof::Precedence& precedence, Rank rank) {
   MaybeViolation violation = proof::check_races(programs, precedence, rank);

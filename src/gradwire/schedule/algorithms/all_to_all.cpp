@@ -3,12 +3,13 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/slices.h"
 
-/// Every part goes straight to its rank, and lands in its place there: nothing passes through a
-/// third rank, so parts may be of any size.
+/// Every part is sent directly to its rank and received in its final place. No rank forwards parts,
+/// so they may be of any size.
 namespace gradwire {
 namespace {
 
-/// All at once. Every rank begins with its neighbour, so that no two begin with the same one.
+/// All messages at once. Each rank starts with its neighbor, so that no two start with the same
+/// receiver.
 Program direct_program(int ranks, Rank rank) {
   ProgramBuilder builder;
   for (Rank peer : others_from(rank, ranks)) builder.send(peer, input(peer));
@@ -17,8 +18,8 @@ Program direct_program(int ranks, Rank rank) {
   return std::move(builder).build();
 }
 
-/// One after the other: in step k to the rank k places to the right, from the one k to the left.
-/// The next send waits for the last step, so that nobody hears from many at the same time.
+/// One partner at a time: in step k, sends to the rank k places to the right and receives from the
+/// rank k places to the left. The next send waits for the previous step, which avoids incast.
 Program pairwise_program(int ranks, Rank rank) {
   ProgramBuilder builder;
   builder.copy(output(rank), input(rank));

@@ -5,13 +5,13 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/slices.h"
 
-/// The binomial tree: place p (the root's is 0) has its children at p + 1, p + 2, p + 4, ..., as
-/// far as the lowest bit of p allows, and the places from p on below it. Everybody who has the data
-/// passes it on, each time to somebody with half as many below: ceil(log2 P) rounds.
+/// The binomial tree. The root has place 0; place p has its children at p + 1, p + 2, p + 4, ...,
+/// below the lowest set bit of p. Its subtree is a range of consecutive places that starts at p.
+/// Each rank that has the data sends it on, first to its largest subtree: ceil(log2 P) rounds.
 namespace gradwire {
 namespace {
 
-/// Chunks that lie next to each other both in the tree and in the data.
+/// Chunks that are consecutive both in the tree and in the data.
 struct Run {
   int chunk;
   int count;
@@ -27,7 +27,7 @@ class Place {
   Rank rank() const { return rank_at(place_); }
   Rank parent() const { return rank_at(place_ & (place_ - 1)); }
 
-  /// Those with the most below them first.
+  /// Largest subtree first.
   std::vector<Place> children() const {
     std::vector<Place> found;
     for (int step = 1; step < span() && place_ + step < ranks_; step *= 2) {
@@ -36,7 +36,7 @@ class Place {
     return found;
   }
 
-  /// The ranks from this one on down, as chunks: two runs where their numbers start again at 0.
+  /// The ranks of this subtree as chunks: two runs if rank numbers wrap around to 0.
   std::vector<Run> subtree() const {
     const int count = std::min(span(), ranks_ - place_);
     const int before_wrap = std::min(count, ranks_ - rank());
@@ -45,7 +45,7 @@ class Place {
   }
 
  private:
-  /// Places that it would have below it, itself included, if there were enough.
+  /// Size of its subtree, itself included, in a complete tree.
   int span() const { return is_root() ? ranks_ : place_ & -place_; }
   Rank rank_at(int place) const { return (place + root_) % ranks_; }
 
@@ -54,7 +54,7 @@ class Place {
   int place_;
 };
 
-/// A rank's memory for its subtree's chunks: a buffer of all of them at the root, scratch below.
+/// A rank's memory for its subtree's chunks: the whole buffer on the root, scratch elsewhere.
 class Parts {
  public:
   Parts(ProgramBuilder& builder, const Place& place, Buffer at_root) : root_buffer_(at_root) {

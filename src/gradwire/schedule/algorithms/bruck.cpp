@@ -5,17 +5,17 @@
 #include "gradwire/schedule/algorithms/slices.h"
 
 /// Every rank collects the parts of the ranks to its right. After the round with distance d it has
-/// those of 2d ranks, its own included:
+/// the parts of 2d ranks, its own included:
 ///
 ///     P = 5, rank 0:   0  |  0 1  |  0 1 2 3  |  all
 ///
-/// In the round it gets from the rank at distance d, which has as many, all that one has (in the
-/// last round what is missing), while it gives its own to the rank at that distance on its left.
+/// In that round it receives all parts that the rank at distance d to the right has (in the last
+/// round, only the missing ones), and sends its own to the rank at distance d to the left.
 namespace gradwire {
 namespace {
 
-/// The places of `count` ranks' parts from rank `first` on: two where their numbers start again
-/// at 0.
+/// The slices of `count` ranks' parts, starting at rank `first`: two if rank numbers wrap around to
+/// 0.
 std::vector<Slice> places(int first, int count, int ranks) {
   const int before_wrap = std::min(count, ranks - first);
   std::vector<Slice> found{output(first, before_wrap)};

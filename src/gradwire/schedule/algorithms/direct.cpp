@@ -5,14 +5,14 @@
 #include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
-/// Everybody to everybody. Each rank owns some chunks (usually one): the others send it their input
-/// to those, it adds up what it gets, beginning with its own and its neighbour's, and in an
-/// all-reduce sends the result to all.
+/// Every rank to every rank. Each rank owns some chunks (usually one). The others send it their
+/// input to those chunks. It reduces the contributions, starting with its own and its neighbor's,
+/// and in an all-reduce sends the result to all.
 namespace gradwire {
 namespace {
 
-/// First hop: sends every other owner its chunks, adds up everybody's contributions to this rank's
-/// own, and leaves the sum in `result`. Returns the op that completes it.
+/// First hop: sends each other owner its chunks, reduces all contributions to this rank's chunks,
+/// and leaves the sum in `result`. Returns the op that completes it.
 OpIndex reduce_own_chunks(ProgramBuilder& builder, const Owners& owners, Rank rank, Slice result) {
   for (Rank peer : others_from(rank, owners.ranks())) {
     if (owners.count(peer) > 0) {
@@ -26,8 +26,9 @@ OpIndex reduce_own_chunks(ProgramBuilder& builder, const Owners& owners, Rank ra
   return sum;
 }
 
-/// Second hop: sends this rank's chunks, complete after `ready`, to all and receives theirs. What
-/// arrives overwrites this rank's input to that chunk; its owner cannot send it before that came.
+/// Second hop: sends this rank's chunks, complete after op `ready`, to all ranks and receives
+/// theirs. A received chunk overwrites this rank's input to it; its owner sends it only after that
+/// input arrived.
 void share_own_chunks(ProgramBuilder& builder, const Owners& owners, Rank rank, OpIndex ready) {
   const Slice mine = output(owners.begin(rank), owners.count(rank));
   for (Rank peer : others_from(rank, owners.ranks())) {

@@ -2,13 +2,13 @@
 
 #include "gradwire/schedule/algorithms/algorithms.h"
 
-/// In round k every rank tells the one 2^k places to the right that it, and all it has heard from,
-/// are here. Whom a rank has heard from doubles each round.
+/// In round k every rank notifies the rank 2^k places to the right that it, and all ranks it heard
+/// from, have entered the barrier. The number of ranks heard from doubles each round.
 namespace gradwire {
 namespace {
 
-/// Of no chunks. The message is sent all the same, and what comes after its receipt waits for it:
-/// flows_through is false for empty slices, so every dependency here holds as a whole.
+/// An empty slice. The message is still sent, and ops that depend on its receipt wait for it:
+/// flows_through is false for empty slices, so every dependency here is on the whole op.
 constexpr Slice kNothing{Buffer::output, 0, 0};
 
 Program barrier_program(int ranks, Rank rank) {
@@ -17,7 +17,7 @@ Program barrier_program(int ranks, Rank rank) {
   for (int distance = 1; distance < ranks; distance *= 2) {
     const OpIndex sent = builder.send((rank + distance) % ranks, kNothing, before);
     const OpIndex heard = builder.recv((rank - distance + ranks) % ranks, kNothing);
-    // `sent` itself came after all that had been heard before.
+    // `sent` itself depends on all earlier receipts.
     before = {sent, heard};
   }
   return std::move(builder).build();

@@ -4,20 +4,20 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/tree_steps.h"
 
-/// Two binary trees, each with half of the data. Whoever has children in the one has none in the
-/// other, so that every rank sends and receives about as much as every other, where in a single
-/// tree the leaves, half of all ranks, have little to do (Sanders, Speck, Traff, "Two-tree
-/// algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35, 2009).
+/// Two binary trees, each with half of the data. A rank with children in one tree is a leaf in the
+/// other, so all ranks send and receive about the same amount. In a single tree the leaves, half of
+/// all ranks, are mostly idle (Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth
+/// broadcast, reduction and scan", Parallel Computing 35, 2009).
 ///
-/// The trees are numbered in order, places from 1 on, so that place x has as many levels below it
-/// as x has zeros at its end: the leaves are the odd places.
+/// Trees are numbered in order, with places from 1. The number of levels below place x is the
+/// number of trailing zero bits of x, so the odd places are leaves.
 ///
 ///     P = 7:        4                P = 6:        4
 ///                2     6                        2     6
 ///               1 3   5 7                      1 3   5
 ///
-/// The second tree holds the ranks at other places, leaves becoming inner ones: mirrored if P is
-/// even, moved by one if it is odd (where one rank is a leaf in both).
+/// The second tree places the ranks so that leaves become inner nodes: mirrored if P is even,
+/// shifted by one if P is odd (one rank is then a leaf in both).
 namespace gradwire {
 namespace {
 
@@ -25,8 +25,8 @@ int lowest_bit(int place) {
   return place & -place;
 }
 
-/// The place above: the next one up on either side. Where that would be beyond the last place,
-/// the one above it takes its children.
+/// The parent: the nearest place one level up. If that is beyond the last place, the nearest
+/// ancestor within the tree.
 int parent_of(int place, int places) {
   int above = place;
   do {
@@ -36,7 +36,8 @@ int parent_of(int place, int places) {
   return above;
 }
 
-/// The highest of the places below on the right, which take the place of those that are missing.
+/// The right child, or 0: if the regular one is beyond the last place, its nearest descendant
+/// within the tree.
 int right_child_of(int place, int places) {
   int step = lowest_bit(place) / 2;
   while (step > 0 && place + step > places) step /= 2;

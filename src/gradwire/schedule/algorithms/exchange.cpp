@@ -4,8 +4,8 @@
 #include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
-/// Everybody sends all it has to everybody, and everybody adds it all up, in the order of the
-/// ranks: one hop, for data so small that nothing but the latency counts.
+/// Every rank sends all its data to every rank, and every rank reduces all of it in rank order: one
+/// hop, for data so small that only the latency matters.
 namespace gradwire {
 namespace {
 
@@ -20,7 +20,7 @@ Program exchange_program(int ranks, Rank rank) {
     side.push_back(receive_aside(builder, peer, input(0)));
   }
   const OpIndex own = builder.copy(output(0), input(0));
-  // In place the sum overwrites what is being sent.
+  // In place, the sum overwrites data that is still being sent.
   builder.finish(add_in_order(builder, output(0), own, others, sent));
   return std::move(builder).build();
 }

@@ -4,21 +4,21 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/slices.h"
 
-/// Recursive halving: the ranks split in two halves, and each rank sends its partial sums of the
-/// other half's chunks to its counterpart there, after which each half goes on by itself, with half
-/// as many chunks. In the end rank r has chunk r complete. Recursive doubling goes the same way
-/// back, with complete chunks. The two make Rabenseifner's all-reduce ("Optimization of collective
-/// reduction operations", ICCS 2004).
+/// Recursive halving: the ranks split in two halves. Each rank sends its partial sums of the other
+/// half's chunks to its counterpart there. Then each half proceeds by itself with half of the
+/// chunks. In the end rank r has chunk r complete. Recursive doubling takes the same steps in
+/// reverse, with complete chunks. Together they are Rabenseifner's all-reduce ("Optimization of
+/// collective reduction operations", ICCS 2004).
 ///
-/// Any number of ranks will do. If the lower half has a rank more, it has no counterpart: the last
-/// rank of the upper half takes its partial sums too. It gets none itself, and need not: what
-/// counts is that its half together has received all of the other's.
+/// The number of ranks need not be a power of two. If the lower half has one rank more, that rank
+/// has no counterpart: the last rank of the upper half receives its partial sums too. It receives
+/// none itself, nor need it: together, its half has received all partial sums of the other.
 ///
 ///     0 1 2 | 3 4      0 <-> 3   1 <-> 4   2 -> 4       then  0 1 | 2   and   3 | 4
 namespace gradwire {
 namespace {
 
-/// Consecutive ranks, and the chunks of the same numbers.
+/// Consecutive ranks, and the chunks with the same numbers.
 struct Range {
   int begin;
   int end;
@@ -26,12 +26,12 @@ struct Range {
   int size() const { return end - begin; }
 };
 
-/// One split, as a rank sees it.
+/// One split, from the view of one rank.
 struct Split {
   Range mine;
   Range other;
-  std::vector<Rank> send_to;       ///< Who gets this rank's sums of the other's chunks.
-  std::vector<Rank> receive_from;  ///< Whose sums of this half's chunks come here.
+  std::vector<Rank> send_to;       ///< Receivers of this rank's sums of the other half.
+  std::vector<Rank> receive_from;  ///< Senders of sums of this rank's half.
 };
 
 Split split_at(const Range& group, Rank rank) {
@@ -48,7 +48,7 @@ Split split_at(const Range& group, Rank rank) {
   return split;
 }
 
-/// All splits of a rank, from that of all ranks to that of two.
+/// All splits of a rank, from the one of all ranks to the one of two.
 std::vector<Split> splits_of(int ranks, Rank rank) {
   std::vector<Split> splits;
   for (Range group{0, ranks}; group.size() > 1; group = splits.back().mine) {
@@ -57,10 +57,10 @@ std::vector<Split> splits_of(int ranks, Rank rank) {
   return splits;
 }
 
-/// Leaves this rank's chunk complete in `sums`, all of which it may write; a slice of all chunks.
-/// Returns the op that completes it.
+/// Leaves this rank's chunk complete in `sums`, a slice of all chunks, all of which it may
+/// overwrite. Returns the op that completes the chunk.
 OpIndex halve(ProgramBuilder& builder, const std::vector<Split>& splits, int ranks, Slice sums) {
-  std::optional<OpIndex> last;  // Which made the partial sums; none yet: they are the input.
+  std::optional<OpIndex> last;  // Made the partial sums; none yet: they are the input.
   for (const Split& split : splits) {
     const Slice theirs = last ? part_of(sums, split.other.begin, split.other.size())
                               : input(split.other.begin, split.other.size());
@@ -74,7 +74,7 @@ OpIndex halve(ProgramBuilder& builder, const std::vector<Split>& splits, int ran
         last = builder.recv_reduce(peer, mine, brought, Order::local_first);
         continue;
       }
-      // The peer may be ahead, so what it sends waits for this rank's own sums.
+      // The peer may be a round ahead, so its sums wait in scratch for this rank's own.
       const Slice held = builder.scratch(static_cast<std::uint32_t>(split.mine.begin),
                                          static_cast<std::uint32_t>(split.mine.size()));
       const OpIndex arrived = builder.recv(peer, held);
@@ -86,13 +86,13 @@ OpIndex halve(ProgramBuilder& builder, const std::vector<Split>& splits, int ran
   return *last;
 }
 
-/// Spreads this rank's chunk of the output, there after `ready`, and collects the others'.
+/// Sends this rank's chunk of the output, complete after op `ready`, and collects all others.
 void double_back(ProgramBuilder& builder, const std::vector<Split>& splits, OpIndex ready) {
   std::vector<OpIndex> there{ready};
   for (auto split = splits.rbegin(); split != splits.rend(); ++split) {
     const Slice mine = output(split->mine.begin, split->mine.size());
     const Slice theirs = output(split->other.begin, split->other.size());
-    // Whoever gave this rank its sums gets the chunks, and the other way round.
+    // The direction is reversed: senders of sums receive the chunks, and vice versa.
     for (Rank peer : split->receive_from) builder.send(peer, mine, there);
     for (Rank peer : split->send_to) there.push_back(builder.recv(peer, theirs));
   }

@@ -10,22 +10,22 @@
 #include "gradwire/schedule/algorithms/sums.h"
 #include "gradwire/schedule/algorithms/uneven.h"
 
-/// Hosts with several ranks: what a host's ranks have is added up inside it, then the hosts'
-/// sums across, so that a chunk crosses each host's port as few times as if it had one rank.
+/// For hosts with several ranks: reduces within each host, then across hosts, so that each chunk
+/// crosses a host's port as few times as with one rank per host.
 ///
-/// The data is cut in stripes, one for each rank of the largest host, and each stripe in parts,
-/// one for each host, larger where ports are faster (uneven.h). A stripe has a leader on every
-/// host; the leaders of a stripe do a direct all-reduce among themselves, in which each host owns
-/// its part. So all ranks of a host share the work, and all parts are on their way at the same
+/// The data is cut into stripes, one for each rank of the largest host. Each stripe is cut into
+/// parts, one for each host, larger where ports are faster (uneven.h). A stripe has a leader on
+/// every host. The leaders of a stripe do a direct all-reduce among themselves, in which each host
+/// owns its part. So all ranks of a host share the work, and all parts are in flight at the same
 /// time:
 ///
-///     inside: everyone to the stripe's leader, who adds up
-///     across: to the owner's leader, who adds up, and back to all leaders
-///     inside: each leader to everyone
+///     within hosts:  all ranks to the stripe's leader, which reduces
+///     across hosts:  to the owner's leader, which reduces, and back to all leaders
+///     within hosts:  each leader to all ranks
 namespace gradwire {
 namespace {
 
-/// Which rank does what.
+/// Assignment of stripes and parts to ranks.
 class Stripes {
  public:
   explicit Stripes(Topology topology) : topology_(std::move(topology)) {
@@ -40,7 +40,7 @@ class Stripes {
   int stripes() const { return stripes_; }
   int hosts() const { return topology_.hosts(); }
   int chunks() const { return stripes_ * static_cast<int>(owners_.chunks()); }
-  /// The chunks of a stripe that host `owner` owns: as a slice of the input, perhaps empty.
+  /// The chunks of a stripe that host `owner` owns, as a slice of the input; may be empty.
   Slice part(int stripe, int owner) const {
     return input(stripe * static_cast<int>(owners_.chunks()) + owners_.begin(owner),
                  owners_.count(owner));
@@ -54,8 +54,8 @@ class Stripes {
 
  private:
   Topology topology_;
-  int stripes_ = 1;  ///< As many as the largest host has ranks.
-  Owners owners_;    ///< By host, of each stripe.
+  int stripes_ = 1;  ///< Maximum number of ranks on a host.
+  Owners owners_;    ///< Per host; the same for every stripe.
 };
 
 class ProgramOfRank {
@@ -67,14 +67,14 @@ class ProgramOfRank {
         sums_(static_cast<std::size_t>(stripes.chunks())) {}
 
   Program build() {
-    // Messages to a rank are received in the order they are sent in: sums first, then results.
+    // Receives match the order of sends: sums first, then results.
     for_all_chunks([this](int stripe, int owner) { add_up(stripe, owner); });
     for_all_chunks([this](int stripe, int owner) { hand_out(stripe, owner); });
     return std::move(builder_).build();
   }
 
  private:
-  /// What has to cross goes first; every host begins with another's chunks.
+  /// Chunks that cross hosts go first; each host starts with another host's chunks.
   template <class Visit>
   void for_all_chunks(Visit visit) {
     for (int distance = 1; distance <= stripes_.hosts(); ++distance) {
@@ -122,7 +122,7 @@ class ProgramOfRank {
     }
   }
 
-  /// result = this host's sum.
+  /// result = sum over this host's ranks.
   OpIndex add_up_host(const Slice& part) {
     const auto here = stripes_.ranks_on(host_);
     std::vector<Rank> locals(here.begin(), here.end());
@@ -143,7 +143,7 @@ class ProgramOfRank {
   const Stripes& stripes_;
   Rank rank_;
   int host_;
-  std::vector<OpIndex> sums_;  ///< By a part's first chunk: what completes it here, at a leader.
+  std::vector<OpIndex> sums_;  ///< By a part's first chunk: the op that completes it on a leader.
   ProgramBuilder builder_;
 };
 

@@ -6,9 +6,9 @@
 #include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
-/// For little data on hosts with several ranks: everyone hands its input to the host's leader, the
-/// leaders exchange their hosts' sums, each adds them up in the order of hosts and hands the result
-/// out. One message crosses between each two hosts each way.
+/// For small data on hosts with several ranks. All ranks send their input to the host's leader.
+/// Leaders exchange their hosts' sums; each reduces them in host order and sends the result to its
+/// ranks. One message crosses between each pair of hosts in each direction.
 namespace gradwire {
 namespace {
 

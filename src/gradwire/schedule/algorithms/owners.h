@@ -8,11 +8,12 @@
 
 namespace gradwire {
 
-/// Which rank reduces which chunks: rank r those from first[r] to first[r + 1] - 1, perhaps none.
+/// Assignment of chunks to the ranks that reduce them. Rank r owns the chunks from first[r] up to,
+/// but not including, first[r + 1]; possibly none.
 struct Owners {
   std::vector<std::uint32_t> first;
 
-  /// counts[r] chunks for rank r.
+  /// Rank r owns counts[r] chunks.
   static Owners of_counts(const std::vector<std::uint32_t>& counts);
 
   int ranks() const { return static_cast<int>(first.size()) - 1; }
@@ -21,8 +22,8 @@ struct Owners {
   int count(Rank rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-/// An all-reduce in two hops: everybody sends every owner its part of the input, each owner adds
-/// them up and sends the result to all (direct.cpp).
+/// An all-reduce in two hops: every rank sends each owner its part of the input; each owner reduces
+/// the contributions and sends the result to all (direct.cpp).
 Schedule all_reduce_at(const Owners& owners, std::string name);
 
 }  // namespace gradwire

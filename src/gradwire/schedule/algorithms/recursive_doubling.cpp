@@ -2,16 +2,17 @@
 
 #include "gradwire/schedule/algorithms/algorithms.h"
 
-/// Recursive doubling, also called butterfly. In round k every member exchanges all it has with the
-/// member at distance 2^k, after which each knows the sum of a group twice as large:
+/// Recursive doubling, also called butterfly. In round k every member exchanges its whole partial
+/// sum with the member at distance 2^k. Both then hold the sum of a group twice as large:
 ///
 ///     round 0: (0 1) (2 3) (4 5) (6 7)     round 1: (0 1 2 3) (4 5 6 7)     round 2: all
 ///
-/// Both of a pair compute the same sum. To get the same bits, both put the lower group's on the
-/// left.
+/// Both members of a pair compute the same sum. To get the same bits, both put the lower group's
+/// operand on the left.
 ///
-/// That takes a power of two. If there are more ranks, E more, the first 2E ranks pair up: the odd
-/// one of a pair hands its input to the even one, which takes part for both, and gets the result.
+/// This requires a power of two. With E ranks beyond it, the first 2E ranks form pairs: the odd
+/// rank of a pair sends its input to the even one, which takes part for both and returns the
+/// result.
 namespace gradwire {
 namespace {
 
@@ -20,7 +21,7 @@ constexpr Slice kOutput{Buffer::output, 0, 1};
 
 struct Groups {
   int members;  ///< The largest power of two not above the number of ranks.
-  int extra;    ///< Ranks beyond that.
+  int extra;    ///< Ranks beyond it.
 
   explicit Groups(int ranks)
       : members(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
@@ -48,11 +49,11 @@ Program member_program(const Groups& groups, Rank rank) {
   for (int distance = 1; distance < groups.members; distance *= 2) {
     const Rank partner = groups.rank_of(member ^ distance);
     const OpIndex sent = builder.send(partner, kOutput, {sum});
-    // The partner may be a round ahead, so its sum must wait in scratch for this rank's own.
+    // The partner may be a round ahead, so its sum waits in scratch for this rank's own.
     const Slice theirs = builder.scratch(0);
     const OpIndex arrived = builder.recv(partner, theirs);
     const Order order = partner > rank ? Order::local_first : Order::incoming_first;
-    // Not before `sent`: what is being sent must not change.
+    // Not before `sent`: data in flight must not change.
     sum = builder.reduce(kOutput, theirs, order, {sum, arrived, sent});
   }
   builder.finish(sum);

@@ -6,22 +6,22 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/slices.h"
 
-/// The ring. Every rank receives from the rank on its left (r-1, if every host has one rank) and
-/// sends to the one on its right (r+1). The data is cut into P chunks, so that all ranks are busy
-/// all the time, each with another chunk.
+/// The ring. Every rank receives from its left neighbor (r-1, with one rank per host) and sends to
+/// its right neighbor (r+1). The data is cut into P chunks, so that all ranks are busy all the
+/// time, each with a different chunk.
 ///
-/// An all-reduce goes twice round. On the first way round, chunk c starts at rank c, and every rank
+/// An all-reduce has two phases. In the reduce-scatter phase, chunk c starts at rank c. Every rank
 /// that it reaches adds its own input, so that after P-1 hops it arrives complete at rank c-1:
 ///
 ///     P = 4, chunk 0:   rank 0 --x0--> rank 1 --x0+x1--> rank 2 --x0+x1+x2--> rank 3: complete
 ///
-/// On the second way round the complete chunk passes all other ranks, which keep a copy. So each
+/// In the all-gather phase the complete chunk visits all other ranks, which keep a copy. So each
 /// chunk's sum is computed once, by one chain of additions, and every rank has the same bits.
 namespace gradwire {
 namespace {
 
-/// The ranks in the order of the ring: those of a host next to each other, so that the ring enters
-/// and leaves each host once.
+/// The ranks in ring order: those of a host are adjacent, so that the ring enters and leaves each
+/// host once.
 using RingOrder = std::shared_ptr<const std::vector<Rank>>;
 
 RingOrder ring_order(const Topology& topology) {
@@ -45,7 +45,7 @@ class Ring {
   Rank left() const { return at(-1); }
   Rank right() const { return at(1); }
 
-  /// The chunk of the rank `back` places to the left, round the ring: the number is that rank's.
+  /// The chunk of the rank `back` places to the left: chunks have their rank's number.
   int chunk(int back) const { return at(-back); }
 
   const Rank rank;
@@ -61,13 +61,12 @@ class Ring {
   int place_;
 };
 
-/// The second way round: P-1 times, sends what arrived last to the right and receives the next
-/// chunk from the left. Begins with this rank's complete chunk, `start` places back; `ready` are
-/// the ops that complete it.
+/// The all-gather phase. P-1 times, sends the last received chunk to the right and receives the
+/// next chunk from the left. Starts with this rank's complete chunk, `start` places back, which the
+/// ops `ready` complete.
 ///
-/// A chunk that comes in overwrites what this rank contributed on the first way round. No
-/// dependency is needed for that: the complete chunk cannot come before this rank's part of it
-/// left.
+/// A received chunk overwrites this rank's contribution to the reduce-scatter phase. That needs no
+/// dependency: the complete chunk cannot arrive before this rank's contribution to it was sent.
 void pass_round(ProgramBuilder& builder, const Ring& ring, int start, std::vector<OpIndex> ready) {
   for (int step = 0; step < ring.ranks - 1; ++step) {
     builder.send(ring.right(), output(ring.chunk(start + step)), ready);
@@ -81,7 +80,7 @@ Program all_reduce_program(const Ring& ring, Rank) {
     builder.finish(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
-  // The first way round. What is sent on is always what arrived and was added to last.
+  // The reduce-scatter phase: sends the partial sum that was last received and reduced.
   builder.send(ring.right(), input(ring.chunk(0)));
   OpIndex partial = 0;
   for (int step = 1; step < ring.ranks; ++step) {
@@ -89,7 +88,7 @@ Program all_reduce_program(const Ring& ring, Rank) {
     if (step > 1) builder.send(ring.right(), output(ring.chunk(step - 1)), {partial});
     partial = builder.recv_reduce(ring.left(), output(chunk), input(chunk), Order::incoming_first);
   }
-  // P-1 hops after it started, the chunk of rank r+1 (which is P-1 places back) is complete here.
+  // P-1 hops after its start, the chunk of rank r+1 (P-1 places back) is complete here.
   builder.finish(partial);
   pass_round(builder, ring, ring.ranks - 1, {partial});
   return std::move(builder).build();
@@ -101,8 +100,8 @@ Program reduce_scatter_program(const Ring& ring, Rank) {
     builder.finish(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
-  // As above, but one place further back, so that chunk r is complete at rank r. The input must
-  // stay as it is, so partial sums lie in scratch.
+  // As above, but one place further back, so that chunk r is complete at rank r. The input must not
+  // change, so partial sums are in scratch.
   builder.send(ring.right(), input(ring.chunk(1)));
   for (int step = 2; step <= ring.ranks; ++step) {
     const int chunk = ring.chunk(step);
@@ -135,8 +134,8 @@ Program broadcast_program(const Ring& ring, Rank root) {
   return std::move(builder).build();
 }
 
-/// The chain the other way round: the root's left neighbour begins, and what arrives at the root
-/// from its right is the sum of all others.
+/// The chain in reverse direction: the root's left neighbor starts it, and the root receives the
+/// sum of all other ranks from its right neighbor.
 Program reduce_program(const Ring& ring, Rank root) {
   ProgramBuilder builder;
   const bool begins = ring.right() == root;

@@ -4,7 +4,7 @@
 #include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
-/// One hop between a root and everybody else.
+/// One hop between the root and all other ranks.
 namespace gradwire {
 namespace {
 

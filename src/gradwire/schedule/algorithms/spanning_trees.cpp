@@ -6,19 +6,19 @@
 #include "gradwire/schedule/algorithms/tree_packing.h"
 #include "gradwire/schedule/algorithms/tree_steps.h"
 
-/// Several trees over the hosts, each with its part of the data, which goes up and down it. Fast
-/// hosts have many children, slow ones are leaves. On each host one of its ranks stands in the
-/// tree, another one in every tree, and has the others below it.
+/// Several trees over the hosts; each reduces and broadcasts its part of the data. Fast hosts have
+/// many children, slow hosts are leaves. One rank per host, a different one in each tree, is the
+/// host's node in the tree; the host's other ranks are its children.
 namespace gradwire {
 namespace {
 
-/// Which rank of a host stands for it in tree number `tree`.
+/// The rank that is the host's node in tree number `tree`.
 Rank leader_of(const Topology& topology, int host, std::size_t tree) {
   const auto ranks = topology.ranks_on(host);
   return ranks[tree % ranks.size()];
 }
 
-/// All ranks' places in one tree.
+/// Places of all ranks in one tree.
 std::vector<TreePlace> places_in(const Topology& topology, const HostTree& tree,
                                  std::size_t number) {
   std::vector<TreePlace> places(static_cast<std::size_t>(topology.ranks()));

@@ -31,7 +31,7 @@ OpIndex add_in_order(ProgramBuilder& builder, Slice result, OpIndex own,
   std::vector<OpIndex> before = leaving;
   before.push_back(own);
   if (!others.lower.empty()) {
-    // Those on the left are added up where the first of them lies.
+    // Reduce the lower contributions in the scratch of the first.
     const Contribution& first = others.lower.front();
     OpIndex left = first.ready;
     for (std::size_t i = 1; i < others.lower.size(); ++i) {

@@ -6,38 +6,39 @@
 
 #include "gradwire/schedule/schedule.h"
 
-/// Sums of what several ranks send. Contributions arrive in any order but are always added in the
-/// same one, so that every run gets the same bits.
+/// Reductions of several ranks' contributions. They arrive in any order but are reduced in a fixed
+/// order, so every run gets the same bits.
 namespace gradwire {
 
-/// sum = ((own + first peer's) + second peer's) + ..., for a sum that nobody else computes. What
-/// the first peer sends is added as it comes; the others' must wait in scratch. Returns the op that
-/// completes it; none without peers: then the sum is `own`, and nothing is in `sum`.
+/// sum = ((own + first peer's) + second peer's) + ..., for a sum that only this rank computes. The
+/// first peer's contribution is reduced as it arrives; the others arrive in scratch. Returns the op
+/// that completes the sum. Returns nullopt without peers: the sum is then `own`, and `sum` is not
+/// written.
 std::optional<OpIndex> reduce_from(ProgramBuilder& builder, std::span<const Rank> peers, Slice own,
                                    Slice sum);
 
-/// The same, but without peers copies `own`.
+/// As reduce_from(), but copies `own` if there are no peers.
 OpIndex reduce_or_copy(ProgramBuilder& builder, std::span<const Rank> peers, Slice own, Slice sum);
 
-/// What somebody else adds: there once `ready` is done. Its scratch may be overwritten.
+/// A peer's contribution in `held`, complete after op `ready`. Its scratch may be overwritten.
 struct Contribution {
   Slice held;
   OpIndex ready = 0;
 };
 
-/// Receives from `peer` into scratch as large as `like`, a slice of data.
+/// Receives a contribution from `peer` into scratch as large as `like`, a slice of data.
 Contribution receive_aside(ProgramBuilder& builder, Rank peer, Slice like);
 
-/// Contributions of those that come before this rank, and of those after it, each in their order.
+/// Contributions of the ranks below and above this one, each in rank order.
 struct Contributions {
   std::vector<Contribution> lower;
   std::vector<Contribution> upper;
 };
 
 /// result = ((lower[0] + lower[1] + ...) + result) + upper[0] + ..., where `result` holds this
-/// rank's own contribution once `own` is done: what several ranks compute to the same bits.
-/// Begins to change `result` only after `leaving` too: sends of what it holds. Returns the op that
-/// completes it, for which the caller may want finish().
+/// rank's own contribution once op `own` is complete. All ranks that compute this sum get the same
+/// bits. `result` is not modified before the ops in `leaving`, which send its old content, are
+/// complete. Returns the op that completes the sum; the caller may apply finish() to it.
 OpIndex add_in_order(ProgramBuilder& builder, Slice result, OpIndex own,
                      const Contributions& others, const std::vector<OpIndex>& leaving = {});
 

@@ -7,12 +7,12 @@
 #include "gradwire/schedule/algorithms/sums.h"
 #include "gradwire/schedule/algorithms/tree_steps.h"
 
-/// A binary tree with as few levels as possible: place p has its children at 2p+1 and 2p+2. The
-/// data travels whole; segments of it flow through all levels at once.
+/// A binary tree of minimum depth: place p has its children at 2p+1 and 2p+2. The data is not cut
+/// into chunks; its segments are pipelined through all levels.
 namespace gradwire {
 namespace {
 
-/// A rank's place in the tree whose root is rank `root`.
+/// A rank's place in the tree with root `root`.
 TreePlace place_of(Rank rank, int ranks, Rank root) {
   const int place = (rank - root + ranks) % ranks;
   const auto rank_at = [&](int p) { return (p + root) % ranks; };
@@ -24,8 +24,8 @@ TreePlace place_of(Rank rank, int ranks, Rank root) {
   return found;
 }
 
-/// The same with hosts for places: the first rank of each host (the root, on its own) stands in the
-/// tree, the host's other ranks below it.
+/// The same tree over hosts. Each host's leader is its first rank, or the root on the root's host.
+/// The host's other ranks are the leader's children.
 TreePlace place_among_hosts(const Topology& topology, Rank rank, Rank root) {
   const auto leader_of = [&](int host) {
     return host == topology.host_of(root) ? root : topology.ranks_on(host).front();
@@ -35,7 +35,7 @@ TreePlace place_among_hosts(const Topology& topology, Rank rank, Rank root) {
   const TreePlace of_host = place_of(host, topology.hosts(), topology.host_of(root));
   TreePlace found;
   if (of_host.parent) found.parent = leader_of(*of_host.parent);
-  // What has far to go leaves first.
+  // Messages to other hosts go first.
   for (int below : of_host.children) found.children.push_back(leader_of(below));
   for (Rank local : topology.ranks_on(host)) {
     if (local != rank) found.children.push_back(local);

@@ -9,13 +9,13 @@
 namespace gradwire {
 namespace {
 
-/// Numbers of trees that are tried.
+/// Numbers of trees to try.
 constexpr std::array kTreeCounts{1, 2, 3, 4, 6, 8};
 
-/// How often each tree is taken out and built anew, with the others' loads known.
+/// How often each tree is removed and rebuilt, given the load of the others.
 constexpr int kRounds = 3;
 
-/// More trees must save at least this part of the time.
+/// Minimum relative time that more trees must save.
 constexpr double kWorthIt = 0.02;
 
 double to_the_eighth(double x) {
@@ -23,7 +23,7 @@ double to_the_eighth(double x) {
   return square * square * square * square;
 }
 
-/// What the trees put on ports and wires: parts of the data, each way.
+/// Load of the trees on ports and wires: parts of the data, in each direction.
 class Loads {
  public:
   explicit Loads(const Topology& topology)
@@ -66,8 +66,8 @@ class Loads {
     return longest;
   }
 
-  /// The longest time, and a little of all others: of ways that take as long, the one that leaves
-  /// more room is better. The 8-norm.
+  /// 8-norm of all times: the longest time, and to a small extent all others. Among packings with
+  /// the same longest time, the one that leaves more capacity is better.
   double cost() const {
     const double most = longest();
     double sum = 0;
@@ -76,14 +76,14 @@ class Loads {
     return most * std::sqrt(std::sqrt(std::sqrt(sum)));
   }
 
-  /// How unwelcome one edge more is at a host, and on the wire between two. Steep, so that sums of
-  /// prices rank edges nearly as the longest time that they would make.
+  /// Price of one more edge at a host, and on the wire between two hosts. Steep, so that sums of
+  /// prices rank edges nearly like the longest time that they would cause.
   double price(int host) const { return at(host).price(); }
   double price(int a, int b) const { return at(a, b).price(); }
 
  private:
   struct Resource {
-    double rate = 0;  ///< 0: has no limit of its own.
+    double rate = 0;  ///< 0: unlimited.
     double load = 0;
 
     double time() const { return rate > 0 ? load / rate : 0; }
@@ -103,8 +103,8 @@ class Loads {
   std::vector<Resource> wires_;
 };
 
-/// Grows a tree from the cheapest host on, always by the cheapest edge, whose load it adds to
-/// `loads`. Of hosts at the same price the one with the fewest levels above it takes the next.
+/// Grows a tree from the cheapest host, always by the cheapest edge, whose load it adds to `loads`.
+/// Among hosts of equal price, the one nearest to the root gets the next child.
 class Growth {
  public:
   Growth(Loads& loads, int hosts)
@@ -141,7 +141,7 @@ class Growth {
     return {loads_.price(host), level_of(host)};
   }
 
-  /// Where only ports count, the two ends can be chosen by themselves.
+  /// Where only ports limit, the two ends are chosen independently.
   std::pair<int, Next> cheapest_ends() {
     const int inside = std::ranges::min(tree_.order, {}, [&](int h) { return rank_inside(h); });
     return {inside, std::ranges::min_element(waiting_, {}, [&](int h) { return loads_.price(h); })};

@@ -4,23 +4,24 @@
 
 #include "gradwire/topology/topology.h"
 
-/// Spanning trees packed so that no port and no wire carries much more of them, for its rate, than
-/// any other (Wang et al., "Blink: fast and generic collectives for distributed ML", MLSys 2020,
-/// whose trees are packed over links of GPUs; the prices are those of multiplicative weights).
+/// Spanning trees, packed so that their load, relative to rates, is balanced over ports and wires
+/// (Wang et al., "Blink: fast and generic collectives for distributed ML", MLSys 2020, which packs
+/// trees over GPU links; prices are those of the multiplicative weights method).
 namespace gradwire {
 
-/// parent[host]: the host above, -1 at the root. The hosts in `order` come after their parents.
+/// parent[host]: the host's parent, -1 at the root. `order` lists every host after its parent.
 struct HostTree {
   std::vector<int> parent;
   std::vector<int> order;
 };
 
-/// Trees over the hosts of a topology, of which each carries the same part of the data. An edge
-/// takes, in both of its hosts' ports and on what was measured between them, one part each way. As
-/// few trees as come close to the best that was found. Depends on nothing but the topology.
+/// Packs trees over the hosts of a topology; each carries an equal part of the data. An edge loads
+/// the ports of both its hosts, and the measured links between them, with one part in each
+/// direction. Returns the fewest trees whose time is close to the best found. Depends on the
+/// topology only.
 std::vector<HostTree> pack_trees(const Topology& topology);
 
-/// Seconds that the busiest port or wire needs, if one byte goes up and down the trees.
+/// Seconds that the busiest port or wire needs to reduce and broadcast one byte over the trees.
 double time_of_trees(const Topology& topology, const std::vector<HostTree>& trees);
 
 }  // namespace gradwire

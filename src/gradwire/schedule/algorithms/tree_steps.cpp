@@ -24,7 +24,8 @@ void pass_down(ProgramBuilder& builder, const TreePlace& place, Slice result,
 Program all_reduce_over_trees(std::span<const TreePlace> places) {
   ProgramBuilder builder;
   std::vector<std::optional<OpIndex>> sums;
-  // Up all trees, then down all: what goes down a tree must not hold up what goes up the next.
+  // Up all trees before down any: the broadcast of one tree must not delay the reduction of the
+  // next.
   for (const TreePlace& place : places) {
     const int chunk = static_cast<int>(sums.size());
     sums.push_back(reduce_from(builder, place.children, input(chunk), output(chunk)));
@@ -36,7 +37,7 @@ Program all_reduce_over_trees(std::span<const TreePlace> places) {
       builder.finish(*sum);
     }
   }
-  // The result overwrites what was sent up: it cannot come down before that has arrived.
+  // The result overwrites the partial sum that was sent up: it cannot arrive before that did.
   for (std::size_t tree = 0; tree < places.size(); ++tree) {
     pass_down(builder, places[tree], output(static_cast<int>(tree)), sums[tree]);
   }

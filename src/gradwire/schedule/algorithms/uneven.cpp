@@ -11,26 +11,26 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/owners.h"
 
-/// The direct all-reduce with unequal shares. An owner of the share w of the data G receives
-/// (P-1) w G and then sends the result P-1 times, where the others send their part of it and
-/// receive the result once. So a rank with share w sends, and receives,
+/// The direct all-reduce with unequal shares. The owner of a share w of the data G receives
+/// (P-1) w G and then sends the result P-1 times. Each other rank sends its part of the share and
+/// receives the result once. So a rank with share w sends, and receives,
 ///
 ///     (P-1) w G + (1-w) G = (1 + (P-2) w) G
 ///
-/// and ranks with slow ports should own little or nothing: 4 ranks, one of them with half the
+/// and ranks with slow ports should own little or nothing. 4 ranks, one of them with half the
 /// others' bandwidth B, take 2 G/B if the other three own a third each, but 3 G/B as a ring, in
-/// which everyone sends 3/2 G.
+/// which every rank sends 3/2 G.
 ///
-/// No all-reduce is faster than the largest of G/B_i (every rank's data must leave it, or the
-/// result of what the others sent) and 2(P-1) G / (sum of B_i) (each of the data's bytes travels
-/// P-1 times to be added, and P-1 times as the result). The best shares reach it.
+/// No all-reduce is faster than the maximum of G/B_i (each rank must send its data, alone or as
+/// part of a sum) and 2(P-1) G / (sum of B_i) (each byte of the data is sent P-1 times to be
+/// reduced, and P-1 times as the result). The optimal shares reach that bound.
 namespace gradwire {
 namespace {
 
-/// Chunks beyond which shares are not made finer.
+/// Maximum number of chunks, which limits how fine shares are.
 constexpr std::uint32_t kMostChunks = 256;
 
-/// Finer shares must save at least this part of the time.
+/// Minimum relative time that finer shares must save.
 constexpr double kWorthIt = 0.005;
 
 std::vector<double> bandwidths_of(const Topology& topology) {
@@ -42,15 +42,16 @@ std::vector<double> bandwidths_of(const Topology& topology) {
   return bandwidths;
 }
 
-/// The shares, summed up, that let every rank be done after `time`: w_i <= (B_i time - 1) / (P-2).
+/// Sum of the largest shares with which every rank is done after `time`:
+/// w_i <= (B_i time - 1) / (P-2).
 double total_share(const std::vector<double>& bandwidths, double time) {
   double total = 0;
   for (double bandwidth : bandwidths) total += std::max(0.0, bandwidth * time - 1);
   return total / static_cast<double>(bandwidths.size() - 2);
 }
 
-/// Whole numbers in proportion to `shares` that add up to `chunks`: each gets its share rounded
-/// down, those who lost most by it one more.
+/// Integers in proportion to `shares` that add up to `chunks`: each share rounded down, then one
+/// more for the largest remainders.
 std::vector<std::uint32_t> rounded(const std::vector<double>& shares, std::uint32_t chunks) {
   std::vector<std::uint32_t> counts;
   for (double share : shares) counts.push_back(static_cast<std::uint32_t>(share * chunks));
@@ -63,7 +64,7 @@ std::vector<std::uint32_t> rounded(const std::vector<double>& shares, std::uint3
   return counts;
 }
 
-/// How long each rank sends, and receives, with a share of the data.
+/// Time that each rank sends, and receives, given its share of the data.
 std::vector<double> times_of(const std::vector<double>& shares,
                              const std::vector<double>& bandwidths) {
   const auto others_of_two = static_cast<double>(shares.size()) - 2;
@@ -74,8 +75,9 @@ std::vector<double> times_of(const std::vector<double>& shares,
   return times;
 }
 
-/// What whole chunks cost: the longest time, and how much longer than with the best shares any rank
-/// is busy. The second is felt too: what is idle some of the time can wait for others.
+/// Cost of a division into whole chunks: the longest time, plus the maximum time by which any rank
+/// is busy for longer than with the optimal shares. The second matters too: idle time absorbs
+/// delays of others.
 double cost_of(const std::vector<std::uint32_t>& counts, const std::vector<double>& bandwidths,
                const std::vector<double>& best_times) {
   const double chunks = std::accumulate(counts.begin(), counts.end(), 0u);
@@ -97,12 +99,12 @@ std::vector<double> uneven_shares(const std::vector<double>& bandwidths) {
   if (ranks <= 2) return std::vector<double>(ranks, 1.0 / static_cast<double>(ranks));
   const double slowest = std::ranges::min(bandwidths);
   double too_short = 0;
-  double time = static_cast<double>(ranks) / slowest;  // Enough even if one rank did it all.
+  double time = static_cast<double>(ranks) / slowest;  // Enough even if one rank owned all data.
   while (time - too_short > 1e-12 * time) {
     const double middle = (time + too_short) / 2;
     (total_share(bandwidths, middle) < 1 ? too_short : time) = middle;
   }
-  // Nobody can be done before its own data has left.
+  // No rank is done before its own data is sent.
   time = std::max(time, 1 / slowest);
   const double total = total_share(bandwidths, time);
   std::vector<double> shares;

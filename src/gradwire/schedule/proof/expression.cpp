@@ -36,7 +36,7 @@ std::string ExpressionPool::to_string(ExpressionId id, std::size_t limit) const 
 }
 
 void ExpressionPool::write(ExpressionId id, std::size_t limit, std::string& text) const {
-  // Each level writes something first, so the limit also bounds the depth.
+  // Each level writes text before it recurses, so the limit also bounds the depth.
   if (text.size() > limit) {
     if (!text.ends_with("...")) text += "...";
     return;
@@ -65,25 +65,25 @@ void ExpressionPool::write(ExpressionId id, std::size_t limit, std::string& text
 
 std::string why_not_complete(const ExpressionPool& pool, ExpressionId id, std::uint32_t chunk,
                              int ranks) {
-  if (pool[id].kind != ExpressionKind::finished) return "it was never finished";
+  if (pool[id].kind != ExpressionKind::finished) return "finish was never applied";
   std::vector<bool> contributed(static_cast<std::size_t>(ranks));
-  // Ends after at most `ranks` leaves: the next one would be of a rank that is there already.
+  // Ends after at most `ranks` leaves: one more would repeat a rank.
   for (std::vector<ExpressionId> left{pool[id].a}; !left.empty();) {
     const Expression node = pool[left.back()];
     left.pop_back();
     switch (node.kind) {
       case ExpressionKind::undefined:
-        return "it holds undefined memory";
+        return "it contains uninitialized memory";
       case ExpressionKind::finished:
-        return "it was finished before it was complete";
+        return "finish was applied before it was complete";
       case ExpressionKind::sum:
         left.insert(left.end(), {node.b, node.a});
         continue;
       case ExpressionKind::leaf:
         break;
     }
-    if (node.b != chunk) return fmt::format("it holds chunk {} of rank {}", node.b, node.a);
-    if (contributed[node.a]) return fmt::format("it holds rank {} twice", node.a);
+    if (node.b != chunk) return fmt::format("it contains chunk {} of rank {}", node.b, node.a);
+    if (contributed[node.a]) return fmt::format("it contains rank {} twice", node.a);
     contributed[node.a] = true;
   }
   const auto missing = std::ranges::find(contributed, false);

@@ -9,11 +9,11 @@
 
 namespace gradwire::proof {
 
-/// Names an expression in its pool. Equal expressions have equal names, so comparing whole trees is
-/// comparing two numbers.
+/// Index of an expression in its pool. Equal expressions have equal ids, so comparing whole trees
+/// means comparing two integers.
 using ExpressionId = std::uint32_t;
 
-/// What memory holds before anything is written to it.
+/// Uninitialized memory.
 inline constexpr ExpressionId kUndefined = 0;
 
 enum class ExpressionKind : std::uint8_t { undefined, leaf, sum, finished };
@@ -24,23 +24,24 @@ struct Expression {
   std::uint32_t b = 0;  ///< leaf: chunk; sum: right operand.
 };
 
-/// Expression trees, each kept once (hash-consing: Ershov, CACM 1(8), 1958).
+/// Expression trees, each stored once (hash-consing: Ershov, CACM 1(8), 1958).
 class ExpressionPool {
  public:
   ExpressionPool() { nodes_.emplace_back(); }
 
-  /// What rank `rank` contributes as its chunk `chunk`.
+  /// Rank `rank`'s contribution to chunk `chunk`.
   ExpressionId leaf(Rank rank, std::uint32_t chunk);
 
-  /// left + right, in that order: neither commutative nor associative, as floating point is not.
+  /// left + right, in that order: neither commutative nor associative, like floating-point
+  /// addition.
   ExpressionId sum(ExpressionId left, ExpressionId right);
 
-  /// What Op::finish makes of a complete reduction.
+  /// Op::finish applied to a reduction.
   ExpressionId finished(ExpressionId operand);
 
   const Expression& operator[](ExpressionId id) const { return nodes_[id]; }
 
-  /// "finish((r0[2] + r1[2]) + r2[2])", cut off after about `limit` characters.
+  /// "finish ((r0[2] + r1[2]) + r2[2])", truncated after about `limit` characters.
   std::string to_string(ExpressionId id, std::size_t limit = 120) const;
 
  private:
@@ -51,8 +52,7 @@ class ExpressionPool {
   std::unordered_map<std::uint64_t, ExpressionId> known_;
 };
 
-/// What keeps `id` from being finish(sum of every rank's `chunk`, each exactly once); empty if
-/// nothing does.
+/// Returns why `id` is not finish(sum of all ranks' `chunk`, each exactly once); empty if it is.
 std::string why_not_complete(const ExpressionPool& pool, ExpressionId id, std::uint32_t chunk,
                              int ranks);
 

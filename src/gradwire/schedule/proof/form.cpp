@@ -10,7 +10,7 @@
 namespace gradwire::proof {
 namespace {
 
-/// What is wrong with something; empty if nothing is.
+/// Description of a fault; empty if there is none.
 using Complaint = std::string;
 
 bool is_rank(Rank rank, int ranks) {
@@ -29,7 +29,7 @@ bool has_peer(const Op& op) {
   return sends(op) || receives(op);
 }
 
-/// Whether scratch slots can be used as one: they mirror consecutive chunks.
+/// Returns true if scratch slots can form one slice: they mirror consecutive chunks.
 bool lie_together(const Program& program, const Slice& slots) {
   const auto mirrors = std::span(program.scratch_mirrors).subspan(slots.first, slots.count);
   for (std::size_t i = 1; i < mirrors.size(); ++i) {
@@ -42,7 +42,7 @@ Complaint check_slice(const Schedule& schedule, Rank rank, const Program& progra
                       const Slice& slice, bool used) {
   const bool should_be_empty = !used || schedule.spec.collective == Collective::barrier;
   if (should_be_empty) {
-    return slice.count == 0 ? "" : fmt::format("{} has no place in it", gradwire::describe(slice));
+    return slice.count == 0 ? "" : fmt::format("{} must be empty", gradwire::describe(slice));
   }
   if (slice.count == 0) return "a slice is empty";
   const std::uint32_t chunks = chunks_of(schedule, rank, program, slice.buffer);
@@ -50,7 +50,7 @@ Complaint check_slice(const Schedule& schedule, Rank rank, const Program& progra
     return fmt::format("{} reaches beyond its {} chunks", gradwire::describe(slice), chunks);
   }
   if (slice.buffer == Buffer::scratch && !lie_together(program, slice)) {
-    return fmt::format("{} mirrors no consecutive chunks", gradwire::describe(slice));
+    return fmt::format("{} does not mirror consecutive chunks", gradwire::describe(slice));
   }
   return "";
 }
@@ -83,7 +83,7 @@ Complaint check_kind(const Schedule& schedule, const Op& op) {
     return fmt::format("{} reduces nothing", name_of(collective));
   }
   if (op.finish && (op.kind == OpKind::send || op.kind == OpKind::recv)) {
-    return "it computes nothing that could be finished";
+    return "finish is set, but it computes nothing";
   }
   return "";
 }
@@ -92,10 +92,10 @@ Complaint check_dependencies(const Program& program, OpIndex index) {
   const DependencySpan& span = program.ops[index].after;
   if (span.first > program.dependencies.size() ||
       span.count > program.dependencies.size() - span.first) {
-    return "its dependencies lie beyond the program's";
+    return "its dependencies exceed the program's list";
   }
   for (OpIndex earlier : program.after(program.ops[index])) {
-    if (earlier >= index) return fmt::format("it comes after op {}, which is not earlier", earlier);
+    if (earlier >= index) return fmt::format("it depends on op {}, which is not earlier", earlier);
   }
   return "";
 }
@@ -116,12 +116,12 @@ Complaint check_numbers(const Schedule& schedule) {
   }
   if (schedule.chunks < 1) return "there must be at least one chunk";
   if (!is_rank(spec.root, schedule.ranks) || !is_rank(spec.target, schedule.ranks)) {
-    return fmt::format("root {} or target {} is no rank", spec.root, spec.target);
+    return fmt::format("root {} or target {} is not a rank", spec.root, spec.target);
   }
   if (has_parts(spec.collective) && schedule.chunks != static_cast<std::uint32_t>(schedule.ranks)) {
-    return fmt::format("{} chunks, but each rank must have one", schedule.chunks);
+    return fmt::format("{} chunks, but there must be one per rank", schedule.chunks);
   }
-  return schedule.program ? "" : "it has no programs";
+  return schedule.program ? "" : "it has no program function";
 }
 
 }  // namespace
@@ -141,11 +141,12 @@ MaybeViolation check_ops(const ProgramSet& programs) {
     if (has_scratch && schedule.spec.collective == Collective::all_to_all) {
       return found(
           schedule, Fault::malformed,
-          fmt::format("rank {}: all_to_all has no scratch, its parts differ in size", rank));
+          fmt::format("rank {}: all_to_all has no scratch, as its parts differ in size", rank));
     }
     if (std::ranges::any_of(program.scratch_mirrors, beyond)) {
-      return found(schedule, Fault::malformed,
-                   fmt::format("rank {}: a scratch slot mirrors a chunk that is none", rank));
+      return found(
+          schedule, Fault::malformed,
+          fmt::format("rank {}: a scratch slot mirrors a chunk that does not exist", rank));
     }
     for (OpIndex op = 0; op < program.ops.size(); ++op) {
       const Complaint wrong = check_op(schedule, program, rank, op);
@@ -164,14 +165,15 @@ MaybeViolation check_messages(const ProgramSet& programs, const std::vector<Node
     if (other == kNoNode) {
       return found(
           programs, node, Fault::unmatched,
-          fmt::format("rank {} never {}", op.peer, sends(op) ? "receives it" : "sends that"));
+          fmt::format("rank {} never {}", op.peer, sends(op) ? "receives it" : "sends it"));
     }
     const Rank rank = programs.ref(node).rank;
     const PlacedSlice mine{rank, programs.program(rank), extent(op)};
     const PlacedSlice theirs{op.peer, programs.program(op.peer), extent(programs.op(other))};
     if (sends(op) && !same_length(programs.schedule(), mine, theirs)) {
-      return found(programs, node, Fault::unmatched,
-                   fmt::format("it meets {}, which differs in length", describe(programs, other)));
+      return found(
+          programs, node, Fault::unmatched,
+          fmt::format("it matches {}, which differs in length", describe(programs, other)));
     }
   }
   return std::nullopt;

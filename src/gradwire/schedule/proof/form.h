@@ -6,14 +6,15 @@
 
 namespace gradwire::proof {
 
-/// The schedule's own numbers make sense: ranks, chunks, root and target. To be called before its
-/// programs are made.
+/// Checks the schedule's own fields: ranks, chunks, root and target. Call it before making
+/// programs.
 MaybeViolation check_spec(const Schedule& schedule);
 
-/// Every op of every rank makes sense by itself: the rest of the verifier relies on it.
+/// Checks every op of every rank by itself. The rest of the verifier relies on it.
 MaybeViolation check_ops(const ProgramSet& programs);
 
-/// Every message has two ends of the same length. `partner` is match_messages(programs).
+/// Checks that every message has two ends of the same length. `partner` is
+/// match_messages(programs).
 MaybeViolation check_messages(const ProgramSet& programs, const std::vector<NodeId>& partner);
 
 }  // namespace gradwire::proof

@@ -17,7 +17,7 @@ struct Access {
   bool writes = false;
 };
 
-/// Which ops touch each chunk of a rank's memory.
+/// The ops that access each chunk of a rank's memory.
 class AccessTable {
  public:
   AccessTable(const ProgramSet& programs, Rank rank, Aliasing aliasing) {
@@ -33,8 +33,8 @@ class AccessTable {
     }
   }
 
-  /// Calls `visit` with each two accesses to a chunk of which one writes; stops when it returns
-  /// true.
+  /// Calls `visit` with each pair of accesses to a chunk of which at least one writes. Returns
+  /// true, and stops, once `visit` returns true.
   template <class Visit>
   bool any_conflict(Visit visit) const {
     for (const auto& buffer : cells_) {
@@ -82,7 +82,7 @@ class RaceCheck {
   }
 
   bool in_order(const Access& a, const Access& b) const {
-    // An op that reads what it writes reads each byte before it writes it.
+    // An op with equal source and destination reads each byte before it writes it.
     if (a.op == b.op) return a.place == b.place;
     return comes_before(a, b) || comes_before(b, a);
   }
@@ -91,7 +91,7 @@ class RaceCheck {
     const char* when =
         aliasing == Aliasing::in_place ? ", if output and input are the same memory" : "";
     return found(programs_, programs_.node(rank_, b.op), Fault::race,
-                 fmt::format("it and op {} ({}) touch {} and {} without being in order{}", a.op,
+                 fmt::format("it and op {} ({}) access {} and {} without being ordered{}", a.op,
                              gradwire::describe(programs_.program(rank_).ops[a.op]),
                              gradwire::describe(b.place), gradwire::describe(a.place), when));
   }
@@ -124,7 +124,7 @@ MaybeViolation check_receives(const ProgramSet& programs, const std::vector<Node
                                 : precedence.whole(earlier, partner[node]);
       if (happened) continue;
       return found(programs, node, Fault::receive_waits,
-                   fmt::format("it waits for op {} ({}), which need not have happened when the "
+                   fmt::format("it waits for op {} ({}), which may be incomplete when the "
                                "message arrives; receive into scratch instead",
                                earlier, gradwire::describe(program.ops[earlier])));
     }

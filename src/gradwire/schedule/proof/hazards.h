@@ -5,12 +5,13 @@
 
 namespace gradwire::proof {
 
-/// No two ops of the rank touch the same memory, one of them writing, without being in order.
+/// Checks that any two ops of the rank that access the same memory, at least one of them writing,
+/// are ordered.
 MaybeViolation check_races(const ProgramSet& programs, const Precedence& precedence, Rank rank);
 
-/// Whatever an op of the rank comes after, if it is a receive, has happened before the matching
-/// send, byte by byte where that is what it waits for. Then so has everything else that the receive
-/// is in order with, since order comes along those arrows or with the message itself.
+/// Checks that the dependencies of each receive of the rank have happened before the matching send,
+/// byte by byte where the dependency is byte by byte. Then all other ops ordered before the receive
+/// have happened too, since order follows from those dependencies or from the message itself.
 MaybeViolation check_receives(const ProgramSet& programs, const std::vector<NodeId>& partner,
                               const Precedence& precedence, Rank rank);
 

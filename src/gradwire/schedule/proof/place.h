@@ -7,17 +7,17 @@
 
 namespace gradwire::proof {
 
-/// Whether the caller passes one piece of memory as input and output, or two.
+/// Whether the caller passes the same memory as input and output.
 enum class Aliasing : std::uint8_t { separate, in_place };
 
-/// Those that a collective allows.
+/// The aliasings that a collective allows.
 std::vector<Aliasing> aliasings(Collective collective);
 
-/// Where a slice really lies: in all_reduce in place, and on the root of reduce, input[c] is
-/// output[c]; in all_gather in place, rank r's input[0] is its output[r].
+/// The memory of a slice: for in-place all_reduce, and on the root of in-place reduce, input[c] is
+/// output[c]. For in-place all_gather, rank r's input[0] is its output[r].
 Slice place_of(const Schedule& schedule, Rank rank, const Slice& slice, Aliasing aliasing);
 
-/// Whether an op copies a place onto itself, that is, does nothing.
+/// Returns true if an op copies a slice onto itself, which does nothing.
 bool stays_in_place(const Schedule& schedule, Rank rank, const Op& op, Aliasing aliasing);
 
 }  // namespace gradwire::proof

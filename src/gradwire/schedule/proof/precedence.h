@@ -10,34 +10,36 @@
 namespace gradwire::proof {
 
 /// Which of one rank's ops happen before which ops of all ranks, along any path of dependencies and
-/// messages. An op works through its bytes in order, and comes before another in one of two ways:
+/// messages. An op processes its bytes in order, and precedes another op in one of two ways:
 ///
-///   whole      all of it is done before the other begins
-///   bytewise   its byte n is done before the other's byte n begins
+///   whole      it is complete before the other begins
+///   bytewise   its byte n is complete before the other's byte n begins
 ///
-/// A path of bytewise arrows is bytewise: each arrow joins ops on slices of the same length
-/// (flows_through asks for the same slice, matched messages have one length), so byte n means the
-/// same all along it. A path with a whole arrow a => b in it is whole: everything up to and
-/// including a has finished each byte of a, so all of a, before b begins its first.
+/// A path of bytewise arrows is bytewise. Each arrow joins ops on slices of the same length
+/// (flows_through requires the same slice, matched messages have one length), so byte n means the
+/// same along the whole path. A path with a whole arrow a => b is whole: all ops up to a, and thus
+/// all bytes of a, are complete before b begins its first byte.
 ///
-/// Two ops that touch the same slice, one of them writing, are in order if one comes before the
-/// other bytewise: byte n of the slice is touched by byte n of each. Where slices overlap in any
-/// other way, only whole will do.
+/// Two ops that access the same slice, at least one of them writing, are ordered if one precedes
+/// the other bytewise: each accesses byte n of the slice with its own byte n. Where slices overlap
+/// in any other way, only whole precedence orders them.
 class Precedence {
  public:
-  /// `order` is that of order_ops. Time: arrows of the graph x ops of `rank` / 64.
+  /// `order` is the result of order_ops(). Running time: arrows of the graph x ops of `rank` / 64.
   Precedence(const ProgramSet& programs, const WaitGraph& graph, std::span<const NodeId> order,
              Rank rank);
 
-  /// Whether op `earlier` of the rank comes before `later`, in either way.
+  /// bytewise(): returns true if op `earlier` of the rank precedes `later` in either way; whole():
+  /// only if all of it does.
   bool bytewise(OpIndex earlier, NodeId later) const { return bit(later, 0, earlier); }
   bool whole(OpIndex earlier, NodeId later) const { return bit(later, 1, earlier); }
 
-  /// Whether any op of the rank comes before `later`.
+  /// Returns true if any op of the rank precedes `later`.
   bool any(NodeId later) const;
 
  private:
-  // Per node two sets of the rank's ops: those before it in either way, and those wholly before it.
+  // Two sets of the rank's ops per node: those that precede it in either way, and those that
+  // precede it as a whole.
   using Words = std::span<std::uint64_t>;
   Words set(NodeId node, std::size_t which) {
     return Words(bits_).subspan((2 * node + which) * words_, words_);

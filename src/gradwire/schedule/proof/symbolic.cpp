@@ -14,7 +14,7 @@ namespace {
 
 using Values = std::vector<ExpressionId>;
 
-/// All ranks' memory, an expression a chunk.
+/// Memory of all ranks, one expression per chunk.
 class Memory {
  public:
   Memory(const ProgramSet& programs, Aliasing aliasing)
@@ -28,7 +28,7 @@ class Memory {
     }
   }
 
-  /// The chunks of a slice of a rank.
+  /// The chunks of a rank's slice.
   std::span<ExpressionId> at(Rank rank, const Slice& slice) {
     const Slice place = place_of(schedule_, rank, slice, aliasing_);
     auto& buffer = ranks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(place.buffer)];
@@ -58,8 +58,7 @@ class SymbolicRun {
     prepare();
     for (NodeId node : order) {
       if (!execute(node)) {
-        return found(programs_, node, Fault::undefined_read,
-                     "it reads memory that nothing has written");
+        return found(programs_, node, Fault::undefined_read, "it reads uninitialized memory");
       }
     }
     return check();
@@ -69,7 +68,7 @@ class SymbolicRun {
   const CollectiveSpec& spec() const { return programs_.schedule().spec; }
   std::uint32_t chunks() const { return programs_.schedule().chunks; }
 
-  /// Fills in what ranks bring.
+  /// Initializes the ranks' contributions.
   void prepare() {
     const Collective collective = spec().collective;
     if (collective == Collective::broadcast) return fill(spec().root, Buffer::output, chunks());
@@ -85,7 +84,7 @@ class SymbolicRun {
     for (std::uint32_t c = 0; c < count; ++c) memory_.at(rank, buffer, c) = pool_.leaf(rank, c);
   }
 
-  /// False if the op reads what is undefined.
+  /// Returns false if the op reads uninitialized memory.
   bool execute(NodeId node) {
     const Op& op = programs_.op(node);
     const Rank rank = programs_.ref(node).rank;
@@ -119,7 +118,7 @@ class SymbolicRun {
     return true;
   }
 
-  /// Sums of what is there and what comes in, chunk by chunk; undefined where an operand is.
+  /// Sums of local and incoming operands, chunk by chunk; undefined if an operand is.
   Values combined(const Op& op, const Values& local, const Values& incoming) {
     Values sums(local.size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -152,13 +151,14 @@ class SymbolicRun {
     return std::nullopt;
   }
 
-  /// What is wrong with a chunk of a rank's output; empty if nothing is.
+  /// Returns the fault of a chunk of a rank's output; empty if it is correct.
   std::string why_wrong(Rank rank, std::uint32_t chunk) {
     const ExpressionId held = memory_.at(rank, Buffer::output, chunk);
     switch (spec().collective) {
       case Collective::all_reduce:
         if (rank == 0) return why_not_complete(pool_, held, chunk, programs_.ranks());
-        return held == memory_.at(0, Buffer::output, chunk) ? "" : "rank 0 computes another value";
+        return held == memory_.at(0, Buffer::output, chunk) ? ""
+                                                            : "rank 0 computes a different value";
       case Collective::reduce_scatter:
         return why_not_complete(pool_, held, static_cast<std::uint32_t>(rank), programs_.ranks());
       case Collective::reduce:
@@ -186,7 +186,7 @@ class SymbolicRun {
 
   Violation report(Rank rank, std::uint32_t chunk, const std::string& wrong) {
     const char* when =
-        aliasing_ == Aliasing::in_place ? " (output and input being the same memory)" : "";
+        aliasing_ == Aliasing::in_place ? " (output and input are the same memory)" : "";
     const std::string held = pool_.to_string(memory_.at(rank, Buffer::output, chunk));
     return found(
         programs_.schedule(), Fault::wrong_result,
@@ -198,7 +198,7 @@ class SymbolicRun {
   Aliasing aliasing_;
   ExpressionPool pool_;
   Memory memory_;
-  std::vector<Values> messages_;  ///< By send.
+  std::vector<Values> messages_;  ///< By send node.
 };
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 namespace gradwire::proof {
 
-/// Runs all programs with expressions for numbers, in the given order, once for each Aliasing that
-/// the collective allows, and compares what the outputs then hold with what CollectiveSpec asks
-/// for. Since nothing races, any order that the graph allows computes the same.
+/// Executes all programs in the given order with expressions instead of numbers, once for each
+/// Aliasing that the collective allows. Compares the outputs with what CollectiveSpec requires. As
+/// no ops race, every order that the graph allows gives the same result.
 MaybeViolation check_results(const ProgramSet& programs, const std::vector<NodeId>& partner,
                              std::span<const NodeId> order);
 

@@ -6,7 +6,7 @@
 #include "gradwire/schedule/program_set.h"
 #include "gradwire/schedule/verifier.h"
 
-/// How the parts of the verifier report.
+/// Construction of the verifier's reports.
 namespace gradwire::proof {
 
 using MaybeViolation = std::optional<Violation>;

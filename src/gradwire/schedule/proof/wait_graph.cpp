@@ -7,7 +7,7 @@
 namespace gradwire::proof {
 namespace {
 
-/// Depth-first search along what ops wait for, without recursion, since chains of ops are long.
+/// Depth-first search along dependencies. Not recursive, since chains of ops are long.
 class Search {
  public:
   Search(const WaitGraph& graph, const std::vector<NodeId>& previous)
@@ -24,10 +24,11 @@ class Search {
   enum class State : std::uint8_t { unseen, open, ordered };
   struct Step {
     NodeId node;
-    std::uint32_t next;  ///< Which of what it waits for to look at next.
+    std::uint32_t next;  ///< Index of the next dependency to visit.
   };
 
-  /// The i-th op that `node` waits for, kNoNode beyond the last. The stream comes last.
+  /// The i-th dependency of `node`; kNoNode beyond the last. The previous send of the stream comes
+  /// last.
   NodeId waited_for(NodeId node, std::uint32_t i) const {
     const auto arrows = graph_.before(node);
     if (i < arrows.size()) return arrows[i].from;

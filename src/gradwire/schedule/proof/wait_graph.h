@@ -8,15 +8,15 @@
 
 namespace gradwire::proof {
 
-/// An op that another one waits for. `whole`: for all of it; else byte by byte, so that byte n of
-/// the one waits for byte n of the other.
+/// A dependency on op `from`. `whole`: on all of it; otherwise byte by byte, so that byte n of the
+/// dependent op waits for byte n of `from`.
 struct Arrow {
   NodeId from = 0;
   bool whole = false;
 };
 
-/// What every op waits for: those it was declared to come after, whole or byte by byte as
-/// flows_through says, and for a receive the matching send, byte by byte.
+/// The dependencies of every op: those declared in `after`, whole or byte by byte as flows_through
+/// says, and for a receive the matching send, byte by byte.
 class WaitGraph {
  public:
   WaitGraph(const ProgramSet& programs, const std::vector<NodeId>& partner);
@@ -27,16 +27,16 @@ class WaitGraph {
   }
 
  private:
-  std::vector<std::uint32_t> first_;  ///< Per node, and one past the last.
+  std::vector<std::uint32_t> first_;  ///< By node, and one past the last.
   std::vector<Arrow> arrows_;
 };
 
-/// For every send the one before it to the same peer, kNoNode for others: messages to a peer share
-/// one stream, in which the next may have to wait until the last has gone.
+/// Returns for every send the previous send to the same peer, kNoNode for all other ops. Messages
+/// to a peer share one stream, where a message may have to wait until the previous one is sent.
 std::vector<NodeId> previous_in_stream(const ProgramSet& programs);
 
-/// Either an order in which all ops can run one after the other, or ops of which each waits for the
-/// next, and the last for the first.
+/// Either an order in which all ops can run one after the other, or a cycle in which each op waits
+/// for the next, and the last for the first.
 struct Ordering {
   std::vector<NodeId> order;
   std::vector<NodeId> cycle;
