@@ -54,7 +54,7 @@ TEST_F(AtomicFileTest, AFolderThatCannotBeMadeIsTheReason) {
   } catch (const Exception& error) {
     EXPECT_EQ(error.what(), (folder_ / "file/folder/name").string() +
                                 " cannot be written: Not a directory (its folder " +
-                                (folder_ / "file/folder").string() + " cannot be made)");
+                                (folder_ / "file/folder").string() + " cannot be created)");
   }
 }
 

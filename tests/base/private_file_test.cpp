@@ -61,9 +61,9 @@ TEST(PrivateFile, LinksFoldersAndFifosAreRefusedWithoutWaiting) {
   const TemporaryFolder folder;
   std::filesystem::create_symlink(written(folder, 0600), folder / "link");
   EXPECT_THAT(refusal_of(folder / "link"), HasSubstr("symbolic link"));
-  EXPECT_THAT(refusal_of(folder.path()), HasSubstr("no regular file"));
+  EXPECT_THAT(refusal_of(folder.path()), HasSubstr("is not a regular file"));
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
-  EXPECT_THAT(refusal_of(folder / "fifo"), HasSubstr("no regular file"));
+  EXPECT_THAT(refusal_of(folder / "fifo"), HasSubstr("is not a regular file"));
 }
 
 TEST(PrivateFile, OfAnotherUserIsRefused) {

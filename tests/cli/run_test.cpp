@@ -312,7 +312,7 @@ TEST(RunTest, WrongValues) {
       {{"--secret-file", open}, "mode 644; it must be"},
       {{"--secret-file", shared}, "mode 640; it must be"},
       {{"--secret-file", linked}, "symbolic link"},
-      {{"--secret-file", fifo}, "no regular file"},
+      {{"--secret-file", fifo}, "is not a regular file"},
       {{"--secret-file", empty}, "the file is empty"},
       {{"--secret-file", folder.path() + "/none"}, "no such file"},
       {{"--env", "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"},

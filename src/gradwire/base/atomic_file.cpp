@@ -16,14 +16,14 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-/// The rename itself must reach the disk too.
+/// Flushes the rename itself to the disk.
 void flush_folder(const std::filesystem::path& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
-/// Makes a folder and those it lies in, and flushes the names of new ones to the disk. Returns why
-/// one could not be made.
+/// Creates a folder and its parents, and flushes the names of new ones to the disk. Returns the
+/// error of the one that could not be created.
 std::error_code make_folders(const std::filesystem::path& folder) {
   std::filesystem::path so_far;
   for (const auto& part : folder) {
@@ -39,8 +39,8 @@ std::error_code make_folders(const std::filesystem::path& folder) {
   return {};
 }
 
-/// Whether nothing may take its place: a pipe, a device, or what stands for an open file, such as
-/// /dev/stdout, even if that is a plain one.
+/// Returns true if the path must not be replaced: a pipe, a device, or a name of an open file, such
+/// as /dev/stdout, even if that is a regular file.
 bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
@@ -55,12 +55,12 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   if (is_special(path_)) {
     fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
   } else {
-    std::error_code ignored;  // Opening the file tells.
+    std::error_code ignored;  // Opening the file reports errors.
     if (std::filesystem::is_symlink(path_, ignored)) {
       path_ = std::filesystem::weakly_canonical(path_, ignored);
     }
     if (!path_.has_filename() || std::filesystem::is_directory(path_, ignored)) {
-      errno = EISDIR;  // Renaming would say so, but only when everything is written.
+      errno = EISDIR;  // Fail early: the rename would fail only after all data is written.
       fail("cannot be written");
     }
     make_folder();
@@ -76,7 +76,7 @@ void AtomicFile::make_folder() const {
   const std::error_code error = make_folders(folder);
   if (!error) return;
   throw Exception(ErrorKind::system,
-                  fmt::format("{} cannot be written: {} (its folder {} cannot be made)",
+                  fmt::format("{} cannot be written: {} (its folder {} cannot be created)",
                               path_.string(), error.message(), folder.string()));
 }
 
@@ -106,7 +106,7 @@ void AtomicFile::commit() {
     return;
   }
   if (::fsync(fd_.get()) != 0) fail("cannot be flushed to the disk");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed into place");
   fd_ = UniqueFd();
   flush_folder(folder_of(path_));
 }

@@ -8,14 +8,14 @@
 
 namespace gradwire {
 
-/// A file that appears whole or not at all, even if the machine fails: written beside its place
-/// under another name, flushed to the disk, renamed. Without commit() nothing remains. What is
-/// there and is no file, such as a pipe, /dev/null or /dev/stdout, is written to where it is; a
-/// link stays, and what it leads to is written. Throws Exception(system) with the file's name and
-/// the system's reason, for a folder's name too.
+/// A file that appears as a whole or not at all, even if the machine fails: it is written next to
+/// its place under another name, flushed to the disk, then renamed. Without commit() nothing
+/// remains. Paths that exist and are not regular files, such as a pipe, /dev/null or /dev/stdout,
+/// are written directly. A symbolic link stays, and its target is written. Throws Exception(system)
+/// with the file's name and the system's reason, also if the path names a folder.
 class AtomicFile {
  public:
-  /// Creates the folder of `path` if it is not there.
+  /// Creates the folder of `path` if it does not exist.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -33,11 +33,12 @@ class AtomicFile {
   UniqueFd fd_;
 };
 
-/// Throws what AtomicFile would, and leaves no trace but the folder: for those who will write only
-/// hours later. A pipe or device is not touched, as whoever reads it would take that for the end.
+/// Throws as AtomicFile would, and leaves no trace but the folder: for callers that write only
+/// hours later. Does not open pipes or devices, as a pipe's reader would take the close for the
+/// end.
 void check_writable(const std::filesystem::path& path);
 
-/// Writes a whole AtomicFile.
+/// Writes `text` as an AtomicFile.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace gradwire

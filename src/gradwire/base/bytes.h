@@ -11,7 +11,7 @@ namespace gradwire {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-/// Stores an integer little-endian, whatever the machine: the compiler makes one move of it.
+/// Stores an integer in little-endian order on every machine; compiles to a single move.
 template <class T>
 requires std::is_unsigned_v<T>
 void store_little_endian(std::byte* at, T value) {

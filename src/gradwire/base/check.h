@@ -6,7 +6,7 @@ namespace gradwire::detail {
 
 }  // namespace gradwire::detail
 
-/// For our own bugs only: states an invariant, always on, ends the process when it does not hold.
-/// What a user or a peer can cause is an Error instead.
+/// Aborts the process if the condition does not hold. Always on. For invariants that only a bug in
+/// gradwire can break; faults of a user or a peer are Errors instead.
 #define GRADWIRE_CHECK(condition) \
   ((condition) ? (void)0 : ::gradwire::detail::check_failed(#condition, __FILE__, __LINE__))

@@ -4,8 +4,8 @@
 
 namespace gradwire {
 
-/// Where time comes from. A constructor argument wherever time matters, so that a test can own it.
-/// Implementations must be callable from any thread.
+/// Source of time. A constructor argument of every component that needs the time, so that tests can
+/// control it. Implementations must be callable from any thread.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -18,8 +18,8 @@ class SteadyClock final : public Clock {
   Time now() const override;
 };
 
-/// This host's time of day, since the beginning of 1970 (UTC): to compare the clocks of hosts,
-/// never to measure how long something takes.
+/// Returns this host's wall-clock time since 1970-01-01 (UTC). For comparing the clocks of hosts,
+/// not for measuring durations.
 Duration time_of_day();
 
 }  // namespace gradwire

@@ -2,7 +2,7 @@
 
 namespace gradwire {
 
-/// How many cores this process may use; at least 1.
+/// Returns the number of cores that this process may use (its CPU affinity); at least 1.
 int usable_cores();
 
 }  // namespace gradwire

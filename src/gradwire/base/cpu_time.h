@@ -2,8 +2,7 @@
 
 namespace gradwire {
 
-/// Seconds of user and system time that this process has used, all its threads together.
-/// Thread-safe.
+/// Returns the user and system CPU time of all threads of this process, in seconds. Thread-safe.
 double cpu_seconds_used();
 
 }  // namespace gradwire

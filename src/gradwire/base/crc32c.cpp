@@ -7,11 +7,11 @@
 namespace gradwire {
 
 std::uint32_t crc32c(ConstBytes bytes, std::uint32_t before) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // The library counts in int.
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // The library takes the length as int.
   std::uint32_t crc = ~before;
   while (!bytes.empty()) {
     const ConstBytes piece = bytes.first(std::min(bytes.size(), kMost));
-    // It only reads.
+    // The library takes a non-const pointer, but only reads.
     auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(piece.data()));
     crc = crc32_iscsi(data, static_cast<int>(piece.size()), crc);
     bytes = bytes.subspan(piece.size());

@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-/// Element types that collectives carry. The values travel on the wire: append only.
+/// Element types of collectives. Wire format: values must not change; append only.
 enum class DataType : std::uint8_t {
   float32 = 0,
   float64 = 1,
@@ -21,9 +21,9 @@ enum class DataType : std::uint8_t {
   int16 = 8,
 };
 
-/// How elements combine. `mean` is the sum divided by the number of ranks; on integers it
-/// truncates towards zero. A NaN in any operand of min or max is the result. The bitwise ones are
-/// for integers alone. Values are on the wire.
+/// Reduction operations. `mean` is the sum divided by the number of ranks; on integers it truncates
+/// towards zero. min and max return NaN if any operand is NaN. The bitwise operations are for
+/// integers only. Wire format: values must not change.
 enum class ReduceOp : std::uint8_t {
   sum = 0,
   mean = 1,
@@ -35,21 +35,21 @@ enum class ReduceOp : std::uint8_t {
   bit_xor = 7,
 };
 
-/// Whether elements of the type can be combined so.
+/// Returns true if `op` is defined for elements of `type`.
 bool combines(DataType type, ReduceOp op);
 
-/// Bytes of one element.
+/// Size of one element in bytes.
 std::size_t size_of(DataType type);
 
 /// "float32", "bfloat16", ...
 std::string_view name_of(DataType type);
 std::string_view name_of(ReduceOp op);
 
-/// The inverse of name_of; nothing for an unknown name.
+/// Inverse of name_of(); nullopt for an unknown name.
 std::optional<DataType> data_type_named(std::string_view name);
 std::optional<ReduceOp> reduce_op_named(std::string_view name);
 
-/// Every type, and the operations that all of them have, for tables, tests and help texts.
+/// All types, and the operations that are defined for all types; for tables, tests and help texts.
 std::span<const DataType> all_data_types();
 std::span<const ReduceOp> all_reduce_ops();
 

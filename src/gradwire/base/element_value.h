@@ -6,9 +6,9 @@
 
 namespace gradwire {
 
-/// Writes one element of a type to any address, rounded to the nearest value it has (ties to even;
-/// integers truncate, and must be in range). Reads it back exactly. For data made or checked
-/// element by element, not for bulk.
+/// Stores one element of a type at any address, or loads it. Storing rounds to the nearest value of
+/// the type, ties to even; integer types truncate, and the value must be in range. Loading is
+/// exact. For single elements, not for bulk data.
 void store_element(std::byte* at, DataType type, double value);
 double load_element(const std::byte* at, DataType type);
 

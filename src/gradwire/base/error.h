@@ -10,24 +10,26 @@
 
 namespace gradwire {
 
-/// Named by what the caller can do about it, not by what broke.
+/// Kinds of errors, by what the caller can do about them.
 enum class ErrorKind : std::uint8_t {
-  invalid_argument,  ///< Fix the call or the configuration; nothing was done.
-  mismatch,          ///< Ranks disagree about what they do together: fix the program.
-  disconnected,      ///< A peer is gone: restart the job, or rebuild the group without it.
-  timeout,           ///< Somebody is late: look at the rank or link that the message names.
-  refused,           ///< Authentication failed: give every rank the same secret.
-  corrupted,         ///< Bytes changed on the way, or are not ours: look at the link named.
-  unsupported,       ///< Not possible here: choose one of the alternatives named.
-  system,            ///< The operating system said no: the message has its words.
-  aborted,           ///< This side ended it (shutdown, or an earlier error of the communicator).
+  invalid_argument,  ///< Invalid call or configuration; nothing was done. Fix it.
+  mismatch,          ///< Ranks disagree about an operation. Fix the program.
+  disconnected,      ///< A peer is gone. Restart the job, or rebuild the group without it.
+  timeout,           ///< A deadline passed. Check the rank or link that the message names.
+  refused,           ///< Authentication failed. Give all ranks the same secret.
+  corrupted,         ///< Bytes were damaged in transit, or are not gradwire's. Check the link that
+                     ///< the message names.
+  unsupported,       ///< Not possible here. Choose one of the alternatives that the message names.
+  system,            ///< A system call failed. The message has the system's reason.
+  aborted,           ///< This side ended the operation: shutdown, or an earlier error of the
+                     ///< communicator.
 };
 
 /// "disconnected", "timeout", ...
 std::string_view name_of(ErrorKind kind);
 
-/// An error as a value, used below the communicator, where nothing may unwind.
-/// `message` is a whole sentence for the user: who, what, and the remedy.
+/// An error as a value, used below the communicator, where no code throws. `message` is a whole
+/// sentence for the user: what failed, where, and the remedy.
 struct Error {
   ErrorKind kind = ErrorKind::system;
   std::string message;
@@ -42,7 +44,7 @@ inline tl::unexpected<Error> failure(ErrorKind kind, std::string message) {
   return tl::unexpected<Error>(Error{kind, std::move(message)});
 }
 
-/// The one exception class, thrown from Work::wait() upward and by configuration code.
+/// The only exception class, thrown from Work::wait() upward and by configuration code.
 class Exception : public std::runtime_error {
  public:
   explicit Exception(const Error& error) : std::runtime_error(error.message), kind_(error.kind) {}
@@ -55,7 +57,7 @@ class Exception : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// The value, or the error as an Exception: for code above the communicator.
+/// Returns the value, or throws the error as an Exception: for code above the communicator.
 template <class T>
 T value_or_throw(Result<T> result) {
   if (!result) throw Exception(result.error());

@@ -13,7 +13,7 @@
 namespace gradwire {
 namespace {
 
-/// fork() calls handlers that are registered for the whole process, so their data is global, too.
+/// fork() handlers are registered for the whole process, so their data is global.
 struct ForkHandlers {
   ForkHandlers() { ::pthread_atfork(&lock, &unlock, &in_child); }
 
@@ -21,13 +21,13 @@ struct ForkHandlers {
   static void unlock();
   static void in_child();
 
-  std::mutex mutex;  ///< Held during a fork: the child sees whole lists.
+  std::mutex mutex;  ///< Held during a fork, so that the child sees consistent lists.
   std::vector<const std::vector<int>*> descriptors;
   std::atomic<unsigned> count = 0;
 };
 
 ForkHandlers& handlers() {
-  // Never destroyed: a fork may come after static objects have ended.
+  // Never destroyed: a fork may happen after static objects are destroyed.
   static ForkHandlers& all = *std::make_unique<ForkHandlers>().release();
   return all;
 }
@@ -40,7 +40,7 @@ void ForkHandlers::unlock() {
   handlers().mutex.unlock();
 }
 
-/// Calls nothing that is not safe after a fork of a process with threads.
+/// Calls only functions that are safe after a fork of a multithreaded process.
 void ForkHandlers::in_child() {
   ForkHandlers& all = handlers();
   all.count.fetch_add(1, std::memory_order_relaxed);

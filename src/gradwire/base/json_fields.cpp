@@ -14,7 +14,7 @@ namespace {
   throw Exception(ErrorKind::invalid_argument, message);
 }
 
-/// Long values are cut: a message is no place for a whole file.
+/// Long values are truncated.
 std::string shown(const nlohmann::ordered_json& value) {
   constexpr std::size_t kMost = 60;
   std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -27,7 +27,7 @@ std::string shown(const nlohmann::ordered_json& value) {
 JsonFields::JsonFields(const nlohmann::ordered_json& value, std::string path)
     : value_(value), path_(std::move(path)) {
   if (value_.is_object()) return;
-  invalid(fmt::format("{} is {}; it must be an object", path_.empty() ? "the whole" : path_,
+  invalid(fmt::format("{} is {}; it must be an object", path_.empty() ? "the document" : path_,
                       shown(value_)));
 }
 
@@ -98,7 +98,8 @@ std::vector<std::string> JsonFields::texts(std::string_view key) {
 }
 
 std::string JsonFields::json_text(std::string_view key) {
-  return find(key, "there").dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return find(key, "present")
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::vector<double> JsonFields::numbers(std::string_view key) {
@@ -117,7 +118,7 @@ JsonFields JsonFields::object(std::string_view key) {
 }
 
 std::vector<JsonFields> JsonFields::objects(std::string_view key, std::size_t least) {
-  const std::string expected = least == 0 ? "a list of objects" : "a list with an object at least";
+  const std::string expected = least == 0 ? "a list of objects" : "a list with at least one object";
   const auto& value = find(key, expected);
   if (!value.is_array() || value.size() < least) refuse(key, expected);
   std::vector<JsonFields> all;

@@ -13,39 +13,39 @@
 
 namespace gradwire {
 
-/// Reads one object of a JSON text strictly: every key asked for must be there and in range, and
-/// every other key is refused. Getters and refusals throw Exception(invalid_argument), which names
-/// the place, what is there and what would be right; read_json_fields() turns it into a value. The
-/// JSON must outlive this.
+/// Reads one object of a JSON document strictly: every requested key must be present and in range,
+/// and every other key is refused. Getters and refusals throw Exception(invalid_argument), which
+/// names the place, the value found and the value expected; read_json_fields() turns it into an
+/// error value. The JSON value must outlive this.
 class JsonFields {
  public:
-  /// `path`: where it is in the text, "paths[3]"; "" for the whole.
+  /// `path`: the object's place in the document, such as "paths[3]"; "" for the whole document.
   JsonFields(const nlohmann::ordered_json& value, std::string path);
 
   bool has(std::string_view key) const { return value_.contains(key); }
   double number(std::string_view key, double least, double most);
-  /// Any number; null, which stands for what is not finite, becomes NaN.
+  /// Any number; null, which stands for a value that is not finite, becomes NaN.
   double number_or_nan(std::string_view key);
-  /// A list of such.
+  /// A list of numbers, as number_or_nan().
   std::vector<double> numbers(std::string_view key);
   int integer(std::string_view key, int least, int most);
   bool flag(std::string_view key);
   std::string text(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
-  /// Whatever is there, as JSON.
+  /// Any value, as JSON text.
   std::string json_text(std::string_view key);
   JsonFields object(std::string_view key);
 
-  /// The objects of a list with at least so many.
+  /// The objects of a list that has at least `least`.
   std::vector<JsonFields> objects(std::string_view key, std::size_t least);
 
-  /// Refuses a text whose "version" is not this one.
+  /// Refuses a document whose "version" is not this one.
   void require_version(int version);
 
-  /// Says that the value of a key is not `expected`.
+  /// Throws: the value of `key` is missing or is not `expected`.
   [[noreturn]] void refuse(std::string_view key, const std::string& expected) const;
 
-  /// To be called last: refuses keys that nobody asked for, with the nearest known one.
+  /// Call last: refuses keys that were not requested, and suggests the nearest known one.
   void refuse_others() const;
 
  private:
@@ -57,8 +57,8 @@ class JsonFields {
   std::vector<std::string> known_;
 };
 
-/// Parses `text`, an object, and hands it to `read`. `what` names the whole in errors ("topology").
-/// Error: invalid_argument, for what is no JSON or what `read` refuses.
+/// Parses `text`, an object, and passes it to `read`. `what` names the document in errors
+/// ("topology"). Fails with invalid_argument if the text is not JSON or `read` refuses it.
 template <class Read>
 auto read_json_fields(std::string_view text, std::string_view what, Read read)
     -> Result<std::invoke_result_t<Read, JsonFields>> {

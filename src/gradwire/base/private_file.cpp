@@ -22,16 +22,17 @@ tl::unexpected<Error> failed(const char* what) {
 }
 
 tl::unexpected<Error> refused(const std::string& what) {
-  return tl::unexpected<Error>(Error{
-      ErrorKind::refused,
-      fmt::format("{}; it must be a file of user {} that nobody else can read or write (mode 600)",
-                  what, ::geteuid())});
+  return tl::unexpected<Error>(
+      Error{ErrorKind::refused,
+            fmt::format(
+                "{}; it must be a file of user {} that no other user can read or write (mode 600)",
+                what, ::geteuid())});
 }
 
 Status check_private(int fd) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return failed("cannot be looked at");
-  if (!S_ISREG(info.st_mode)) return refused("is no regular file");
+  if (::fstat(fd, &info) != 0) return failed("cannot be examined");
+  if (!S_ISREG(info.st_mode)) return refused("is not a regular file");
   if (info.st_uid == ::geteuid() && (info.st_mode & kOfOthers) == 0) return {};
   return refused(
       fmt::format("belongs to user {} and has mode {:03o}", info.st_uid, info.st_mode & 07777));

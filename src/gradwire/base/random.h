@@ -4,9 +4,10 @@
 
 namespace gradwire {
 
-/// A seeded stream of random numbers that is the same on every platform (splitmix64; Steele, Lea,
-/// Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). Eight bytes of state, so
-/// that a hundred thousand simulations can each have their own. Not for secrets.
+/// A seeded random number generator that gives the same numbers on every platform (splitmix64;
+/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). It has eight
+/// bytes of state, so that each of a hundred thousand simulations can have its own. Not for
+/// secrets.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -18,8 +19,7 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// Uniform in 0 .. bound - 1; bound must be positive. The bias of below 2^-32 does not matter
-  /// here.
+  /// Uniform in 0 .. bound - 1; bound must be positive. Its bias below 2^-32 is negligible here.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
 
   /// Uniform in low .. high, both included.
@@ -27,7 +27,7 @@ class Random {
     return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low) + 1));
   }
 
-  /// True once in `n` draws, on average.
+  /// Returns true once in `n` draws, on average.
   bool one_in(std::uint64_t n) { return below(n) == 0; }
 
   /// Uniform in [0, 1).

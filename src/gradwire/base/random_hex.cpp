@@ -18,8 +18,8 @@ std::string random_hex(std::size_t bytes) {
     const ssize_t got = ::getrandom(random.data() + have, bytes - have, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      throw Exception(ErrorKind::system,
-                      fmt::format("the system gives no random bytes: {}", std::strerror(errno)));
+      throw Exception(ErrorKind::system, fmt::format("cannot get random bytes from the system: {}",
+                                                     std::strerror(errno)));
     }
     have += static_cast<std::size_t>(got);
   }

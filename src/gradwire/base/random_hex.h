@@ -5,8 +5,8 @@
 
 namespace gradwire {
 
-/// `bytes` random bytes as 2 * bytes hexadecimal digits, from the operating system's generator: fit
-/// for secrets. Throws Exception(system) if there is none.
+/// Returns `bytes` random bytes as 2 * bytes hexadecimal digits, from the operating system's
+/// generator: fit for secrets. Throws Exception(system) if that fails.
 std::string random_hex(std::size_t bytes);
 
 }  // namespace gradwire

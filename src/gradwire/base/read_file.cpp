@@ -17,8 +17,8 @@ tl::unexpected<Error> unreadable(const std::filesystem::path& path, const char* 
 }  // namespace
 
 Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code ignored;  // Opening the file tells.
-  // A folder can be opened, and only reading it fails.
+  std::error_code ignored;  // Opening the file reports errors.
+  // A folder can be opened; only reading it would fail.
   if (std::filesystem::is_directory(path, ignored)) return unreadable(path, "it is a folder");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -29,7 +29,7 @@ Result<std::string> read_file(const std::filesystem::path& path) {
     file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
     content.append(piece.data(), static_cast<std::size_t>(file.gcount()));
   } while (file);
-  if (file.bad()) return unreadable(path, errno != 0 ? std::strerror(errno) : "reading fails");
+  if (file.bad()) return unreadable(path, errno != 0 ? std::strerror(errno) : "the read failed");
   return content;
 }
 

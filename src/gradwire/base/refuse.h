@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// Throws Exception(invalid_argument): what a caller, a command line or a file says cannot be done,
-/// and nothing was. `message` as Error::message.
+/// Throws Exception(invalid_argument): a request of the caller, a command line or a file is
+/// invalid, and nothing was done. `message` as Error::message.
 [[noreturn]] inline void refuse(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, message);
 }

@@ -10,8 +10,8 @@
 namespace gradwire {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // rows[i % 3][j] is the distance between the first i letters of a and the first j of b; an
-  // exchange of neighbours looks two rows back.
+  // rows[i % 3][j] is the distance between the first i letters of a and the first j of b. A
+  // transposition looks two rows back.
   std::vector<std::vector<std::size_t>> rows(3, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

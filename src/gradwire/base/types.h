@@ -8,13 +8,13 @@ namespace gradwire {
 /// Position of a process in its job, 0 .. world size - 1.
 using Rank = std::int32_t;
 
-/// Most ranks one job may have. Frames, tables and handshakes rely on it.
+/// Maximum number of ranks of a job. Frames, tables and handshakes rely on it.
 inline constexpr int kMaxRanks = 4096;
 
 using Duration = std::chrono::nanoseconds;
 
-/// A point on the monotonic clock, or on the virtual clock of a simulation. Everything below the
-/// communicator is handed the time; only base/clock reads it.
+/// A point on the monotonic clock, or on the virtual clock of a simulation. Code below the
+/// communicator receives the time as an argument; only base/clock reads it.
 using Time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 /// `duration` after `time`; Time::max() if that is later, as with Duration::max() for "never".

@@ -6,7 +6,7 @@
 
 namespace gradwire {
 
-/// Owns a file descriptor: closes it at the end. -1: none.
+/// Owns a file descriptor and closes it on destruction. -1: none.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -63,7 +63,7 @@ std::optional<double> factor_of(std::string_view unit, std::span<const Unit> uni
   return std::nullopt;
 }
 
-/// A number of zero or more and its unit, in the units' base.
+/// Parses a non-negative number with a unit; returns it in the base unit.
 std::optional<double> parse(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const char* end = text.data() + text.size();
@@ -95,7 +95,7 @@ std::string in_largest(double value, std::span<const Unit> units) {
 
 Result<std::size_t> parse_bytes(std::string_view text) {
   const auto bytes = parse(text, kByteUnits);
-  // Above 2^53 a double no longer counts single bytes.
+  // Above 2^53 a double cannot represent every integer.
   if (!bytes || *bytes > 0x1p53 || *bytes != std::floor(*bytes)) {
     return not_understood("a number of bytes", text, "4, 64K, 1M or 100000000");
   }
@@ -106,7 +106,7 @@ Result<Duration> parse_duration(std::string_view text) {
   if (text == "0") return Duration::zero();
   const auto nanoseconds = parse(text, kTimeUnits);
   if (!nanoseconds || *nanoseconds > 0x1p62) {
-    return not_understood("a length of time", text, "50us, 1.5ms or 2s");
+    return not_understood("a duration", text, "50us, 1.5ms or 2s");
   }
   return Duration(std::llround(*nanoseconds));
 }

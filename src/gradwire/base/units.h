@@ -9,18 +9,18 @@
 
 namespace gradwire {
 
-/// Quantities as people write them on a command line, and back. All functions are pure. Errors are
-/// ErrorKind::invalid_argument and show the text and examples of what is right.
+/// Quantities in the notation of the command line, parsed and formatted. All functions are pure.
+/// Parsers fail with invalid_argument; the message shows the text and valid examples.
 
 /// Bytes: "4", "64K", "1.5M", "1MiB", "100MB". K, M and G are powers of two, with or without "B" or
 /// "iB", as in nccl-tests. A fraction must come out as whole bytes.
 Result<std::size_t> parse_bytes(std::string_view text);
 
-/// A length of time: "50us", "1.5ms", "2s", "100ns", "0". Only zero may go without its unit.
+/// A duration: "50us", "1.5ms", "2s", "100ns", "0". Only zero may omit its unit.
 Result<Duration> parse_duration(std::string_view text);
 
-/// What a link carries, in bytes per second: "10Gb/s", "10Gbps", "2.5Gbit" count bits, "1.25GB/s"
-/// counts bytes; K, M and G are powers of ten, as on the box of a network card.
+/// Bandwidth of a link, in bytes per second: "10Gb/s", "10Gbps", "2.5Gbit" count bits, "1.25GB/s"
+/// counts bytes. K, M and G are powers of ten, as on the box of a network card.
 Result<double> parse_rate(std::string_view text);
 
 /// "4 B", "64 KiB", "95.4 MiB".
