@@ -238,7 +238,8 @@ TEST(DiagnosisTest, Interfaces) {
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1500 on b, c; 9000 on a"),
                                        HasSubstr("on a: ip link set dev eth0 mtu 1500")));
   all = healthy(3);
-  facts_of(all, 2).problems = {"network interface \"eth7\" is the name or prefix of none"};
+  facts_of(all, 2).problems = {
+      "network interface \"eth7\" is not the name or prefix of any interface"};
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("c: network interface \"eth7\""), HasSubstr("--interface")));
   all = healthy(3);

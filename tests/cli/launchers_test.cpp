@@ -35,9 +35,10 @@ TEST(EnvTest, SaysWhatKeepsItFromTheOthers) {
   Launched env({gradwire_program(), "env"},
                {{"GRADWIRE_INTERFACE", "nosuch"}, {"GRADWIRE_PORT", "4321"}});
   EXPECT_EQ(env.wait(), 0);
-  EXPECT_THAT(env.out(), AllOf(HasSubstr(" port=4321 interface=nosuch "),
-                               HasSubstr("rails=none (network interface \"nosuch\" is the name or "
-                                         "prefix of none; this host has lo (127.0.0.1")));
+  EXPECT_THAT(env.out(),
+              AllOf(HasSubstr(" port=4321 interface=nosuch "),
+                    HasSubstr("rails=none (network interface \"nosuch\" is not the name "
+                              "or prefix of any interface; this host has lo (127.0.0.1")));
 }
 
 TEST(EnvTest, ErrorsAreOneLine) {

@@ -192,7 +192,7 @@ class Doctor(unittest.TestCase):
             self.assertRegex(output, rf"WRONG: {hosts.names[1]} would use its loopback interface")
             self.assertRegex(output, r"to mend it: .*--interface.*gw0 \(10.77.0.2\)")
             self.assert_found(self.examine(hosts, "--interface", "eth7"),
-                              r"\"eth7\" is the name or prefix of none",
+                              r"\"eth7\" is not the name or prefix of any interface",
                               r"to mend it: .*gw0 \(10.77.0.1\)", wrong=2)
 
     def test_one_of_two_interfaces_without_a_cable(self):

@@ -57,10 +57,12 @@ TEST(ChooseInterfaces, TakesAListInItsOrderEachOnce) {
 }
 
 TEST(ChooseInterfaces, UnknownNameListsWhatThereIs) {
-  EXPECT_THAT(chosen("wlan0"),
-              ElementsAre("error: network interface \"wlan0\" is the name or prefix of none; this "
-                          "host has lo (127.0.0.1, ::1), ens803f0 (10.0.0.1, fe80::1%ens803f0), "
-                          "ens803f1 (10.0.1.1), ens803 (10.0.2.1), eth0 (down), ib0 (no address)"));
+  EXPECT_THAT(
+      chosen("wlan0"),
+      ElementsAre(
+          "error: network interface \"wlan0\" is not the name or prefix of any "
+          "interface; this host has lo (127.0.0.1, ::1), ens803f0 (10.0.0.1, fe80::1%ens803f0), "
+          "ens803f1 (10.0.1.1), ens803 (10.0.2.1), eth0 (down), ib0 (no address)"));
 }
 
 TEST(ChooseInterfaces, OneUnknownEntryOfAListIsAnError) {

@@ -11,10 +11,10 @@
 namespace gradwire {
 namespace {
 
-/// Rates this near to each other are those of equal links.
+/// Rates of equal links differ by at most this part.
 constexpr double kSameRate = 0.05;
 
-/// How far a pair may be from what its ends suggest.
+/// A pair's link may differ from its ends' rails by this part before it counts as different.
 constexpr double kUsualRate = 0.1;
 constexpr double kUsualLatency = 0.5;
 
@@ -24,8 +24,8 @@ bool near(double a, double b, double part) {
   return std::abs(a - b) <= part * std::max(a, b);
 }
 
-/// Replaces each of the rates by the median of those that are in one group with it: sorted, a group
-/// ends where a rate is further than kSameRate from the group's first.
+/// Replaces each rate by the median of its group. In ascending order, a group ends where a rate
+/// exceeds the group's first by more than kSameRate.
 void level(std::vector<double*> rates) {
   std::ranges::sort(rates, {}, [](const double* rate) { return *rate; });
   for (auto first = rates.begin(); first != rates.end();) {
@@ -59,7 +59,7 @@ std::vector<Host> levelled_hosts(const Cluster& cluster) {
   return hosts;
 }
 
-/// All rails of a pair as one; nothing if none was measured.
+/// All rails of a pair as one link; nullopt if none was measured.
 std::optional<Link> link_of(const Cluster& cluster, int from, int to) {
   Link sum{kLeastLatency, 0};
   for (int rail = 0; const MeasuredPath* path = cluster.path(from, to, rail); ++rail) {
@@ -76,7 +76,7 @@ bool as_expected(const Link& found, const Link& expected) {
          near(seconds(found.latency), seconds(expected.latency), kUsualLatency);
 }
 
-/// `number_of`: for each host of the topology its number in the cluster.
+/// `number_of`: each topology host's number in the cluster.
 Topology build(const Cluster& cluster, const std::vector<int>& number_of,
                std::vector<int> host_of_rank) {
   const std::vector<Host> all = levelled_hosts(cluster);

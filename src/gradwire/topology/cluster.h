@@ -9,105 +9,107 @@
 
 namespace gradwire {
 
-/// A network interface of a host, as `gradwire probe` found it.
+/// A network interface of a host, as measured by `gradwire probe`.
 struct MeasuredRail {
   std::string interface;        ///< "gw0"
   int mtu = 1500;               ///< Of the interface, in bytes.
-  double bytes_per_second = 0;  ///< The best that any pair got out of it, or into it if less.
+  double bytes_per_second = 0;  ///< Maximum over all pairs, out of it or into it, whichever is
+                                ///< less.
   Duration latency = {};        ///< One way, to the nearest other host.
 
   bool operator==(const MeasuredRail&) const = default;
 };
 
-/// A host, as it was found.
+/// A host, as measured.
 struct MeasuredHost {
   std::string name;
-  int ranks = 1;  ///< How many ran there then.
-  int cores = 0;  ///< Processors that they could use; 0: not known.
-  /// Hosts with the same number share their processors (containers, namespaces); -1: its own.
+  int ranks = 1;  ///< Ranks on it during the measurement.
+  int cores = 0;  ///< Processors available to them; 0: unknown.
+  /// Hosts with the same number share their processors (containers, namespaces); -1: not shared.
   int kernel = -1;
   std::vector<MeasuredRail> rails;
-  std::optional<Link> inside;  ///< Between two of its ranks, if there were two.
-  /// What every host gets into its rails when each sends to the next one at the same time.
+  std::optional<Link> inside;  ///< Between two of its ranks, if it had two.
+  /// Receive rate of its rails while each host sends to the next one at the same time.
   double together_bytes_per_second = 0;
-  Duration clock_offset = {};       ///< Its time of day less that of the first host.
-  Duration clock_uncertainty = {};  ///< The offset is right to within this.
+  Duration clock_offset = {};       ///< Its wall clock minus that of the first host.
+  Duration clock_uncertainty = {};  ///< Maximum error of the offset.
 
   bool operator==(const MeasuredHost&) const = default;
 };
 
-/// One direction between two hosts over one rail, as it was found.
+/// One direction between two hosts over one rail, as measured.
 struct MeasuredPath {
   int from = 0;  ///< Numbers of hosts.
   int to = 0;
   int rail = 0;
-  Duration latency = {};           ///< One way, the median; half of a round trip.
-  Duration shortest_latency = {};  ///< The shortest.
+  Duration latency = {};           ///< One way: half of the median round trip.
+  Duration shortest_latency = {};  ///< One way: half of the shortest round trip.
   double bytes_per_second = 0;
-  /// The largest packet that arrives, in bytes with its IP header; 0: not known, as datagrams do
-  /// not get through at all. Smaller than the MTU of both ends: a black hole.
+  /// Largest packet that arrives, in bytes including the IP header; 0: unknown, as no datagram
+  /// arrives. Smaller than the MTU of both ends: an MTU black hole.
   int largest_packet = 0;
-  double loss = 0;  ///< Of datagrams there and back, the part that did not return.
+  double loss = 0;  ///< Fraction of datagrams without an echo.
 
   bool operator==(const MeasuredPath&) const = default;
 };
 
-/// The algorithm that was the fastest when `gradwire tune` tried them, and the segments.
+/// Fastest algorithm and segmentation that `gradwire tune` measured.
 struct MeasuredChoice {
   std::string collective;  ///< "all_reduce"
-  int ranks = 1;           ///< All the job's.
-  std::size_t bytes = 0;   ///< Of all parts together.
+  int ranks = 1;           ///< Of the job.
+  std::size_t bytes = 0;   ///< All parts together.
   std::string algorithm;   ///< "star"
   Duration time = {};      ///< The median.
-  int segments = 0;        ///< Of each message, about; 0: as many as usual.
+  int segments = 0;        ///< Per message, approximately; 0: the default.
 
   bool operator==(const MeasuredChoice&) const = default;
 };
 
-/// More than anybody would cut a message into.
+/// Upper limit of MeasuredChoice::segments.
 inline constexpr int kMostSegments = 1024;
 
-/// What `gradwire probe` finds out about hosts and what joins them.
+/// Hosts and the paths between them, as measured by `gradwire probe`.
 struct Cluster {
   std::vector<MeasuredHost> hosts;
-  std::vector<MeasuredPath> paths;      ///< Of each ordered pair of hosts, and rail.
-  std::vector<MeasuredChoice> choices;  ///< Of `gradwire tune`; may be empty.
+  std::vector<MeasuredPath> paths;      ///< Per ordered pair of hosts and rail.
+  std::vector<MeasuredChoice> choices;  ///< From `gradwire tune`; may be empty.
 
-  /// The path with these ends, or null.
+  /// Returns the path with these ends over this rail, or null.
   const MeasuredPath* path(int from, int to, int rail) const;
 
   bool operator==(const Cluster&) const = default;
 };
 
-/// The largest packet of IP, in bytes: an MTU may be larger (that of the loopback interface is).
+/// Maximum size of an IP packet in bytes. An MTU may be larger, such as that of the loopback
+/// interface.
 inline constexpr int kLargestPacket = 65535;
 
-/// Whether packets that both ends' interfaces may send get lost on the way, though smaller ones
-/// arrive. TCP then stops after the first few kilobytes.
+/// Returns true if packets within both ends' MTU are lost on the path while smaller ones arrive
+/// (MTU black hole). TCP then stalls after the first few kilobytes.
 bool is_black_hole(const Cluster& cluster, const MeasuredPath& path);
 
-/// Sets each rail's bytes_per_second and latency to what the paths at that host show.
+/// Sets each rail's bytes_per_second and latency from the measured paths of its host.
 void set_rails_from_paths(Cluster& cluster);
 
-/// The cluster as algorithms see it, each host with as many ranks as it had. Measurements within 5
-/// % of each other count as equal, since they are never the same twice and algorithms for equal
-/// links are better where links are equal: rates of rails become the median of those near them. A
-/// pair of hosts gets a measured link of its own only where it differs by more than a tenth
-/// (latency: by half) from what its ends' rails suggest. `cluster` has a host, and every host a
-/// rail.
+/// Returns the cluster as a topology, with the measured number of ranks per host. Rates of rails
+/// within 5 % of each other become their median: measurements vary, and algorithms for equal links
+/// are better where links are equal. A pair of hosts gets its own measured link only if it differs
+/// from its ends' rails by more than a tenth (latency: by half). `cluster` must have a host, and
+/// every host a rail.
 Topology topology_of(const Cluster& cluster);
 
-/// The same for a job whose rank r runs on the host called host_names[r]; hosts without ranks are
-/// left out. Error: invalid_argument, for a host that was not measured; it lists those that were.
+/// Returns the topology of a job whose rank r runs on host host_names[r]; hosts without ranks are
+/// left out. Fails with invalid_argument for a host that was not measured; the message lists the
+/// measured ones.
 Result<Topology> topology_for(const Cluster& cluster, const std::vector<std::string>& host_names);
 
-/// What all ranks of a job go by.
+/// Topology and tuned choices that all ranks of a job share.
 struct JobTopology {
   Topology topology;
-  std::vector<MeasuredChoice> choices;  ///< Of this job's number of ranks.
+  std::vector<MeasuredChoice> choices;  ///< For this job's number of ranks.
 };
 
-/// The cluster's, with what was measured with as many ranks.
+/// Returns `topology` with the cluster's choices for its number of ranks.
 JobTopology job_of(const Cluster& cluster, Topology topology);
 
 }  // namespace gradwire

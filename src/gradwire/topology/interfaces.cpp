@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-/// "" for a family that is not the Internet's.
+/// Returns "" for address families other than IPv4 and IPv6.
 std::string numeric_host(const sockaddr* address) {
   if (address == nullptr) return "";
   const bool ipv4 = address->sa_family == AF_INET;
@@ -52,7 +52,7 @@ bool is_usable(const Interface& one) {
   return one.up && !one.addresses.empty();
 }
 
-/// Those of exactly this name, or else those whose names begin with it.
+/// Returns the interface with exactly this name, or else those whose names begin with it.
 std::vector<Interface> matching(std::string_view entry, const std::vector<Interface>& all) {
   std::vector<Interface> found;
   std::ranges::copy_if(all, std::back_inserter(found),
@@ -60,7 +60,7 @@ std::vector<Interface> matching(std::string_view entry, const std::vector<Interf
   if (!found.empty()) return found;
   std::ranges::copy_if(all, std::back_inserter(found),
                        [&](const Interface& one) { return one.name.starts_with(entry); });
-  // The kernel's order may be another on each host.
+  // The kernel's order may differ between hosts.
   std::ranges::sort(found, {},
                     [](const Interface& one) { return std::pair(one.name.size(), one.name); });
   return found;
@@ -68,7 +68,8 @@ std::vector<Interface> matching(std::string_view entry, const std::vector<Interf
 
 tl::unexpected<Error> none_for(std::string_view entry, bool exists,
                                const std::vector<Interface>& all) {
-  const char* what = exists ? "is down or has no address" : "is the name or prefix of none";
+  const char* what =
+      exists ? "is down or has no address" : "is not the name or prefix of any interface";
   return failure(ErrorKind::invalid_argument,
                  fmt::format("network interface \"{}\" {}; this host has {}", entry, what,
                              describe_interfaces(all)));

@@ -16,21 +16,22 @@ struct Interface {
   bool loopback = false;
 };
 
-/// All interfaces, in the kernel's order. Error: system.
+/// Returns all interfaces, in the kernel's order. Fails with system.
 Result<std::vector<Interface>> list_interfaces();
 
-/// Those of `all` that are up, have an address, and that `wanted` selects: a comma list, each entry
-/// a name or, if no interface has exactly that name, a prefix ("ens803f" means ens803f0 and
-/// ens803f1). In the order of the list, those of a prefix by their number, each once. Error:
-/// invalid_argument, for an entry that selects none; the message lists the interfaces there are.
+/// Returns the interfaces of `all` that are up, have an address and match `wanted`: a
+/// comma-separated list of names or, where no interface has that name, prefixes ("ens803f" means
+/// ens803f0 and ens803f1). They are in the order of the list, those of a prefix in the order of
+/// their numbers, each once. Fails with invalid_argument if an entry matches none; the message
+/// lists the host's interfaces.
 Result<std::vector<Interface>> choose_interfaces(std::string_view wanted,
                                                  const std::vector<Interface>& all);
 
-/// The name of the interface that has this numeric address; "" if none has. Any address in
-/// 127.0.0.0/8 belongs to the loopback interface.
+/// Returns the name of the interface with this numeric address; "" if there is none. All addresses
+/// in 127.0.0.0/8 belong to the loopback interface.
 std::string interface_with_address(std::string_view address, const std::vector<Interface>& all);
 
-/// "eth0 (10.0.0.1, fe80::1%eth0), eth1 (down)": for messages.
+/// Describes interfaces in messages: "eth0 (10.0.0.1, fe80::1%eth0), eth1 (down)".
 std::string describe_interfaces(const std::vector<Interface>& all);
 
 }  // namespace gradwire

@@ -9,49 +9,48 @@
 
 namespace gradwire {
 
-/// What joins two places: a network interface to its switch, one rank to another.
+/// A connection: between a network interface and its switch, or between two ranks.
 struct Link {
   Duration latency = std::chrono::microseconds(30);  ///< One way, for a small message.
-  double bytes_per_second = 1.25e8;                  ///< Each direction by itself (full duplex).
+  double bytes_per_second = 1.25e8;                  ///< Per direction (full duplex).
 
   bool operator==(const Link&) const = default;
 };
 
-/// A machine of the job. Its ranks share its network interfaces; to each other they are joined by
-/// something else, shared memory.
+/// A machine of the job. Its ranks share its network interfaces, and exchange data with each other
+/// through shared memory.
 struct Host {
-  std::string name;                 ///< For people; may be empty.
-  std::vector<Link> rails{Link{}};  ///< Its network interfaces in use, by rail. At least one.
-  /// From one of its ranks to another. Each rank can send, and receive, at this rate.
+  std::string name;                 ///< For messages; may be empty.
+  std::vector<Link> rails{Link{}};  ///< Network interfaces in use, by rail. At least one.
+  /// Between two of its ranks. Each rank can send, and receive, at this rate.
   Link inside{.latency = std::chrono::microseconds(1), .bytes_per_second = 4e9};
-  int cores = 0;  ///< Processors that its ranks share; 0: one for each of them.
-  /// Hosts with the same number (containers, namespaces) share these processors; -1: its own.
+  int cores = 0;  ///< Processors that its ranks share; 0: one per rank.
+  /// Hosts with the same number (containers, namespaces) share these processors; -1: not shared.
   int kernel = -1;
 
-  /// All rails as one: messages are striped over them, so the rates add up. The latency is the
-  /// first rail's, which small messages take.
+  /// All rails as one link: messages are striped over them, so the rates add up. The latency is
+  /// that of the first rail, which carries small messages.
   Link port() const;
 
   bool operator==(const Host&) const = default;
 };
 
-/// The machines of a job as an algorithm sees them: which hosts there are, what their ports can do,
-/// and which rank is on which. A value; ranks that are to make the same schedules must have equal
-/// ones.
+/// The machines of a job as algorithms see them: its hosts, their ports, and the host of each rank.
+/// A value type. Ranks that must make the same schedules need equal topologies.
 class Topology {
  public:
-  /// `ranks` ranks on a switch, each on a host of its own, all with the same port. ranks >= 1.
+  /// `ranks` ranks on one switch, each on its own host, all with the same port. ranks >= 1.
   static Topology uniform(int ranks, Link link = {});
 
-  /// One rank a port, each on a host of its own.
+  /// One rank per port, each on its own host.
   explicit Topology(std::vector<Link> ports);
 
   /// Rank r is on host number host_of[r]. Every host has at least one rank and at least one rail.
   Topology(std::vector<Host> hosts, std::vector<int> host_of);
 
-  /// The same with what was measured from one host to another, in that direction, all rails
-  /// together: it takes the place of what the two hosts' ports suggest. The ports stay: what goes
-  /// to all other hosts together is still no faster than the port.
+  /// Sets the measured link from one host to another, in that direction, over all rails together.
+  /// It replaces the link derived from the two hosts' ports. The ports remain: traffic to all other
+  /// hosts together is no faster than the port.
   void set_measured(int from_host, int to_host, Link link);
 
   int ranks() const { return static_cast<int>(host_of_.size()); }
@@ -59,23 +58,23 @@ class Topology {
 
   const Host& host(int number) const { return hosts_[static_cast<std::size_t>(number)]; }
   int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
-  /// In ascending order.
+  /// Ranks on a host, in ascending order.
   std::span<const Rank> ranks_on(int host) const {
     return ranks_on_[static_cast<std::size_t>(host)];
   }
   bool same_host(Rank a, Rank b) const { return host_of(a) == host_of(b); }
 
-  /// The port of a rank's host, which it shares with the host's other ranks.
+  /// Port of a rank's host, shared with the host's other ranks.
   Link port(Rank rank) const { return host(host_of(rank)).port(); }
 
-  /// What was measured between two hosts; nothing where nothing was.
+  /// Measured link between two hosts; nullopt if not measured.
   std::optional<Link> measured(int from_host, int to_host) const {
     return measured_[pair(from_host, to_host)];
   }
 
-  /// The path from one rank to another when nothing else is under way: inside the host; or as
-  /// measured; or else, rail by rail, as fast as the slower end and as far as the farther one, over
-  /// as many rails as both hosts have.
+  /// Path from one rank to another on an idle network: the link within the host; or the measured
+  /// link; or else, over the rails that both hosts have, the sum of each rail's slower end, with
+  /// the latency of the farther host.
   Link path(Rank from, Rank to) const;
 
   bool operator==(const Topology&) const = default;
@@ -88,7 +87,7 @@ class Topology {
   std::vector<Host> hosts_;
   std::vector<int> host_of_;                   ///< By rank.
   std::vector<std::vector<Rank>> ranks_on_;    ///< By host.
-  std::vector<std::optional<Link>> measured_;  ///< By pair of hosts, from and to.
+  std::vector<std::optional<Link>> measured_;  ///< By ordered pair of hosts.
 };
 
 }  // namespace gradwire

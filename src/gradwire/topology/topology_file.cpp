@@ -117,7 +117,7 @@ MeasuredPath path_from(JsonFields fields, const std::vector<MeasuredHost>& hosts
   MeasuredPath path;
   path.from = fields.integer("from", 0, last);
   path.to = fields.integer("to", 0, last);
-  if (path.from == path.to) fields.refuse("to", "another host than \"from\"");
+  if (path.from == path.to) fields.refuse("to", "a host other than \"from\"");
   const auto rails = [&](int host) { return hosts[static_cast<std::size_t>(host)].rails.size(); };
   const auto both = static_cast<int>(std::min(rails(path.from), rails(path.to)));
   path.rail = fields.integer("rail", 0, both - 1);
@@ -149,14 +149,14 @@ Cluster cluster_from(JsonFields fields) {
   for (JsonFields& host : fields.objects("hosts", 1)) {
     cluster.hosts.push_back(host_from(host));
     if (!names.insert(cluster.hosts.back().name).second) {
-      host.refuse("name", "the name of no other host");
+      host.refuse("name", "a name that no other host has");
     }
   }
   std::set<std::tuple<int, int, int>> seen;
   for (JsonFields& entry : fields.objects("paths", 0)) {
     const MeasuredPath path = path_from(entry, cluster.hosts);
     if (!seen.insert({path.from, path.to, path.rail}).second) {
-      entry.refuse("from", "the begin of a path that is not in the file twice");
+      entry.refuse("from", "the start of a path that the file has only once");
     }
     cluster.paths.push_back(path);
   }

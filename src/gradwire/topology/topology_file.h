@@ -8,22 +8,23 @@
 
 namespace gradwire {
 
-/// The version of topology.json that this gradwire writes, and the only one it reads.
+/// Version of topology.json that is written, and the only one that is read.
 inline constexpr int kTopologyVersion = 1;
 
-/// A cluster as the text of topology.json (docs/topology.md has all its keys), and back. Times are
-/// in microseconds, sizes in bytes, rates in bytes per second.
+/// Converts a cluster to the text of topology.json (docs/topology.md lists all keys), and back.
+/// Times are in microseconds, sizes in bytes, rates in bytes per second.
 ///
-/// Reading refuses what it does not know: another version, unknown keys (it names the nearest known
-/// one), values out of range, hosts without a rail or named twice, paths between hosts or over
-/// rails that are not there. Error: invalid_argument, which names the place in the file
+/// Parsing refuses other versions, unknown keys (it suggests the nearest known one), values out of
+/// range, hosts without a rail or with duplicate names, and paths between hosts or over rails that
+/// do not exist. Fails with invalid_argument; the message names the place in the file
 /// ("paths[3].to").
 std::string to_json(const Cluster& cluster);
 Result<Cluster> parse_cluster(std::string_view text);
 
-/// The same from and to a file. Errors: system, with the file's path; invalid_argument.
+/// As parse_cluster(), from a file. Fails with system, with the file's path, or with
+/// invalid_argument.
 Result<Cluster> read_cluster(const std::string& path);
-/// As base/atomic_file.h's write_file(), which throws.
+/// As to_json(), to a file. Throws as write_file() (base/atomic_file.h).
 void write_cluster(const Cluster& cluster, const std::string& path);
 
 }  // namespace gradwire
