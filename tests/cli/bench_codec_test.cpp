@@ -87,7 +87,7 @@ TEST(BenchCodec, RefusesWhatItCannotMeasure) {
                                  HasSubstr("\n  top_k[:FRACTION] ")));
   const Outcome other = bench_codec({"auto"});
   EXPECT_NE(other.status, 0);
-  EXPECT_THAT(other.err, HasSubstr("is no codec of single values"));
+  EXPECT_THAT(other.err, HasSubstr("is not a codec of single values"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The upper half of a float32, rounded to the nearest, of two the even one: the format of Google's
-// TPUs (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019). A value
-// is off by at most half a unit of its 8 significant bits: 2^-9 of the next power of two above it,
-// so 2^-8 of itself. What is finite stays finite: instead of infinity it becomes the greatest bf16.
+// bf16: the upper half of a float32, rounded to nearest, ties to even: the format of Google's TPUs
+// (Wang and Kanwar, "BFloat16: the secret to high performance on Cloud TPUs", 2019). The error is
+// at most half a unit of the 8 significant bits: 2^-9 of the next power of two above the value, so
+// 2^-8 of the value. Finite values stay finite: instead of infinity they become the maximum bf16.
 
 #include "gradwire/codec/bf16.h"
 

@@ -6,22 +6,22 @@
 
 #include "gradwire/codec/block_math.h"
 
-/// float32 from and to bf16, one value at a time.
+/// Conversion between float32 and bf16, one value at a time.
 namespace gradwire {
 
-/// At any address, in memory of any type.
+/// A 16-bit value at any address, in memory of any type.
 struct __attribute__((packed, may_alias)) PackedUint16 {
   std::uint16_t value;
 };
 
-/// To the nearest, of two the even one; what is finite stays finite, a NaN stays one.
+/// Rounds to nearest, ties to even. Finite values stay finite, NaN stays NaN.
 GRADWIRE_INLINE std::uint16_t to_bf16(float x) {
   constexpr std::uint32_t kGreatestBf16 = 0x7F7F0000u;
   const std::uint32_t bits = bits_of(x);
   const std::uint32_t magnitude = bits & kMagnitude;
   const std::uint32_t up = magnitude + 0x7FFFu + ((magnitude >> 16) & 1u);
   const std::uint32_t finite = up < kGreatestBf16 ? up : kGreatestBf16;
-  // Cutting a NaN could leave an infinity.
+  // Truncating a NaN could make it an infinity.
   const std::uint32_t infinite = magnitude == kInfinity ? magnitude : 0x7FC00000u;
   const std::uint32_t rounded_magnitude = magnitude < kInfinity ? finite : infinite;
   return static_cast<std::uint16_t>((rounded_magnitude | (bits & ~kMagnitude)) >> 16);

@@ -13,10 +13,10 @@
 namespace gradwire {
 namespace {
 
-/// A block's values and what may be touched behind them.
+/// A block's values and padding.
 using Scratch = std::array<float, BlockCodec::kMaxBlock + BlockCodec::kPadding>;
 
-/// Another for each block, from the seed of all of them.
+/// A different seed for each block, derived from the common one.
 std::uint64_t block_seed(std::uint64_t seed, std::size_t block) {
   return Random(seed + 0xD1B54A32D192ED03u * (block + 1)).next();
 }
@@ -26,7 +26,7 @@ void add_to(float* __restrict values, const float* __restrict more, std::size_t 
   for (std::size_t i = 0; i < n; ++i) values[i] += more[i];
 }
 
-/// x - y, and zero where that is not finite.
+/// x = x - y, or zero where that is not finite.
 GRADWIRE_VECTORISED
 void subtract_from(float* __restrict x, const float* __restrict y, std::size_t n) {
   constexpr std::uint32_t kExponent = 0x7F800000u;
@@ -129,14 +129,14 @@ Status BlockCodec::decode_add(ConstBytes encoded, std::uint64_t seed,
 Status BlockCodec::check_size(ConstBytes encoded, std::size_t count) const {
   if (encoded.size() == encoded_bytes(count)) return {};
   return failure(ErrorKind::corrupted,
-                 fmt::format("{}: {} values were encoded in {} bytes, not in the {} that they take",
-                             name(), count, encoded.size(), encoded_bytes(count)));
+                 fmt::format("{}: {} values have {} encoded bytes, expected {}", name(), count,
+                             encoded.size(), encoded_bytes(count)));
 }
 
 Status BlockCodec::damaged(std::size_t block) const {
   return failure(ErrorKind::corrupted,
-                 fmt::format("{}: block {} is nothing that was ever encoded: do all ranks run the "
-                             "same version?",
+                 fmt::format("{}: block {} is not a valid encoding: check that all ranks run the "
+                             "same version",
                              name(), block));
 }
 

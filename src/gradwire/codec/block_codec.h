@@ -10,18 +10,18 @@
 
 namespace gradwire {
 
-/// A codec that takes blocks of values by themselves, so that everything about one happens in the
-/// processor's first cache: what is lost is found by decoding the block again at once. A codec says
-/// how one block is encoded and decoded; the rest is here.
+/// A codec that encodes each block of values independently, so that all work on a block stays in
+/// the L1 cache: the residual is found by decoding the block at once. A codec implements encoding
+/// and decoding of one block; this class does the rest.
 ///
-/// Blocks lie one after the other: all have block_size() values but the last. A block with a value
-/// that is not finite may be decoded to values that are not, all of them; nothing of it is carried
-/// on, so that one bad step does not spoil those after it.
+/// Blocks are consecutive; all have block_size() values but the last. A block with a value that is
+/// not finite may be decoded to values that are all not finite. Its residual is zero, so that one
+/// bad step does not spoil later ones.
 class BlockCodec : public Codec {
  public:
-  /// No codec's blocks are larger.
+  /// Maximum block size of any codec.
   static constexpr std::size_t kMaxBlock = 8192;
-  /// Values that may be read and written behind a block's last one.
+  /// Number of values beyond a block's last one that may be read and written.
   static constexpr std::size_t kPadding = 64;
 
   std::size_t encoded_bytes(std::size_t count) const final;
@@ -34,32 +34,34 @@ class BlockCodec : public Codec {
   /// A multiple of 16.
   virtual std::size_t block_size() const = 0;
 
-  /// Bytes that a block of n values takes, 1 <= n <= block_size().
+  /// Encoded size of a block of n values in bytes, 1 <= n <= block_size().
   virtual std::size_t block_bytes(std::size_t n) const = 0;
 
-  /// Encodes x[0 .. n). If n < block_size(), zeros follow: at least kPadding of them.
+  /// Encodes x[0 .. n). If n < block_size(), at least kPadding zeros follow.
   virtual void encode_block(const float* x, std::size_t n, std::uint64_t seed,
                             std::byte* encoded) const = 0;
 
-  /// The opposite. If n < block_size(), y has room for kPadding values more, of any content. False,
-  /// if `encoded` cannot be what encode_block() made; it is never read beyond its block_bytes(n).
+  /// Decodes n values to y. If n < block_size(), y has room for kPadding more values, of any
+  /// content. Returns false if `encoded` is not an output of encode_block(); never reads beyond its
+  /// block_bytes(n).
   virtual bool decode_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                             float* y) const = 0;
 
-  // A codec that leaves out most values has shorter ways than these, by decode_block().
+  // The defaults use decode_block(). Sparse codecs override them with faster versions.
 
-  /// y[i] += what was encoded, for i < n. False as decode_block(), and y is as it was.
+  /// y[i] += decoded value i, for i < n. Returns false as decode_block(), and leaves y unchanged
+  /// then.
   virtual bool add_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                          float* y) const;
 
-  /// x[i] -= what encode_block() made of it, or zero where that is not finite, for i < n: what was
-  /// lost.
+  /// x[i] -= decoded value i, or x[i] = 0 where the difference is not finite, for i < n: leaves the
+  /// error-feedback residual.
   virtual void take_out_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                               float* x) const;
 
  private:
-  /// Encodes n < block_size() values; in `lost`, if it is not null, are the same values before, and
-  /// afterwards what was lost of them.
+  /// Encodes n < block_size() values. `lost`, if not null, holds the same values before, and their
+  /// residual afterwards.
   void encode_last(const float* x, float* lost, std::size_t n, std::uint64_t seed,
                    std::byte* encoded) const;
   Status check_size(ConstBytes encoded, std::size_t count) const;

@@ -8,14 +8,14 @@
 
 #include "gradwire/base/vectorised.h"
 
-/// What codecs compute of a block of values. All of it is the same, bit for bit, on every
-/// processor.
+/// Arithmetic of codecs on blocks of values. Results are bitwise equal on all processors.
 namespace gradwire {
 
 inline constexpr float kGreatest = std::numeric_limits<float>::max();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The bits of magnitudes are in their order, infinity and then NaN the greatest.
+/// As integers, the bits of magnitudes have the same order as the magnitudes; infinity, then NaN,
+/// are the largest.
 inline constexpr std::uint32_t kMagnitude = 0x7FFFFFFFu;
 inline constexpr std::uint32_t kInfinity = 0x7F800000u;
 
@@ -23,9 +23,9 @@ GRADWIRE_INLINE std::uint32_t bits_of(float x) {
   return std::bit_cast<std::uint32_t>(x);
 }
 
-/// The bits of the greatest |x[i]|.
+/// Returns the bits of the maximum |x[i]|.
 GRADWIRE_INLINE std::uint32_t greatest_magnitude(const float* __restrict x, std::size_t n) {
-  std::int32_t greatest = 0;  // Signed, which AVX2 and SSE4 compare, and all processors do alike.
+  std::int32_t greatest = 0;  // Signed, which AVX2 and SSE4 compare natively.
   for (std::size_t i = 0; i < n; ++i) {
     const auto magnitude = static_cast<std::int32_t>(bits_of(x[i]) & kMagnitude);
     greatest = magnitude > greatest ? magnitude : greatest;
@@ -33,13 +33,13 @@ GRADWIRE_INLINE std::uint32_t greatest_magnitude(const float* __restrict x, std:
   return static_cast<std::uint32_t>(greatest);
 }
 
-/// The sum of term(x[i]) for i < n and, up to a multiple of 16, for what follows: as sixteen
-/// partial sums, so that the order of additions does not depend on the processor.
+/// Returns the sum of term(i) for i < n, rounded up to a multiple of 16. It uses sixteen partial
+/// sums, so that the order of additions does not depend on the processor.
 template <class Term>
 GRADWIRE_INLINE float lane_sum(std::size_t n, Term term) {
   constexpr std::size_t kLanes = 16;
-  constexpr std::size_t kChunk = 8 * kLanes;  // Of terms, in a loop of their own: it is vectorised.
-  // As wide as AVX2: compilers go through memory with what is wider than the processor.
+  constexpr std::size_t kChunk = 8 * kLanes;  // Terms per inner loop, to be vectorized.
+  // AVX2 width: compilers spill vectors wider than the processor's to memory.
   typedef float HalfOfLanes __attribute__((vector_size(kLanes / 2 * sizeof(float))));
   HalfOfLanes lower = {};
   HalfOfLanes upper = {};
@@ -62,15 +62,15 @@ GRADWIRE_INLINE float lane_sum(std::size_t n, Term term) {
   return sum;
 }
 
-/// Multiples of what a block's values become: x is about rounded(x * inverse) * step.
+/// Quantization grid of a block: x becomes about rounded(x * inverse) * step.
 struct Grid {
-  float step = 0;     ///< NaN, if a value is not finite: so is every multiple of it.
+  float step = 0;     ///< NaN if a value is not finite, hence every multiple too.
   float inverse = 0;  ///< Always finite.
 };
 
-/// The grid whose `levels`-th multiple is the magnitude with the bits `greatest`, or a little less
-/// at the limits of float32: steps are at least 10^-36, so that the inverse is finite, and the
-/// greatest multiple is too.
+/// Returns the grid whose `levels`-th multiple is the magnitude with the bits `greatest`, or
+/// slightly less at the limits of float32. Steps are at least 10^-36, so that the inverse is
+/// finite; the largest multiple is finite too.
 GRADWIRE_INLINE Grid grid_of(std::uint32_t greatest, float levels) {
   const float top = std::bit_cast<float>(greatest);
   const float high = kGreatest * 0.99999F;
@@ -80,8 +80,8 @@ GRADWIRE_INLINE Grid grid_of(std::uint32_t greatest, float levels) {
   return {.step = greatest < kInfinity ? safe : kNan, .inverse = 1.0F / safe};
 }
 
-/// The nearest whole number, of two the even one, for |x| < 2^22, in the low bits (two's
-/// complement): where the unit is the last bit, adding rounds.
+/// Rounds |x| < 2^22 to the nearest integer, ties to even, in the low bits (two's complement): adds
+/// a number whose last significant bit is the unit.
 GRADWIRE_INLINE std::uint32_t rounded(float x) {
   return bits_of(x + 12582912.0F);
 }

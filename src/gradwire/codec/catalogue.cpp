@@ -37,11 +37,11 @@ constexpr CodecParameter kRotationBits{"BITS", 2, 1, 4, "1, 2, 3 or 4", is_whole
 constexpr CodecParameter kRank{"RANK", 1, 1, 256, "a whole number, 1 to 256", is_whole};
 
 constexpr std::array kCatalogue{
-    CodecEntry{"none", CodecKind::none, "values as they are", kNoParameter, nullptr},
+    CodecEntry{"none", CodecKind::none, "no compression", kNoParameter, nullptr},
     CodecEntry{"auto", CodecKind::automatic,
-               "a codec (int8, or that of auto:CODEC) where it makes steps shorter, else none",
-               kNoParameter, nullptr},
-    CodecEntry{"bf16", CodecKind::codec, "16 bits: float32 without its last 16 bits, rounded",
+               "int8, or CODEC of auto:CODEC, where it shortens steps, else none", kNoParameter,
+               nullptr},
+    CodecEntry{"bf16", CodecKind::codec, "16 bits: float32 rounded to its upper 16 bits",
                kNoParameter, [](double) { return bf16_codec(); }},
     CodecEntry{"fp16", CodecKind::codec,
                "16 bits: half precision, each block scaled into its range", kNoParameter,
@@ -51,25 +51,25 @@ constexpr std::array kCatalogue{
     CodecEntry{"int4", CodecKind::codec, "4 bits: multiples of 1/7 of the block's largest value",
                kNoParameter, [](double) { return int4_codec(); }},
     CodecEntry{"qsgd", CodecKind::codec,
-               "2, 4 or 8 bits: as int8, but rounded at random, right on average", kQsgdBits,
+               "2, 4 or 8 bits: as int8, with stochastic rounding, unbiased", kQsgdBits,
                [](double bits) { return qsgd_codec(static_cast<int>(bits)); }},
     CodecEntry{"rotation", CodecKind::codec,
                "1 to 4 bits after a random rotation, which spreads large values", kRotationBits,
                [](double bits) { return rotation_codec(static_cast<int>(bits)); }},
-    CodecEntry{"two_bit", CodecKind::codec, "2 bits: the sign, and one of two magnitudes a block",
+    CodecEntry{"two_bit", CodecKind::codec, "2 bits: the sign, and one of two magnitudes per block",
                kNoParameter, [](double) { return two_bit_codec(); }},
     CodecEntry{"ternary", CodecKind::codec,
-               "1.6 bits: -1, 0 or 1 times the block's largest value, right on average",
-               kNoParameter, [](double) { return ternary_codec(); }},
+               "1.6 bits: -1, 0 or 1 times the block's largest value, unbiased", kNoParameter,
+               [](double) { return ternary_codec(); }},
     CodecEntry{"one_bit", CodecKind::codec, "1 bit: the sign, times the block's mean magnitude",
                kNoParameter, [](double) { return one_bit_codec(); }},
-    CodecEntry{"top_k", CodecKind::codec, "the largest FRACTION of the values, and where they are",
+    CodecEntry{"top_k", CodecKind::codec, "the largest FRACTION of the values, with their indexes",
                kFraction, top_k_codec},
     CodecEntry{"random_mask", CodecKind::codec,
                "a random FRACTION of the values, the same on all ranks", kMaskFraction,
                random_mask_codec},
-    CodecEntry{"power_sgd", CodecKind::low_rank, "each matrix as a product of two of RANK columns",
-               kRank, nullptr},
+    CodecEntry{"power_sgd", CodecKind::low_rank,
+               "low rank: each matrix as a product of two with RANK columns", kRank, nullptr},
 };
 
 std::vector<std::string_view> names() {
@@ -157,8 +157,9 @@ Status check_codec(std::string_view text) {
 
 Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec) {
   if (spec.entry->make) return spec.entry->make(spec.parameter);
-  return failure(ErrorKind::invalid_argument, fmt::format("\"{}\" is no codec of single values: {}",
-                                                          spec.entry->name, spec.entry->summary));
+  return failure(ErrorKind::invalid_argument,
+                 fmt::format("\"{}\" is not a codec of single values: {}", spec.entry->name,
+                             spec.entry->summary));
 }
 
 Result<std::unique_ptr<Codec>> make_codec(std::string_view text) {

@@ -11,61 +11,62 @@
 
 namespace gradwire {
 
-/// What has to be done with a name of the catalogue.
+/// How an Averager handles a name of the catalogue.
 enum class CodecKind : std::uint8_t {
-  none,       ///< Gradients travel as they are.
+  none,       ///< Gradients are not compressed.
   codec,      ///< A Codec: make_codec().
-  low_rank,   ///< Factors of matrices, which an Averager computes (gradient/); not a Codec.
-  automatic,  ///< Whichever of none and a codec makes steps shorter, which an Averager measures.
+  low_rank,   ///< Low-rank factors of matrices, computed by an Averager (gradient/); not a Codec.
+  automatic,  ///< The faster of none and a codec, as measured by an Averager.
 };
 
-/// The number that may follow a codec's name and a colon; codecs without one have an empty `name`.
+/// The numeric parameter after a codec's name and a colon. `name` is empty for codecs without one.
 struct CodecParameter {
   std::string_view name;  ///< "FRACTION"
-  double standard = 0;    ///< If it is left out.
+  double standard = 0;    ///< The default.
   double low = 0, high = 0;
-  std::string_view allowed;  ///< In words: "1, 2, 3 or 4".
+  std::string_view allowed;  ///< As text: "1, 2, 3 or 4".
   bool (*fits)(double value) = nullptr;
 };
 
-/// A codec under its name.
+/// One entry of the codec catalogue.
 struct CodecEntry {
   std::string_view name;
   CodecKind kind = CodecKind::codec;
-  std::string_view summary;  ///< One line for people.
+  std::string_view summary;  ///< One-line description for help output.
   CodecParameter parameter;
-  std::unique_ptr<Codec> (*make)(double parameter) = nullptr;  ///< Null but for kind codec.
+  std::unique_ptr<Codec> (*make)(double parameter) = nullptr;  ///< Null unless kind is codec.
 };
 
-/// All of them, the mildest first. A new codec is a line here.
+/// All codecs, in ascending order of compression. A new codec adds one line to this table.
 std::span<const CodecEntry> codec_catalogue();
 
-/// The catalogue as text, a line on each, for help and error messages.
+/// The catalogue as text, one line per codec, for help and error messages.
 std::string describe_codecs();
 
-/// What a text such as "int8" or "top_k:0.01" says.
+/// A parsed codec specification, such as "int8" or "top_k:0.01".
 struct CodecSpec {
-  const CodecEntry* entry = nullptr;  ///< Of the catalogue; not null.
+  const CodecEntry* entry = nullptr;  ///< Entry of the catalogue; not null.
   double parameter = 0;
 
   CodecKind kind() const { return entry->kind; }
-  /// As it would be written: "int8", "top_k:0.01".
+  /// As on the command line: "int8", "top_k:0.01".
   std::string text() const;
 };
 
-/// Reads NAME or NAME:PARAMETER. Errors: invalid_argument: an unknown name (lists the known ones
-/// with a line on each, and the nearest), a parameter that is no number, out of range (says the
-/// range) or not wanted. "auto" is accepted here, "auto:CODEC" is for who knows it.
+/// Parses NAME or NAME:PARAMETER. Fails with invalid_argument if the name is unknown (the message
+/// lists the known ones with their descriptions, and the nearest), or if the parameter is not a
+/// number, out of range (the message gives the range) or not allowed. Accepts "auto" but not
+/// "auto:CODEC", which callers that support it parse.
 Result<CodecSpec> parse_codec(std::string_view text);
 
-/// Whether it names what gradients can travel as: what parse_codec() takes, and "auto:CODEC" for
-/// one of them. Errors: parse_codec()'s; invalid_argument for "auto:auto".
+/// Checks a codec name: what parse_codec() accepts, or "auto:CODEC". Fails as parse_codec(), and
+/// with invalid_argument for "auto:auto".
 Status check_codec(std::string_view text);
 
-/// The codec. Errors: invalid_argument, if the spec's kind is not `codec`.
+/// Creates the codec. Fails with invalid_argument if the spec's kind is not `codec`.
 Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec);
 
-/// Both of them. Errors: theirs.
+/// As parse_codec() and make_codec(). Fails as they do.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view text);
 
 }  // namespace gradwire

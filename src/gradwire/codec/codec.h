@@ -11,40 +11,42 @@
 
 namespace gradwire {
 
-/// How float32 values travel in fewer bytes: a rank's contribution on its way to the owner of a
-/// chunk, and the mean on its way from the owner to all ranks. Encoded once, forwarded verbatim and
-/// decoded alike everywhere, so all ranks end with the same bits. Stateless: what was lost is the
-/// caller's to keep (`carry`), and randomness comes from `seed`, which both ends know: one for all
-/// ranks' contributions to a chunk and for their mean. A value that is not finite comes out not
-/// finite (its neighbours may too), never as a finite number. Thread-safe.
+/// Lossy compression of float32 values: a rank's contribution on its way to the owner of a chunk,
+/// and the mean on its way from the owner to all ranks. Values are encoded once, forwarded
+/// unchanged and decoded alike on all ranks, so all ranks end with the same bits.
+///
+/// Codecs are stateless and thread-safe. The caller keeps the error-feedback residual (`carry`).
+/// Randomness comes from `seed`, which both ends know: one seed for all ranks' contributions to a
+/// chunk and for their mean. A value that is not finite is decoded as not finite (other values of
+/// its block may be too), never as a finite number.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  /// As users write it: "int8", "top_k".
+  /// Name in the catalogue: "int8", "top_k".
   virtual std::string name() const = 0;
 
-  /// Bytes that `count` values take: depends on nothing else, so that both ends know it.
+  /// Encoded size of `count` values in bytes. Depends on nothing else, so that both ends know it.
   virtual std::size_t encoded_bytes(std::size_t count) const = 0;
 
-  /// Encodes values[i] + carry[i] and leaves in carry[i] what of that was lost (error feedback:
-  /// Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019). An empty `carry` counts as
-  /// zeros, and the loss is forgotten. `encoded` has encoded_bytes(values.size()) bytes.
+  /// Encodes values[i] + carry[i] and leaves the residual in carry[i] (error feedback: Seide et
+  /// al., Interspeech 2014; Karimireddy et al., ICML 2019). An empty `carry` counts as zeros, and
+  /// the residual is discarded. `encoded` has encoded_bytes(values.size()) bytes.
   virtual void encode(std::span<const float> values, std::span<float> carry, std::uint64_t seed,
                       Bytes encoded) const = 0;
 
-  /// values[i] = what was encoded. Errors: corrupted, if `encoded` cannot be what encode() made.
+  /// values[i] = decoded value i. Fails with corrupted if `encoded` is not an output of encode().
   virtual Status decode(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const = 0;
 
-  /// values[i] += what was encoded. Errors: those of decode().
+  /// values[i] += decoded value i. Fails as decode().
   virtual Status decode_add(ConstBytes encoded, std::uint64_t seed,
                             std::span<float> values) const = 0;
 
-  /// Whether what is lost of one step should be carried into the next.
+  /// Returns true if the residual of a step should be carried into the next one (error feedback).
   virtual bool wants_feedback() const = 0;
 
-  /// The codec for the mean of `ranks` contributions, if that is another one: what is sparse
-  /// becomes denser when it is added up. Null: this one.
+  /// Returns the codec for the mean of `ranks` contributions if it differs: sparse values become
+  /// denser when reduced. Null: this codec.
   virtual std::unique_ptr<Codec> for_mean(int /*ranks*/) const { return nullptr; }
 };
 

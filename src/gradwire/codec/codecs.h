@@ -4,8 +4,8 @@
 
 #include "gradwire/codec/codec.h"
 
-/// One function for each codec, in a file of its own that says where its formula is from. Arguments
-/// must be in the ranges that the catalogue (codec/catalogue.h) gives, which is how users get here.
+/// One factory function per codec. The named file gives the source of its formula. Arguments must
+/// be in the ranges of the catalogue (codec/catalogue.h), through which users create codecs.
 namespace gradwire {
 
 std::unique_ptr<Codec> bf16_codec();                        ///< bf16.cpp

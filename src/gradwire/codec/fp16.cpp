@@ -1,8 +1,8 @@
-// IEEE half precision, renormalised: each block is scaled by the power of two that puts its largest
-// magnitude between 2^14 and 2^15, so that nothing overflows and what underflows is below 2^-39 of
-// the largest (loss scaling, as Micikevicius et al., "Mixed precision training", ICLR 2018, 3.2,
-// do for a whole model, here for each block). A value is off by at most 2^-11 of itself.
-// A block: one byte, the exponent of its largest value, then the halves.
+// fp16: IEEE half precision, renormalized. Each block is scaled by the power of two that brings its
+// maximum magnitude between 2^14 and 2^15. So nothing overflows, and only values below 2^-39 of the
+// maximum underflow (loss scaling as in Micikevicius et al., "Mixed precision training", ICLR 2018,
+// 3.2, but per block instead of per model). The error is at most 2^-11 of the value. Block format:
+// one byte, the exponent of the maximum magnitude, then the halves.
 
 #include <bit>
 #include <string>
@@ -17,25 +17,26 @@ namespace {
 
 constexpr std::uint32_t kNotFinite = 255;
 
-/// The exponent, as float32 has it, in the bits of a block's largest magnitude. Those below 2^-112
-/// count as that, as the factor must be a float32.
+/// Returns the float32 exponent of a block's maximum magnitude, given its bits. Magnitudes below
+/// 2^-112 count as 2^-112, as the scale must be a float32.
 GRADWIRE_INLINE std::uint32_t exponent_of(std::uint32_t greatest) {
   const std::uint32_t exponent = greatest >> 23;
   return exponent < 15 ? 15 : exponent;
 }
 
-/// For |x| < 2^16: to the nearest, of two the even one. In integers, as not every processor has it.
+/// Rounds |x| < 2^16 to nearest, ties to even. Uses integers, as not all processors have the
+/// conversion.
 GRADWIRE_INLINE std::uint16_t to_half(float x) {
   const std::uint32_t bits = bits_of(x);
   const std::uint32_t magnitude = bits & kMagnitude;
   const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  // Below 2^-14, where halves are multiples of 2^-24, which is the last bit of 0.5.
+  // Below 2^-14, halves are multiples of 2^-24, the last significant bit of 0.5.
   const std::uint32_t tiny = bits_of(std::bit_cast<float>(magnitude) + 0.5F) - bits_of(0.5F);
   const std::uint32_t half = magnitude < (113u << 23) ? tiny : normal;
   return static_cast<std::uint16_t>(half | ((bits >> 16) & 0x8000u));
 }
 
-/// A half that is finite.
+/// Converts a finite half.
 GRADWIRE_INLINE float from_half(std::uint16_t half) {
   const std::uint32_t shifted = (half & 0x7FFFu) << 13;
   const std::uint32_t magnitude = bits_of(std::bit_cast<float>(shifted) * 0x1p112F);
@@ -57,7 +58,7 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   const std::uint32_t inverse = exponent > 14 ? (exponent - 14) << 23 : 0;
   const float factor = exponent == kNotFinite ? kNan : std::bit_cast<float>(inverse);
   const auto* halves = reinterpret_cast<const PackedUint16*>(encoded + 1);
-  // The greatest float32 was rounded up.
+  // The maximum float32 was rounded up.
   for (std::size_t i = 0; i < n; ++i) {
     y[i] = clamped(from_half(halves[i].value) * factor, -kGreatest, kGreatest);
   }

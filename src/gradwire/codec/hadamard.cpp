@@ -12,12 +12,12 @@
 namespace gradwire {
 namespace {
 
-/// As many lanes as AVX2 has: compilers make of wider ones what is slower than one lane at a time.
+/// AVX2 width: for wider vectors compilers generate code slower than scalar code.
 constexpr std::size_t kLanes = 8;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 typedef std::int32_t LaneBits __attribute__((vector_size(kLanes * sizeof(float))));
 
-/// A butterfly of lanes that are kDistance apart: a + b in the lower, a - b in the upper ones.
+/// Butterfly of lanes at distance kDistance: a + b in the lower lane, a - b in the upper one.
 template <int kDistance>
 GRADWIRE_INLINE void butterfly(Lanes& v) {
   LaneBits partner, sign;
@@ -47,7 +47,7 @@ GRADWIRE_INLINE void first_stages(float* x, std::size_t n) {
   }
 }
 
-/// Butterflies at distances d and 2 d at once, which halves the way to the cache and back.
+/// Butterflies at distances d and 2 d in one pass, which halves the cache traffic.
 GRADWIRE_INLINE void two_stages(float* x, std::size_t n, std::size_t d) {
   for (std::size_t begin = 0; begin < n; begin += 4 * d) {
     float* const p = x + begin;
@@ -91,7 +91,7 @@ void hadamard_transform(float* x, std::size_t n) {
 GRADWIRE_VECTORISED
 void scale_and_flip(const float* __restrict x, std::size_t n, float factor, std::uint64_t seed,
                     float* __restrict y) {
-  // Bit r of word j is for value 32 r + j.
+  // Bit r of word j is the sign of value 32 r + j.
   constexpr std::size_t kWords = kMaxTransform / 32;
   constexpr auto kLargest = static_cast<std::int32_t>(kInfinity - 1);
   std::array<std::uint32_t, kWords> words;

@@ -1,8 +1,9 @@
-// As int8, in four bits (formula: Dettmers et al., "8-bit optimizers via block-wise quantization",
-// ICLR 2022, 2.1, with 15 levels): with m the largest magnitude of a block, x becomes
-// round(7 x / m), and that times m / 7. A value is off by at most m / 14. Blocks are smaller than
-// int8's, as the largest of fewer values is smaller: of 256 Gaussian ones about 2.8 standard
-// deviations, of 1024 about 3.2. A block: m / 7 as float32, then half a byte for each value.
+// int4: as int8, in four bits (formula: Dettmers et al., "8-bit optimizers via block-wise
+// quantization", ICLR 2022, 2.1, with 15 levels). With m the maximum magnitude of a block, x is
+// encoded as round(7 x / m) and decoded as that times m / 7. The error is at most m / 14. Blocks
+// are smaller than int8's, as fewer values have a smaller maximum: about 2.8 standard deviations
+// for 256 Gaussian values, 3.2 for 1024. Block format: m / 7 as float32, then half a byte per
+// value.
 
 #include <string>
 

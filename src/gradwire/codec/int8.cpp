@@ -1,7 +1,8 @@
-// Block-quantised whole numbers (Dettmers, "8-bit approximations for parallelism in deep learning",
-// ICLR 2016; blocks: Dettmers et al., "8-bit optimizers via block-wise quantization", ICLR 2022,
-// 2.1): with m the largest magnitude of a block, x becomes round(127 x / m), and that times m /
-// 127. A value is off by at most m / 254. A block: m / 127 as float32, then a byte for each value.
+// int8: block-wise quantization to integers (Dettmers, "8-bit approximations for parallelism in
+// deep learning", ICLR 2016; blocks: Dettmers et al., "8-bit optimizers via block-wise
+// quantization", ICLR 2022, 2.1). With m the maximum magnitude of a block, x is encoded as
+// round(127 x / m) and decoded as that times m / 127. The error is at most m / 254. Block format: m
+// / 127 as float32, then a byte per value.
 
 #include <string>
 

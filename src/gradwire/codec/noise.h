@@ -5,11 +5,11 @@
 
 #include "gradwire/base/vectorised.h"
 
-/// Randomness for codecs: functions of a seed and an index, which loops can compute side by side.
+/// Random numbers for codecs: functions of a seed and an index, so that loops over them vectorize.
 namespace gradwire {
 
-/// Scatters 32 bits (a two-round multiply-xorshift found by Wellons' hash-prospector, 2018,
-/// constants 21f0aaad d35a2d97: no output bit is biased by more than 10^-7 by one input bit).
+/// Hashes 32 bits (a two-round multiply-xorshift found by Wellons' hash-prospector, 2018, constants
+/// 21f0aaad d35a2d97: no input bit biases an output bit by more than 10^-7).
 GRADWIRE_INLINE std::uint32_t scattered(std::uint32_t x) {
   x ^= x >> 16;
   x *= 0x21F0AAADu;
@@ -19,8 +19,8 @@ GRADWIRE_INLINE std::uint32_t scattered(std::uint32_t x) {
   return x;
 }
 
-/// The noise of a block: ranks that share a seed draw differently if something of the block,
-/// `own`, differs.
+/// Key of a block's noise. Ranks that share a seed draw different numbers if `own`, a property of
+/// the block, differs.
 GRADWIRE_INLINE std::uint32_t noise_key(std::uint64_t seed, std::uint32_t own) {
   return scattered(static_cast<std::uint32_t>(seed >> 32) ^ scattered(own)) ^
          static_cast<std::uint32_t>(seed);

@@ -1,10 +1,10 @@
-// The sign, times the mean magnitude of the block: 1-bit SGD (Seide et al., "1-bit stochastic
-// gradient descent and its application to data-parallel distributed training of speech DNNs",
-// Interspeech 2014) with the scale ||x||_1 / n of EF-signSGD (Karimireddy et al., "Error feedback
-// fixes signSGD", ICML 2019, algorithm 1). Of the squared length of Gaussian values 1 - 2/pi = 36 %
-// is lost, never more than all but 1/n. Blocks are small, as what is carried of a value that is
-// always larger than the mean grows until it makes the mean as large, in proportion to n. A block:
-// the mean as bf16, then a bit for each value.
+// one_bit: the sign, times the mean magnitude of the block: 1-bit SGD (Seide et al., "1-bit
+// stochastic gradient descent and its application to data-parallel distributed training of speech
+// DNNs", Interspeech 2014) with the scale ||x||_1 / n of EF-signSGD (Karimireddy et al., "Error
+// feedback fixes signSGD", ICML 2019, algorithm 1). Of the squared norm of Gaussian values 1 - 2/pi
+// = 36 % is lost; at worst all but 1/n. Blocks are small: the residual of a value that is always
+// above the mean grows until the mean reaches that value, in proportion to n. Block format: the
+// mean as bf16, then a bit per value.
 
 #include <bit>
 #include <string>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kHeader = sizeof(std::uint16_t);
 
-/// The mean of |x[i]|; each is divided before it is added, so that the sum hardly overflows.
+/// Returns the mean of |x[i]|. Divides before adding, so that the sum hardly overflows.
 GRADWIRE_INLINE float mean_magnitude(const float* __restrict x, std::size_t n) {
   const float share = 1.0F / static_cast<float>(n);
   return lane_sum(

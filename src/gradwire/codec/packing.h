@@ -5,17 +5,17 @@
 
 #include "gradwire/base/vectorised.h"
 
-/// Codes of a few bits in bytes. A block is laid out as a table of `rows` columns, so that
-/// neighbours in memory stay neighbours in registers: byte j has the codes of values j, j + rows,
-/// j + 2 rows, ..., the first in its lowest bits.
+/// Packs codes of a few bits into bytes. Byte j has the codes of values j, j + rows, j + 2 rows,
+/// ..., the first in its lowest bits, where `rows` is the number of bytes. So values that are
+/// adjacent in memory are adjacent in vector registers.
 namespace gradwire {
 
-/// Bytes of n codes, so many to a byte.
+/// Bytes of n codes, `per_byte` codes per byte.
 constexpr std::size_t packed_bytes(std::size_t n, std::size_t per_byte) {
   return (n + per_byte - 1) / per_byte;
 }
 
-/// Packs code(i), of kBits bits, for i < n and for what fills the last column. kBits: 1, 2, 4, 8.
+/// Packs code(i), of kBits bits, for i < n, rounded up to fill all bytes. kBits: 1, 2, 4, 8.
 template <unsigned kBits, class Code>
 GRADWIRE_INLINE void pack(std::size_t n, Code code, std::byte* __restrict packed) {
   constexpr unsigned kPerByte = 8 / kBits;
@@ -28,7 +28,7 @@ GRADWIRE_INLINE void pack(std::size_t n, Code code, std::byte* __restrict packed
   }
 }
 
-/// y[i] = value(code of i), for i < n and what fills the last column.
+/// y[i] = value(code of i), for i < n, rounded up to the codes of all bytes.
 template <unsigned kBits, class Value>
 GRADWIRE_INLINE void unpack(const std::byte* __restrict packed, std::size_t n, Value value,
                             float* __restrict y) {

@@ -1,9 +1,9 @@
 // QSGD (Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and
-// encoding", NeurIPS 2017, 3.1): with s levels and m the largest magnitude of a block, x s / m is
-// rounded up or down at random, such that it is right on average; and the result times m / s. (The
-// theorems divide by the block's length, the experiments, as here, by its largest value:
-// section 5.) With b bits s = 2^(b-1) - 1. Right on average for every rank, so nothing is carried
-// on; a value is off by less than m / s. A block: m / s as float32, then the codes.
+// encoding", NeurIPS 2017, 3.1). With s levels and m the maximum magnitude of a block, x s / m is
+// rounded stochastically, without bias, and decoded as the result times m / s. (The theorems divide
+// by the block's norm; the experiments, as here, by its maximum: section 5.) BITS = b gives s =
+// 2^(b-1) - 1. Each rank's values are unbiased, so there is no error feedback. The error is less
+// than m / s. Block format: m / s as float32, then the codes.
 
 #include <string>
 

@@ -1,10 +1,10 @@
-// A random part of the values, the same on all ranks, so that masked values add up as they are
-// (Konecny et al., "Federated learning: strategies for improving communication efficiency", 2016,
-// 3.1; rand-k with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018).
-// A block is cut into as many runs of equal length, to within one, as it keeps values, and of each
-// run the seed picks one value: every value with a probability of about FRACTION. The others are
-// carried on whole. A block: the kept values as bf16, in order; no indexes, both ends know the
-// seed.
+// random_mask: a random subset of the values, the same on all ranks, so that masked values can be
+// reduced directly (Konecny et al., "Federated learning: strategies for improving communication
+// efficiency", 2016, 3.1; rand-k with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with
+// memory", NeurIPS 2018). A block is cut into runs of equal length, to within one, as many as it
+// keeps values. The seed picks one value of each run, so each value is kept with a probability of
+// about FRACTION. All other values become the residual. Block format: the kept values as bf16, in
+// order; no indexes, as both ends know the seed.
 
 #include <algorithm>
 #include <array>
@@ -24,10 +24,10 @@ constexpr std::size_t kBlock = 4096;
 
 using Picks = std::array<std::uint32_t, kBlock>;
 
-/// Of n values in `kept` runs, picks[r] is one of run r.
+/// Cuts n values into `kept` runs; picks[r] is the index of the value picked of run r.
 GRADWIRE_VECTORISED
 void pick(std::uint64_t seed, std::size_t n, std::size_t kept, std::uint32_t* __restrict picks) {
-  // Run r begins at r * length, in units of 2^-19 values: kBlock of them are below 2^32.
+  // Run r begins at r * length, in units of 2^-19 values: kBlock values are below 2^32 units.
   const std::uint32_t key = noise_key(seed, 0);
   const auto length = static_cast<std::uint32_t>(((n << 19) + kept - 1) / kept);
   for (std::uint32_t r = 0; r < kept; ++r) {
@@ -40,13 +40,13 @@ void pick(std::uint64_t seed, std::size_t n, std::size_t kept, std::uint32_t* __
 GRADWIRE_VECTORISED
 void to_codes(const float* __restrict x, std::size_t n, std::size_t kept,
               const std::uint32_t* __restrict picks, std::byte* __restrict encoded) {
-  // What is not finite must come out so, even if it is not among those that are kept.
+  // Values that are not finite must be decoded as such, even if they are not kept.
   const bool finite = greatest_magnitude(x, n) < kInfinity;
   auto* const codes = reinterpret_cast<PackedUint16*>(encoded);
   for (std::size_t r = 0; r < kept; ++r) codes[r].value = to_bf16(finite ? x[picks[r]] : kNan);
 }
 
-/// If a block has a value that is not finite, so are all that are kept.
+/// If a block has a value that is not finite, all its kept values are NaN.
 bool is_nan(const std::byte* block) {
   return std::isnan(load_bf16(block));
 }

@@ -1,13 +1,13 @@
-// Random rotation, then quantisation. A randomised Hadamard transform makes the values of a block
-// nearly Gaussian, whatever they were, and its largest no larger than others (Suresh et al.,
-// "Distributed mean estimation with limited communication", ICML 2017, section 3). They become the
-// nearest of 2^BITS evenly spaced levels, as far apart as is best for Gaussian values (Max,
-// "Quantizing for minimum distortion", IRE Trans. IT 6, 1960, table II), times the scale that
-// makes the result right on average: |y|^2 / <y, levels of y> (Vargaftik et al., "DRIVE: one-bit
-// distributed mean estimation", NeurIPS 2021, theorem 2; "EDEN", ICML 2022, section 3). Of the
-// squared length, 57, 13, 3.9 or 1.2 % is lost with 1, 2, 3 or 4 bits, and that is carried on.
-// A block: the distance of the levels as float32, then the codes. The last one is filled up to a
-// power of two.
+// rotation: random rotation, then quantization. A randomized Hadamard transform makes the values of
+// a block nearly Gaussian, whatever their distribution, without outliers (Suresh et al.,
+// "Distributed mean estimation with limited communication", ICML 2017, section 3). Each value
+// becomes the nearest of 2^BITS evenly spaced levels, at the spacing that is optimal for Gaussian
+// values (Max, "Quantizing for minimum distortion", IRE Trans. IT 6, 1960, table II). The levels
+// are scaled so that the result is unbiased: by |y|^2 / <y, levels of y> (Vargaftik et al., "DRIVE:
+// one-bit distributed mean estimation", NeurIPS 2021, theorem 2; "EDEN", ICML 2022, section 3).
+// With 1, 2, 3 or 4 bits, 57, 13, 3.9 or 1.2 % of the squared norm is lost; error feedback carries
+// it on. Block format: the spacing of the levels as float32, then the codes. The last block is
+// padded to a power of two.
 
 #include <algorithm>
 #include <array>
@@ -27,18 +27,18 @@ namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
 
-/// The distance of the levels in standard deviations.
+/// Spacing of the levels in standard deviations.
 constexpr std::array<float, 5> kDistance{0, 1.5958F, 0.9957F, 0.5860F, 0.3352F};
 
-/// 2^e with 2^e <= x < 2^(e+1), for the bits of x; at the ends of float32's range something near,
-/// so that its inverse, too, is one of its numbers.
+/// Returns 2^e with 2^e <= x < 2^(e+1), given the bits of x. At the limits of float32 the exponent
+/// is clamped, so that the inverse is also a float32.
 GRADWIRE_INLINE float power_below(std::uint32_t magnitude) {
   const std::uint32_t exponent = magnitude >> 23;
   return std::bit_cast<float>((exponent < 1 ? 1 : exponent > 252 ? 252 : exponent) << 23);
 }
 
-/// Which level y / distance is nearest to, from 0; the levels are the odd halves. Of n values none
-/// is more than sqrt(n) deviations, so that it can be rounded before it is limited.
+/// Returns the index, from 0, of the level nearest to y / distance; levels are the odd multiples of
+/// 1/2. No value of n exceeds sqrt(n) deviations, so rounding before clamping is safe.
 template <unsigned kBits>
 GRADWIRE_INLINE std::uint32_t level_of(float y, float inverse) {
   constexpr std::int32_t kHalf = 1 << (kBits - 1);
@@ -82,14 +82,15 @@ GRADWIRE_INLINE void unpack_levels(const std::byte* __restrict packed, std::size
   }
 }
 
-/// y is the rotated block, n a power of two. Stores the distance times `unit`, and the codes.
+/// Quantizes the rotated block y, n a power of two. Stores the spacing times `unit`, then the
+/// codes.
 template <unsigned kBits>
 GRADWIRE_INLINE void quantise(const float* __restrict y, std::size_t n, float unit,
                               std::byte* __restrict encoded) {
   const float square = lane_sum(n, [&](std::size_t i) { return y[i] * y[i]; });
   const float deviation = std::sqrt(square / static_cast<float>(n));
   const float inverse = deviation > 0 ? 1.0F / (deviation * kDistance[kBits]) : 0;
-  // As wide as the values: made narrow here, compilers would choose among narrow ones.
+  // 32 bits per code: with narrower codes, compilers would vectorize for narrow types.
   alignas(64) std::array<std::uint32_t, kMaxTransform> codes;
   const float product = lane_sum(n, [&](std::size_t i) {
     codes[i] = level_of<kBits>(y[i], inverse);
@@ -145,7 +146,7 @@ class Rotation final : public BlockCodec {
       std::fill_n(out, block_bytes(n), std::byte{0});
       return store_float(out, kNan);
     }
-    // Scaled to about 1, which is exact, so that no sum or square overflows or vanishes.
+    // Scaled to about 1, which is exact, so that no sum or square overflows or underflows.
     const float unit = power_below(top);
     alignas(64) std::array<float, kMaxTransform> y;
     if (n < filled(n)) y.fill(0);
@@ -163,7 +164,7 @@ class Rotation final : public BlockCodec {
     }
     const float unit = power_below(bits_of(step) & kMagnitude);
     alignas(64) std::array<float, kMaxTransform> rotated;
-    if (n < 32) rotated.fill(0);  // Of which scale_and_flip() reads 32.
+    if (n < 32) rotated.fill(0);  // scale_and_flip() reads 32.
     unpack_levels(bits_, in + kHeader, filled(n), step / unit, rotated.data());
     hadamard_transform(rotated.data(), filled(n));
     scale_and_flip(rotated.data(), n, unit, seed, y);

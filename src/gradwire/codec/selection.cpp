@@ -11,8 +11,8 @@
 namespace gradwire {
 namespace {
 
-/// Bits of magnitudes, which compare as they do: all are below 2^31, so as signed numbers, too,
-/// which is what processors compare fastest.
+/// Bits of magnitudes, which as integers have the same order. All are below 2^31, so signed
+/// comparison, the fastest, is correct too.
 using Magnitudes = std::array<std::int32_t, kMaxSelection>;
 
 GRADWIRE_INLINE std::size_t count_from(const std::int32_t* __restrict m, std::size_t n,
@@ -22,9 +22,9 @@ GRADWIRE_INLINE std::size_t count_from(const std::int32_t* __restrict m, std::si
   return static_cast<std::size_t>(count);
 }
 
-/// A bound that at least k of the magnitudes reach, and at most k + slack of them, or else the
-/// greatest bound of which the former is true: the k-th greatest. Its bits are found one by one;
-/// those that all magnitudes share need no counting.
+/// Returns a bound that at least k and at most k + slack magnitudes reach. If there is none,
+/// returns the k-th largest magnitude, the largest bound that at least k reach. Finds the bound bit
+/// by bit; bits that all magnitudes share need no counting.
 GRADWIRE_VECTORISED
 std::int32_t bound_of(const std::int32_t* __restrict m, std::size_t n, std::size_t k,
                       std::size_t slack) {
@@ -49,8 +49,8 @@ GRADWIRE_INLINE std::int32_t magnitude(float x) {
   return static_cast<std::int32_t>(bits_of(x) & kMagnitude);
 }
 
-/// The greatest magnitude of each of n / rows columns: a few values are left over at the end.
-/// False, if some value, of those too, is not finite.
+/// Computes the maximum magnitude of each of n / rows columns; the remaining values belong to no
+/// column. Returns false if any value, those included, is not finite.
 GRADWIRE_VECTORISED
 bool greatest_of_columns(const float* __restrict x, std::size_t n, std::size_t rows,
                          std::int32_t* __restrict greatest) {
@@ -74,7 +74,7 @@ void mark(const float* __restrict x, std::size_t n, std::int32_t bound,
   for (std::size_t i = 0; i < n; ++i) marks[i] = magnitude(x[i]) >= bound ? 1 : 0;
 }
 
-/// Eight bytes, each 0 or 1, as eight bits, the first the lowest.
+/// Converts eight bytes, each 0 or 1, to eight bits, the first the lowest.
 std::uint64_t gathered(const std::uint8_t* marks) {
   std::uint64_t word;
   std::memcpy(&word, marks, sizeof word);
@@ -82,8 +82,8 @@ std::uint64_t gathered(const std::uint8_t* marks) {
   return (word * 0x0102040810204080u) >> 56;
 }
 
-/// The indexes of what is marked; `marks` is zero up to a multiple of 64. As bits, 64 at a time:
-/// one at a time, processors would guess wrong at every one.
+/// Stores the indexes of the marked values; returns their number. `marks` is zero up to a multiple
+/// of 64. Works on 64 marks at a time, as a branch per mark would be mispredicted.
 std::size_t marked(const std::uint8_t* marks, std::size_t n, std::uint16_t* indexes) {
   std::uint16_t* end = indexes;
   for (std::size_t at = 0; at < n; at += 64) {
@@ -94,8 +94,8 @@ std::size_t marked(const std::uint8_t* marks, std::size_t n, std::uint16_t* inde
   return static_cast<std::size_t>(end - indexes);
 }
 
-/// How many values share a column: as many as leave four columns for each value that is looked for,
-/// so that the k-th greatest of the columns' greatest is hardly below the k-th greatest of all.
+/// Number of values per column. It leaves four columns for each value to select, so that the k-th
+/// largest column maximum is hardly below the k-th largest value.
 std::size_t rows_for(std::size_t n, std::size_t k) {
   return std::clamp<std::size_t>(n / (4 * k), 1, 32);
 }
@@ -108,14 +108,14 @@ bool select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t
   std::array<std::uint16_t, kMaxSelection> candidates;
   const std::size_t rows = rows_for(n, k);
   if (!greatest_of_columns(x, n, rows, some.data())) return false;
-  // At least k columns, so at least k values, reach what is the bound for their greatest.
+  // At least k column maxima, hence at least k values, reach the bound.
   const std::int32_t low = bound_of(some.data(), n / rows, k, k / 8);
   mark(x, n, low, marks.data());
   std::fill_n(marks.data() + n, 64, std::uint8_t{0});
   const std::size_t count = marked(marks.data(), n, candidates.data());
   for (std::size_t c = 0; c < count; ++c) some[c] = magnitude(x[candidates[c]]);
   const std::int32_t bound = bound_of(some.data(), count, k, 0);
-  // All above the bound, and of those that equal it the first.
+  // Take all above the bound, and the first of those equal to it.
   std::size_t above = 0;
   for (std::size_t c = 0; c < count; ++c) above += some[c] > bound ? 1 : 0;
   std::size_t equal = above < k ? k - above : 0;

@@ -1,7 +1,7 @@
 // TernGrad (Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep
-// learning", NeurIPS 2017, equations 1 to 3): with m the largest magnitude of a block, x becomes
-// m sign(x) with probability |x| / m, else 0. Right on average, so nothing is carried on; a value
-// is off by at most m. A block: m as float32, then five values to a byte, as digits to base 3.
+// learning", NeurIPS 2017, equations 1 to 3). With m the maximum magnitude of a block, x becomes m
+// sign(x) with probability |x| / m, else 0. That is unbiased, so there is no error feedback. The
+// error is at most m. Block format: m as float32, then five values per byte, as base-3 digits.
 
 #include <string>
 
@@ -35,7 +35,7 @@ void to_codes(const float* __restrict x, std::size_t n, std::uint64_t seed,
       const std::uint32_t digit = (rounded(clamped(dithered, -1, 1)) + 1u) & 3u;
       number = number * 3 + (digit < 3 ? digit : 0);
     }
-    // As a fraction of 256, rounded up: times 3, the next digit is what exceeds 8 bits.
+    // As a fraction of 256, rounded up: multiplied by 3, the next digit is the part above 8 bits.
     encoded[kHeader + j] = static_cast<std::byte>((number * 256 + 242) / 243);
   }
 }

@@ -1,11 +1,11 @@
-// The largest values and where they are (Aji and Heafield, "Sparse communication for distributed
-// gradient descent", EMNLP 2017; with what is left out added up locally: Lin et al., "Deep gradient
-// compression", ICLR 2018, 3). The largest FRACTION of each block of 4096, so that the size is
-// known beforehand. The mean of P ranks' values has up to P times as many, and is sent so, or
-// dense where that is smaller (Renggli et al., "SparCML", SC 2019, 5). Values are bf16; what that
-// and the selection lose is carried on.
-// A block: where the kept values are, in the shortest of three ways: nothing if all are kept, a bit
-// for each value, or a 16-bit index for each kept one, ascending; then those values.
+// top_k: the largest values and their indexes (Aji and Heafield, "Sparse communication for
+// distributed gradient descent", EMNLP 2017; with local accumulation of the other values: Lin et
+// al., "Deep gradient compression", ICLR 2018, 3). It keeps the largest FRACTION of each block of
+// 4096 values, so that the encoded size is known beforehand. The mean of P ranks has up to P times
+// as many values. It is sent in the same format, or dense where that is smaller (Renggli et al.,
+// "SparCML", SC 2019, 5). Values are bf16; the error of rounding and selection becomes the
+// residual. Block format: the places of the kept values, in the shortest of three ways: nothing if
+// all are kept, a bit per value, or an ascending 16-bit index per kept value; then the kept values.
 
 #include <algorithm>
 #include <array>
@@ -39,7 +39,7 @@ void from_dense(const PackedUint16* __restrict codes, std::size_t n, float* __re
   for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
 }
 
-/// Up to eight bytes as bits, the first the lowest.
+/// Loads up to eight bytes as bits, the first byte lowest.
 std::uint64_t load_bits(const std::byte* in, std::size_t bytes) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, in, bytes);
@@ -47,7 +47,7 @@ std::uint64_t load_bits(const std::byte* in, std::size_t bytes) {
   return bits;
 }
 
-/// How the places of `kept` of n values are told.
+/// Representation of the places of the kept values.
 enum class Places { all, bitmap, list };
 
 Places places_of(std::size_t n, std::size_t kept) {
@@ -70,10 +70,10 @@ void write_places(Places how, const Indexes& indexes, std::size_t n, std::size_t
   }
 }
 
-/// False, if these are not `kept` ascending indexes below n.
+/// Returns false if these are not `kept` ascending indexes below n.
 bool read_list(const std::byte* in, std::size_t n, std::size_t kept, Indexes& indexes) {
   const auto* const list = reinterpret_cast<const PackedUint16*>(in);
-  std::uint32_t next = 0;  // The least that the next may be.
+  std::uint32_t next = 0;  // Minimum of the next index.
   bool right = true;
   for (std::size_t j = 0; j < kept; ++j) {
     right = right && list[j].value >= next && list[j].value < n;
@@ -83,7 +83,7 @@ bool read_list(const std::byte* in, std::size_t n, std::size_t kept, Indexes& in
   return right;
 }
 
-/// False, if not `kept` bits of the first n are set, or others.
+/// Returns false unless exactly `kept` bits are set, all among the first n.
 bool read_bitmap(const std::byte* in, std::size_t n, std::size_t kept, Indexes& indexes) {
   std::uint16_t* end = indexes.data();
   const std::size_t bytes = packed_bytes(n, 8);
@@ -102,14 +102,15 @@ bool read_places(Places how, const std::byte* in, std::size_t n, std::size_t kep
   return how == Places::list ? read_list(in, n, kept, indexes) : read_bitmap(in, n, kept, indexes);
 }
 
-/// If a block has a value that is not finite, so are all of it, and the first that is kept.
+/// If a block has a value that is not finite, its first kept value is NaN, which stands for a block
+/// of NaN.
 bool is_nan(const PackedUint16* codes) {
   return std::isnan(from_bf16(codes[0].value));
 }
 
 class TopK final : public BlockCodec {
  public:
-  /// Keeps `ranks` times as many as the fraction says.
+  /// Keeps `ranks` times the fraction.
   TopK(double fraction, int ranks) : fraction_(fraction), ranks_(ranks) {}
   std::string name() const override { return "top_k"; }
   bool wants_feedback() const override { return true; }
@@ -139,7 +140,7 @@ class TopK final : public BlockCodec {
     const bool finite = select_greatest(x, n, count, indexes.data());
     if (!finite) std::iota(indexes.begin(), indexes.begin() + count, std::uint16_t{0});
     write_places(places, indexes, n, count, out);
-    // NaN first: all of the block is NaN, or what is not finite might be among what is left out.
+    // If not finite, all of the block becomes NaN, as the offending value might not be kept.
     for (std::size_t j = 0; j < count; ++j) codes[j].value = to_bf16(finite ? x[indexes[j]] : kNan);
   }
 
@@ -172,8 +173,8 @@ class TopK final : public BlockCodec {
     return reinterpret_cast<const PackedUint16*>(block + place_bytes(n, kept(n)));
   }
 
-  /// Calls visit(index, value) for all that a block keeps; for nothing, and false, if it is
-  /// damaged.
+  /// Calls visit(index, value) for all kept values of a block. Returns false, without any call, if
+  /// the block is damaged.
   template <class Visit>
   bool for_each_kept(const std::byte* in, std::size_t n, Visit visit) const {
     const std::size_t count = kept(n);

@@ -1,9 +1,10 @@
-// The sign and one of two magnitudes of the block: values below 1.4 times the mean magnitude become
-// the mean of those, the others the mean of theirs. So 1-bit SGD's reconstruction, by the mean of
-// what has the same code (Seide et al., Interspeech 2014), with the four levels of Max ("Quantizing
-// for minimum distortion", IRE Trans. IT 6, 1960), whose threshold for Gaussian values is 1.23 mean
-// magnitudes and for Laplacian ones 1.59. Of the squared length of Gaussian values 12 % is lost. A
-// block: both magnitudes as bf16, then two bits for each value.
+// two_bit: the sign and one of two magnitudes per block. Values below 1.4 times the mean magnitude
+// become the mean of those values, all others the mean of the others. This is 1-bit SGD's
+// reconstruction by the mean of all values with the same code (Seide et al., Interspeech 2014),
+// with the four levels of Max ("Quantizing for minimum distortion", IRE Trans. IT 6, 1960), whose
+// threshold is 1.23 mean magnitudes for Gaussian values and 1.59 for Laplacian ones. Of the squared
+// norm of Gaussian values 12 % is lost. Block format: both magnitudes as bf16, then two bits per
+// value.
 
 #include <bit>
 #include <string>
@@ -27,7 +28,7 @@ GRADWIRE_INLINE float magnitude(float x) {
 
 GRADWIRE_VECTORISED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
-  // Divided before they are added, so that sums hardly overflow.
+  // Divide before adding, so that sums hardly overflow.
   const float share = 1.0F / static_cast<float>(n);
   const float mean = lane_sum(n, [&](std::size_t i) { return magnitude(x[i]) * share; });
   const float threshold = clamped(kThreshold * mean, 0, kGreatest);
