@@ -1,10 +1,9 @@
 // two_bit: the sign and one of two magnitudes per block. Values below 1.4 times the mean magnitude
-// become the mean of those values, all others the mean of the others. This is 1-bit SGD's
-// reconstruction by the mean of all values with the same code (Seide et al., Interspeech 2014),
-// with the four levels of Max ("Quantizing for minimum distortion", IRE Trans. IT 6, 1960), whose
-// threshold is 1.23 mean magnitudes for Gaussian values and 1.59 for Laplacian ones. Of the squared
-// norm of Gaussian values 12 % is lost. Block format: both magnitudes as bf16, then two bits per
-// value.
+// become the mean of those values, all others the mean of the others. So each code is decoded as
+// the mean of its values, as in 1-bit SGD (Seide et al., Interspeech 2014). The four levels are
+// those of Max ("Quantizing for minimum distortion", IRE Trans. IT 6, 1960), whose threshold is
+// 1.23 mean magnitudes for Gaussian values and 1.59 for Laplacian ones. Of the squared norm of
+// Gaussian values 12 % is lost. Block format: both magnitudes as bf16, then two bits per value.
 
 #include <bit>
 #include <string>

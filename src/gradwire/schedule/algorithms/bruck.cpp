@@ -9,8 +9,9 @@
 ///
 ///     P = 5, rank 0:   0  |  0 1  |  0 1 2 3  |  all
 ///
-/// In that round it receives all parts that the rank at distance d to the right has (in the last
-/// round, only the missing ones), and sends its own to the rank at distance d to the left.
+/// In that round it receives the parts of the rank at distance d to the right: all of them, or in
+/// the last round only the missing ones. It sends its own parts to the rank at distance d to the
+/// left.
 namespace gradwire {
 namespace {
 
