@@ -9,16 +9,16 @@
 
 namespace gradwire {
 
-/// What a rank tells the others when it fails: why, and who noticed first.
+/// Sent by a failing rank to its peers: the reason, and the rank that detected the failure first.
 struct AbortMessage {
   ErrorKind kind = ErrorKind::aborted;
   Rank origin = -1;
-  std::string text;  ///< Cut to fit a control frame.
+  std::string text;  ///< Truncated to fit a control frame.
 };
 
 std::vector<std::byte> encode_abort(const AbortMessage& message);
 
-/// Never fails: a garbled message is still an abort, of `from`.
+/// Never fails: a malformed message decodes to an abort with `from` as its origin.
 AbortMessage decode_abort(ConstBytes bytes, Rank from);
 
 }  // namespace gradwire

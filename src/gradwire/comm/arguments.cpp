@@ -60,8 +60,7 @@ void check_splits(std::string_view side, int ranks, std::span<const std::size_t>
 }
 
 void check_reduction(DataType type, ReduceOp op) {
-  if (!combines(type, op))
-    refuse("{} is for integers, and the elements are {}", name_of(op), name_of(type));
+  if (!combines(type, op)) refuse("{} needs integer elements, got {}", name_of(op), name_of(type));
 }
 
 void check_same_type(std::string_view operation, DataType input, DataType output) {

@@ -7,33 +7,34 @@
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
 
-/// What the operations of a Communicator accept. All throw Exception(invalid_argument) that says
-/// what was given and what is asked for.
+/// Argument checks of the operations of a Communicator. All of them throw
+/// Exception(invalid_argument), which states the value found and the value expected.
 namespace gradwire {
 
-/// `what` is "root" or "peer".
+/// Checks that `rank` is within 0 .. ranks - 1. `what` is "root" or "peer".
 void check_rank(Rank rank, int ranks, std::string_view what);
 
-/// The other end and tag of a message of rank `self`.
+/// Checks the peer and the tag of a message that rank `self` sends or receives.
 void check_message(Rank peer, Rank self, int ranks, int tag);
 
-/// 0 .. 2^30 - 1.
+/// Checks that `tag` is within 0 .. 2^30 - 1.
 void check_tag(int tag);
 
 inline constexpr int kMaxLane = (1 << 30) - 1;
 
-/// 0 .. kMaxLane.
+/// Checks that `lane` is within 0 .. kMaxLane.
 void check_lane(int lane);
 
-/// `whole` is `ranks` times `part`, of the same type.
+/// Checks that `whole` is `ranks` times `part`, with the same element type.
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,
                  std::size_t whole, DataType whole_type);
 
-/// `counts` has one entry a rank and adds up to `count`; `side` is "input" or "output".
+/// Checks that `counts` has one entry per rank and that its sum is `count`. `side` is "input" or
+/// "output".
 void check_splits(std::string_view side, int ranks, std::span<const std::size_t> counts,
                   std::size_t count);
 
-/// combines(type, op).
+/// Checks combines(type, op).
 void check_reduction(DataType type, ReduceOp op);
 
 void check_same_type(std::string_view operation, DataType input, DataType output);

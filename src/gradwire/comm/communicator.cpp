@@ -30,13 +30,13 @@ ExecutorOptions executor_options(const CommunicatorOptions& options) {
   return made;
 }
 
-/// An option of the job's, or else the variable's value.
+/// Returns the option, or the variable's value if the option is empty.
 std::string option_or(const std::string& option, const char* variable) {
   return option.empty() ? process_environment()(variable).value_or("") : option;
 }
 
-/// The algorithms that the job is to use. Throws Exception(invalid_argument), which says who named
-/// what there is not.
+/// Returns the algorithms forced for the job. Throws Exception(invalid_argument), which names the
+/// source of an unknown name.
 ForcedAlgorithms forced_algorithms(const CommunicatorOptions& options) {
   const char* const variable = "GRADWIRE_ALGORITHM";
   return value_or_throw(
@@ -44,16 +44,16 @@ ForcedAlgorithms forced_algorithms(const CommunicatorOptions& options) {
                               options.algorithm.empty() ? variable : "the option algorithm"));
 }
 
-/// Whether every rank can have a processor of this machine to itself.
+/// Returns true if every rank can have a core of this machine to itself.
 bool has_cores_to_spare(const Topology& topology) {
   return topology.hosts() == 1 && topology.ranks() <= usable_cores();
 }
 
-/// All that the ranks of one job share once they are connected.
+/// Result of connecting to all ranks of a job.
 struct Connected {
   std::shared_ptr<Engine> engine;
   std::vector<RankPlace> places;
-  Topology topology;  ///< As assumed.
+  Topology topology;  ///< As assumed, before rank 0's is agreed on.
 };
 
 Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Store* store) {
@@ -80,7 +80,7 @@ int Communicator::reserve_lanes(int count) {
   do {
     if (count > kMaxLane + 1 - first) {
       throw Exception(ErrorKind::invalid_argument,
-                      "all of the communicator's lanes are taken; make another one");
+                      "all lanes of this communicator are reserved; create another communicator");
     }
   } while (!next_lane_->compare_exchange_weak(first, first + count));
   return first;
@@ -89,7 +89,7 @@ int Communicator::reserve_lanes(int count) {
 std::shared_ptr<Communicator> Communicator::connect(const Job& job,
                                                     const CommunicatorOptions& options,
                                                     std::shared_ptr<Store> store) {
-  // A wrong name is an error before anybody waits for us.
+  // Report an invalid name before other ranks wait for this one.
   const ForcedAlgorithms forced = forced_algorithms(options);
   const auto planner = [&](JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);

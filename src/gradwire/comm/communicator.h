@@ -20,8 +20,8 @@ namespace gradwire {
 
 class Store;
 
-/// Memory lent to an operation until its Work completes. `keep_alive` (optional) owns it until
-/// then; without it the caller promises that it lives as long.
+/// Memory lent to an operation until its Work completes. `keep_alive` (optional) owns the memory
+/// until then. Without it, the caller must keep the memory alive.
 struct LentSpan {
   void* data = nullptr;
   std::size_t count = 0;  ///< Elements.
@@ -29,7 +29,7 @@ struct LentSpan {
   std::shared_ptr<const void> keep_alive;
 };
 
-/// The same for memory that is only read.
+/// Read-only LentSpan.
 struct LentConstSpan {
   const void* data = nullptr;
   std::size_t count = 0;
@@ -39,78 +39,85 @@ struct LentConstSpan {
   LentConstSpan() = default;
   LentConstSpan(const void* d, std::size_t n, DataType t, std::shared_ptr<const void> k = nullptr)
       : data(d), count(n), type(t), keep_alive(std::move(k)) {}
-  LentConstSpan(const LentSpan& span)  // NOLINT: what may be written may be read.
+  // NOLINT: implicit on purpose; writable memory is also readable.
+  LentConstSpan(const LentSpan& span)
       : data(span.data), count(span.count), type(span.type), keep_alive(span.keep_alive) {}
 };
 
 struct OperationOptions {
-  /// Operations of higher urgency overtake lower ones on the wire. 0 is usual.
+  /// Operations of higher priority overtake those of lower priority on the wire. Default: 0.
   int urgency = 0;
-  /// Of a collective: those of one lane are called in the same order on every rank, and lanes are
-  /// independent of each other. 0 is usual, and what reserve_lanes() gives.
+  /// Lane of a collective. All ranks must call the collectives of one lane in the same order; lanes
+  /// are independent of each other. Default: 0; reserve_lanes() returns others.
   int lane = 0;
-  /// How long the operation may take before it fails on every rank; nothing: the communicator's.
+  /// The operation fails on every rank after this time. Unset:
+  /// CommunicatorOptions::operation_timeout.
   std::optional<Duration> timeout;
-  /// If the operation fails, the data is as it was before. Costs a second buffer and a copy.
+  /// If the operation fails, the data is left unmodified. Costs a second buffer and a copy.
   bool preserve_input = false;
-  /// Force an algorithm ("ring", "tree", ...: `gradwire schedule` lists them); empty: the job's
-  /// (CommunicatorOptions::algorithm), else the tuner's choice. Must be the same on all ranks.
+  /// Forces an algorithm ("ring", "tree", ...; `gradwire schedule` lists them). Must be the same on
+  /// all ranks. Empty: the job's (CommunicatorOptions::algorithm), else the tuner's choice.
   std::string algorithm;
-  /// Into about how many segments this rank cuts each message, so that it is passed on while it
-  /// still arrives; within limits of their sizes. 0: what `gradwire tune` found for the algorithm,
-  /// else 16. Changes no result.
+  /// Approximate number of segments into which this rank cuts each message for cut-through, within
+  /// the limits of segment sizes. 0: the value that `gradwire tune` found for the algorithm, else
+  /// 16. Does not affect results.
   int segments = 0;
 };
 
 struct CommunicatorOptions {
   /// Operations that take longer fail with ErrorKind::timeout on every rank.
   Duration operation_timeout = std::chrono::minutes(10);
-  /// A peer from which nothing has come for this long (it is pinged) counts as dead.
+  /// A peer that has sent nothing for this time, although it is pinged, counts as dead.
   Duration dead_peer_timeout = std::chrono::seconds(5);
-  /// How long to wait for all ranks to turn up.
+  /// Maximum time to wait until all ranks have joined.
   Duration rendezvous_timeout = std::chrono::seconds(60);
-  /// Most payload bytes of one frame: what is cut through at once.
+  /// Maximum payload bytes of one frame: the unit of cut-through.
   std::size_t segment_bytes = 128 * 1024;
-  /// Messages up to this size travel before the receiver has posted the operation.
+  /// Eager messages: messages up to this size are sent before the receiver has posted the
+  /// operation.
   std::size_t eager_bytes = 16 * 1024;
-  /// Algorithms to use whatever the tuner says, as in GRADWIRE_ALGORITHM: "ring", or
-  /// "all_reduce=ring,broadcast=tree". Empty: that variable's value, if it is set.
+  /// Algorithms that override the tuner, in the format of GRADWIRE_ALGORITHM: "ring", or
+  /// "all_reduce=ring,broadcast=tree". Empty: the value of that variable, if set.
   std::string algorithm;
-  /// A file that `gradwire probe` wrote; only rank 0's counts, and it tells the others. Empty:
-  /// GRADWIRE_TOPOLOGY's value; without either the links are taken for 1 Gb/s Ethernet.
+  /// A file written by `gradwire probe`. Only the value on rank 0 is used; rank 0 distributes the
+  /// topology. Empty: the value of GRADWIRE_TOPOLOGY. With neither, links are assumed to be 1 Gb/s
+  /// Ethernet.
   std::string topology;
-  /// Keeps apart the communicators of one process that meet in one store or share one port; the
-  /// same on all of their ranks.
+  /// Distinguishes the communicators of one process that use the same store or share one port. Must
+  /// be the same on all of their ranks.
   std::string scope = "0";
 };
 
-/// Ranks that do collective operations together. Every rank must call the same collectives in the
-/// same order; a rank that does not is an error on all of them. All operations are asynchronous:
-/// several may be in flight. (Calls in different lanes may come in any order.) After any error the
-/// communicator is unusable, and says so. Thread-safe, except that the order of calls is then the
-/// caller's to keep.
+/// A group of ranks that perform collective operations. Every rank must call the same collectives
+/// in the same order; calls in different lanes may be interleaved in any order. A mismatch is an
+/// error on all ranks. All operations are asynchronous, and several may be in flight. After any
+/// error the communicator is unusable, and later operations fail. Thread-safe, but the caller must
+/// keep the order of calls the same on all ranks.
 ///
-/// `all ranks end with the bitwise same result` holds for every operation below.
+/// Every operation below produces bitwise the same result on all ranks.
 class Communicator {
  public:
-  /// Joins the job: finds the others, connects to each and checks that it knows the secret.
-  /// `store`: where addresses are exchanged; by default our own on the job's master port.
-  /// Throws Exception: timeout (names the missing ranks), refused, invalid_argument, system.
+  /// Joins the job: looks up the other ranks' addresses, connects to each and verifies that it
+  /// knows the secret. `store` is where addresses are exchanged; null: gradwire's own store on the
+  /// job's master port. Throws Exception: timeout (names the missing ranks), refused,
+  /// invalid_argument, system.
   static std::shared_ptr<Communicator> connect(const Job& job,
                                                const CommunicatorOptions& options = {},
                                                std::shared_ptr<Store> store = nullptr);
 
-  /// Waits for operations in flight, within their timeouts, and then says goodbye to the peers.
-  /// Receives of messages that no peer has begun to send fail with ErrorKind::aborted, and so does
-  /// everything in flight, on the peers too, if an exception is unwinding the stack.
+  /// Graceful shutdown: waits for operations in flight, within their timeouts, then tells the peers
+  /// that this rank leaves. Receives of messages that no peer has begun to send fail with
+  /// ErrorKind::aborted. If an exception is unwinding the stack, everything in flight fails with
+  /// it, on the peers too.
   virtual ~Communicator() = default;
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  /// The first of `count` lanes in a row that nobody else is given: what posts operations in an
-  /// order of its own then disturbs no other. Ranks that ask in the same order get the same.
-  /// Throws Exception(invalid_argument) when all 2^30 have been given.
+  /// Returns the first of `count` consecutive lanes reserved for the caller. Operations posted
+  /// there in another order than the rest do not interfere with it. Ranks that call this in the
+  /// same order get the same lanes. Throws Exception(invalid_argument) when all 2^30 lanes are
+  /// reserved.
   int reserve_lanes(int count);
 
   /// data[i] = reduction over ranks of data[i], on every rank, in place.
@@ -119,83 +126,85 @@ class Communicator {
   /// data = root's data, on every rank.
   virtual Work broadcast(LentSpan data, Rank root, const OperationOptions& options = {}) = 0;
 
-  /// output (P * input.count elements) = the inputs of rank 0, 1, ... one after the other. Input
-  /// may be its own place in the output.
+  /// output (P * input.count elements) = the concatenated inputs of ranks 0, 1, ... The input may
+  /// be its own part of the output (in place).
   virtual Work all_gather(LentConstSpan input, LentSpan output,
                           const OperationOptions& options = {}) = 0;
 
-  /// output (input.count / P elements) = this rank's part of the reduction of all inputs. The two
-  /// must not overlap.
+  /// output (input.count / P elements) = this rank's part of the reduction of all inputs. Input and
+  /// output must not overlap.
   virtual Work reduce_scatter(LentConstSpan input, LentSpan output, ReduceOp op,
                               const OperationOptions& options = {}) = 0;
 
-  /// data[i] on the root = reduction over ranks of data[i]; on the others data stays as it is.
+  /// data[i] on the root = reduction over ranks of data[i]. On the other ranks data is unmodified.
   virtual Work reduce(LentSpan data, Rank root, ReduceOp op,
                       const OperationOptions& options = {}) = 0;
 
-  /// On the root, output (P * input.count elements) = the inputs of rank 0, 1, ... one after the
-  /// other; the others' `output` is not looked at.
+  /// On the root, output (P * input.count elements) = the concatenated inputs of ranks 0, 1, ...
+  /// `output` is ignored on the other ranks.
   virtual Work gather(LentConstSpan input, LentSpan output, Rank root,
                       const OperationOptions& options = {}) = 0;
 
-  /// output = this rank's part of the root's input (P * output.count elements); the others' `input`
-  /// is not looked at.
+  /// output = this rank's part of the root's input (P * output.count elements). `input` is ignored
+  /// on the other ranks.
   virtual Work scatter(LentConstSpan input, LentSpan output, Rank root,
                        const OperationOptions& options = {}) = 0;
 
   /// Part r of the input goes to rank r; part c of the output comes from rank c. All parts have
-  /// input.count / P elements. The two must not overlap.
+  /// input.count / P elements. Input and output must not overlap.
   virtual Work all_to_all(LentConstSpan input, LentSpan output,
                           const OperationOptions& options = {}) = 0;
 
-  /// The same with parts of any size: input_counts[r] elements go to rank r, output_counts[c] come
-  /// from rank c, which must say the same (a mismatch ends the communicator on every rank). Where
-  /// no algorithm is forced it is "direct": the tuner goes by sizes, of which each rank has others.
+  /// all_to_all with parts of different sizes: input_counts[r] elements go to rank r, and
+  /// output_counts[c] come from rank c. Both sides must agree on each count; a mismatch ends the
+  /// communicator on every rank. Unless an algorithm is forced, this is "direct": the tuner chooses
+  /// by size, and the sizes differ between ranks.
   virtual Work all_to_all(LentConstSpan input, LentSpan output,
                           std::span<const std::size_t> input_counts,
                           std::span<const std::size_t> output_counts,
                           const OperationOptions& options = {}) = 0;
 
   /// Completes when every rank has called it, and when all collectives that any rank posted before
-  /// it in its lane have completed there. Messages (send, recv) are not waited for.
+  /// it in its lane have completed there. Does not wait for messages (send, recv).
   virtual Work barrier(const OperationOptions& options = {}) = 0;
 
-  /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order they were
-  /// sent; count and type must agree.
+  /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order in which they
+  /// were sent. Count and type must agree on both sides.
   virtual Work send(LentConstSpan data, Rank to, int tag = 0,
                     const OperationOptions& options = {}) = 0;
   virtual Work recv(LentSpan data, Rank from, int tag = 0,
                     const OperationOptions& options = {}) = 0;
 
-  /// The next message with this tag from whichever rank: Work::source() says which. Messages that
-  /// were there first come first.
+  /// Receives the next message with this tag from any rank; Work::source() returns which. Messages
+  /// are matched in the order in which they were announced.
   virtual Work recv_any(LentSpan data, int tag = 0, const OperationOptions& options = {}) = 0;
 
-  /// Calls `post`, whose operations on this communicator start together, so that their small
-  /// messages share frames and system calls; the Work completes when all of them have.
+  /// Calls `post` and starts the operations that it posts on this communicator together, so that
+  /// their small messages share frames and system calls. The Work completes when all of them have.
   virtual Work coalesced(const std::function<void(Communicator&)>& post) = 0;
 
-  /// The tuner's estimates for `bytes` bytes, the one it would choose first; of point_to_point, for
-  /// one message from rank 0 to rank 1. Same on all ranks.
+  /// Returns the tuner's estimates for `bytes` bytes, its preferred algorithm first. For
+  /// point_to_point: one message from rank 0 to rank 1. The same on all ranks.
   virtual std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) = 0;
-  /// The algorithm that such an operation takes unless it asks for one itself (root 0): the job's
-  /// (CommunicatorOptions::algorithm), else the tuner's choice. Same on all ranks.
+  /// Returns the algorithm used by such an operation (root 0) that forces none: the job's
+  /// (CommunicatorOptions::algorithm), else the tuner's choice. The same on all ranks.
   virtual std::string algorithm_for(Collective collective, std::size_t bytes) = 0;
 
-  /// Payload and header bytes handed to the network so far, this rank's alone.
+  /// Payload and header bytes that this rank has handed to the network.
   virtual std::size_t bytes_sent() const = 0;
-  /// Payload bytes alone: what the schedules ask for.
+  /// Payload bytes alone, as the schedules require.
   virtual std::size_t payload_bytes_sent() const = 0;
 
-  /// Ends all operations with ErrorKind::aborted, here and on the peers, which are told `reason`.
+  /// Fails all operations with ErrorKind::aborted, here and on the peers, which receive `reason`.
   virtual void abort(const std::string& reason) = 0;
 
-  /// Leaves now, without waiting for what is in flight, which fails with ErrorKind::aborted here
-  /// and on the peers. Nothing may be called afterwards.
+  /// Leaves without waiting for operations in flight, which fail with ErrorKind::aborted here and
+  /// on the peers. No member may be called afterwards.
   virtual void leave_at_once() = 0;
 
  protected:
-  /// From now on what both give out are lanes of one row: for one that posts to the other's engine.
+  /// Makes reserve_lanes() of both communicators draw from one sequence, for a communicator that
+  /// posts to the engine of another.
   void share_lanes(const Communicator& other) { next_lane_ = other.next_lane_; }
 
  private:

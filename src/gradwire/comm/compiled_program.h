@@ -9,16 +9,17 @@
 
 namespace gradwire {
 
-/// One rank's program with what the executor looks up while it runs. Made once for a schedule and
-/// used by every operation with it, whatever its size. Immutable, thread-safe.
+/// One rank's program with the lookup tables that the executor needs. Compiled once per schedule
+/// and shared by all operations that use it, of any size. Immutable, thread-safe.
 struct CompiledProgram {
-  /// An arrow from an op to one that comes after it; `flows`: byte by byte (flows_through).
+  /// A dependency between an op and a later one. `flows`: the ops follow each other byte by byte
+  /// (flows_through).
   struct Edge {
     OpIndex op = 0;
     bool flows = false;
   };
 
-  /// What is exchanged with one peer: the k-th entry is message k in that direction.
+  /// Messages exchanged with one peer. Entry k is message k in that direction.
   struct Exchange {
     Rank peer = -1;
     std::vector<OpIndex> sends;
@@ -27,14 +28,14 @@ struct CompiledProgram {
 
   Schedule schedule;
   Program program;
-  /// Per op: its index among the messages to or from its peer.
+  /// Per op: its index among the messages sent to (or received from) its peer.
   std::vector<std::uint32_t> message;
   std::vector<Exchange> exchanges;  ///< Ordered by peer.
 
   std::span<const Edge> before(OpIndex op) const { return span_of(before_, op); }
   std::span<const Edge> behind(OpIndex op) const { return span_of(behind_, op); }
 
-  /// The exchange with `peer`, or null if there is none.
+  /// Returns the exchange with `peer`, or null if there is none.
   const Exchange* exchange_with(Rank peer) const;
 
   static std::shared_ptr<const CompiledProgram> compile(Schedule schedule, Rank rank);
@@ -54,7 +55,7 @@ struct CompiledProgram {
   Edges behind_;
 };
 
-/// Whether an op takes bytes from its peer.
+/// Returns true if the op receives bytes from its peer.
 inline bool is_receive(const Op& op) {
   return op.kind == OpKind::recv || op.kind == OpKind::recv_reduce;
 }

@@ -7,10 +7,10 @@ namespace gradwire {
 namespace {
 
 Status too_far_ahead() {
-  return failure(
-      ErrorKind::corrupted,
-      "more ahead of time than the protocol allows: it is not the same gradwire, or this "
-      "rank has fallen far behind in its calls");
+  return failure(ErrorKind::corrupted,
+                 "more data ahead of posted operations than the protocol allows: it runs another "
+                 "version of gradwire, or this "
+                 "rank has fallen far behind in its calls");
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& he
   Operation& operation = held_for({header.channel, header.sequence}, from.peer);
   if (std::ranges::none_of(operation.announcements,
                            [&](const Announcement& a) { return a.peer == from.peer; })) {
-    return failure(ErrorKind::corrupted, "data of an operation that it has not announced");
+    return failure(ErrorKind::corrupted, "data for an operation that it has not announced");
   }
   held.bytes += header.length;
   operation.pieces.push_back(
@@ -46,7 +46,7 @@ Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& he
 void EarlyArrivals::complete(OperationKey key, StreamId from) {
   const auto at = operations_.find(key_of(key, from.peer));
   if (at == operations_.end()) return;
-  // A stream carries one frame after the other, so at most one piece of it is incomplete.
+  // A stream carries one frame after the other, so at most one of its pieces is incomplete.
   for (Piece& piece : at->second.pieces) {
     if (StreamId{piece.peer, piece.rail} != from || piece.complete) continue;
     piece.complete = true;

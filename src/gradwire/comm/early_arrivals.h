@@ -11,9 +11,8 @@
 
 namespace gradwire {
 
-/// What peers have sent of operations that this rank has not posted yet: announcements, and the
-/// small messages that travel ahead. Bounded per peer: senders keep to a budget (Outbox), and one
-/// that does not is an error.
+/// Announcements and eager messages that peers have sent for operations not yet posted here. Memory
+/// is bounded per peer: senders respect the eager credit (Outbox); exceeding it is an error.
 class EarlyArrivals {
  public:
   struct Announcement {
@@ -30,45 +29,47 @@ class EarlyArrivals {
   struct Operation {
     std::vector<Announcement> announcements;
     std::vector<Piece> pieces;
-    std::uint64_t arrival = 0;  ///< Counts up with the first thing heard of each operation.
+    /// Rank in the order in which the first frames of operations arrived.
+    std::uint64_t arrival = 0;
   };
 
-  /// Announcements of operations not posted that are held for one peer: how far ranks may drift
+  /// Maximum announcements held per peer for operations not yet posted: how far ranks may drift
   /// apart.
   static constexpr std::size_t kMostAnnouncements = 100'000;
 
-  /// `most_bytes`: of payload, per peer.
+  /// `most_bytes`: maximum payload bytes held per peer.
   EarlyArrivals(int ranks, std::size_t most_bytes)
       : held_(static_cast<std::size_t>(ranks)), most_bytes_(most_bytes) {}
 
-  /// Errors: corrupted, if the peer is too far ahead.
+  /// Fails with corrupted if the peer is too far ahead.
   Status announce(OperationKey key, Rank peer, const Fingerprint& fingerprint);
 
-  /// Room for a payload: written to until the frame is complete. Errors: corrupted, if the peer has
-  /// sent more than it may, or data ahead of its announcement.
+  /// Returns memory for a payload, which is written to until the frame is complete. Fails with
+  /// corrupted if the peer exceeds its eager credit or sends data before its announcement.
   Result<std::byte*> make_room(StreamId from, const FrameHeader& header);
 
-  /// The payload of `key` that is coming over a stream has come to its end.
+  /// Marks the payload of `key` that arrives over stream `from` as complete.
   void complete(OperationKey key, StreamId from);
 
-  /// What was still coming over a stream will not come, or once more over another one.
+  /// Drops the incomplete payload of a broken stream; it is lost or will be resent over another
+  /// one.
   void abandon(StreamId from);
 
-  /// Payload bytes that are held for a peer.
+  /// Returns the payload bytes held for a peer.
   std::size_t held_bytes(Rank peer) const { return held_[static_cast<std::size_t>(peer)].bytes; }
 
-  /// When `peer` announced `key`: the lower, the earlier. Nothing: not yet.
+  /// Returns the arrival number of `key` if `peer` has announced it; lower is earlier.
   std::optional<std::uint64_t> announced_at(OperationKey key, Rank peer) const;
 
-  /// Takes out what has come for an operation that is now posted; `pair`: as in Flight. A payload
-  /// that is still coming stays until it is complete and this is asked again.
+  /// Removes and returns everything that has arrived for an operation that is posted. `pair`: as in
+  /// Flight. Incomplete payloads stay until they are complete and this is called again.
   Operation take(OperationKey key, Rank pair);
 
   /// Drops everything.
   void clear() { operations_.clear(); }
 
  private:
-  /// Collectives are shared by all peers; messages between two ranks are keyed by the other one.
+  /// Collectives have one entry for all peers; messages between two ranks are keyed by the peer.
   struct Key {
     std::uint32_t channel;
     std::uint64_t sequence;

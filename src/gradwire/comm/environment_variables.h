@@ -10,33 +10,34 @@
 
 namespace gradwire {
 
-/// Reads an Environment and is strict about what it finds: every error is an
-/// Exception(invalid_argument) that names the variable, its value and what is expected.
+/// Reads and validates variables of an Environment. Every error is an Exception(invalid_argument)
+/// that names the variable, its value and the value expected.
 class EnvironmentVariables {
  public:
   explicit EnvironmentVariables(const Environment& environment) : environment_(environment) {}
 
-  /// Set at all, be it to nothing.
+  /// Returns true if the variable is set, even to an empty string.
   bool has(std::string_view name) const { return environment_(name).has_value(); }
 
-  /// The value; nothing if it is not set, or set to nothing.
+  /// Returns the value; nullopt if the variable is unset or empty.
   std::optional<std::string> text(std::string_view name) const;
 
-  /// The whole number in `name`, which must lie in low .. high; nothing if it is not set. `why`
-  /// says in an error where the range comes from, such as "as WORLD_SIZE=4"; may be empty.
+  /// Returns the integer in `name`, which must be within low .. high; nullopt if it is not set.
+  /// `why` states in an error where the range comes from, such as "as WORLD_SIZE=4"; may be empty.
   std::optional<int> number(std::string_view name, int low, int high,
                             std::string_view why = {}) const;
 
-  /// Whether `name` is "on", and not "off"; nothing if it is not set.
+  /// Returns true for "on", false for "off"; nullopt if the variable is not set. Throws on other
+  /// values.
   std::optional<bool> on_or_off(std::string_view name) const;
 
-  /// number() of a variable that must be there. `remedy` says in an error who usually sets it.
+  /// number() of a required variable. `remedy` states in an error how it is usually set.
   int required_number(std::string_view name, int low, int high, std::string_view why,
                       std::string_view remedy) const;
 
  private:
-  /// A variable of ours that is set to nothing counts as not set. One of a launcher does not: then
-  /// the launcher has failed.
+  /// An empty GRADWIRE_* variable counts as unset. An empty variable of a launcher does not: it
+  /// means that the launcher has failed.
   std::optional<std::string> given(std::string_view name) const;
 
   const Environment& environment_;

@@ -37,16 +37,16 @@ Error failure_of(const OperationRequest& receive, const Error& cause) {
 
 Error after_failure(const Error& cause) {
   return {ErrorKind::aborted,
-          "the communicator is unusable since an earlier error; make a new one (earlier error: " +
-              cause.message + "); nothing was done with the buffer"};
+          "the communicator is unusable after an earlier error; create a new one (earlier error: " +
+              cause.message + "); the buffer was not touched"};
 }
 
 std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                          Rank self, const Flight& ours) {
   const Fingerprint mine = ours.fingerprint_for(peer_rank);
   if (theirs.from_there() == mine) {
-    return fmt::format("{} takes part in {}, which needs nothing of it", peer,
-                       ours.operation.describe());
+    return fmt::format("{} announced {}, but no message is scheduled between it and this rank",
+                       peer, ours.operation.describe());
   }
   const OperationKey key = ours.operation.key();
   const std::string lane =
@@ -58,7 +58,8 @@ std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerpr
 }
 
 std::string left_during(const std::string& peer, const Operation& operation) {
-  return fmt::format("{} left the job without taking part in {}", peer, operation.describe());
+  return fmt::format("{} left the job before its part in {} was complete", peer,
+                     operation.describe());
 }
 
 std::string left_alone(const OperationRequest& receive) {
@@ -89,13 +90,14 @@ std::string overdue(const Flight& flight, const Transport& transport) {
 }
 
 std::string never_came(const OperationRequest& receive) {
-  return fmt::format("{} was not complete within its timeout of {} s: no rank has sent one",
-                     describe(receive), seconds(receive.timeout));
+  return fmt::format(
+      "{} was not complete within its timeout of {} s: no rank has sent a message with this tag",
+      describe(receive), seconds(receive.timeout));
 }
 
 std::string silent(const std::string& peer, Duration timeout) {
-  return fmt::format("nothing has come from {} for {} s: its host, its process or its link is dead",
-                     peer, seconds(timeout));
+  return fmt::format("nothing received from {} for {} s: its host, process or link is dead", peer,
+                     seconds(timeout));
 }
 
 std::string reported_by(Rank origin, const std::string& text) {

@@ -6,35 +6,37 @@
 #include "gradwire/comm/flight.h"
 #include "gradwire/net/transport.h"
 
-/// The sentences that users read when an operation fails: who, what, and what to do.
+/// Builds the error messages of failed operations: which rank, what failed, what to do.
 namespace gradwire {
 
-/// The error of one operation, ended by the executor's error: says what became of its buffer.
+/// Error of one operation that failed because of an executor's error; states what its buffer
+/// contains.
 Error failure_of(const Operation& operation, const Error& cause);
 
-/// The same of a receive from anyone for which nothing had been announced.
+/// The same for a receive from any rank that no sender has announced.
 Error failure_of(const OperationRequest& receive, const Error& cause);
 
-/// The error of an operation posted after everything failed.
+/// Error of an operation posted after the communicator failed.
 Error after_failure(const Error& cause);
 
 /// Two ranks called different operations where each expected the same of the other.
 std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                          Rank self, const Flight& ours);
 
-/// A peer said goodbye although an operation needs it.
+/// A peer left although an operation needs it.
 std::string left_during(const std::string& peer, const Operation& operation);
 
-/// Everybody said goodbye although a receive from anyone waits.
+/// All peers left although a receive from any rank is pending.
 std::string left_alone(const OperationRequest& receive);
 
-/// The stream to a peer ended (`what` says how); `operation` may be null.
+/// The stream to a peer ended. `what` states how; `operation` may be null.
 std::string lost_during(const std::string& what, const Operation* operation);
 
-/// An operation outlived its timeout: names who has not called it, or who has not sent.
+/// An operation exceeded its timeout. Names the ranks that have not called it, or have not sent
+/// their data.
 std::string overdue(const Flight& flight, const Transport& transport);
 
-/// The same for a receive from anyone.
+/// The same for a receive from any rank.
 std::string never_came(const OperationRequest& receive);
 
 std::string silent(const std::string& peer, Duration timeout);

@@ -14,17 +14,17 @@
 
 namespace gradwire {
 
-/// What a rank believes it is doing with the others. Ranks that exchange data compare theirs before
-/// a byte of it is used.
+/// Description of an operation on which ranks must agree. Ranks that exchange data compare
+/// fingerprints before any byte of it is used.
 struct Fingerprint {
   Collective collective = Collective::barrier;
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::uint64_t count = 0;           ///< Elements, of all chunks together.
-  std::array<char, 16> algorithm{};  ///< Name of the schedule, ended by zeros.
-  /// Of an all_to_all with unequal parts (whose count is 0): the elements that go to the rank that
-  /// is told, and those that come from it.
+  std::uint64_t count = 0;           ///< Elements, summed over all chunks.
+  std::array<char, 16> algorithm{};  ///< Name of the schedule, zero-padded.
+  /// For an all_to_all with unequal parts (whose count is 0): the elements that go to the peer, and
+  /// those expected from it.
   std::uint64_t sent = 0;
   std::uint64_t expected = 0;
 
@@ -33,7 +33,7 @@ struct Fingerprint {
   void set_algorithm(std::string_view name);
   std::string_view algorithm_name() const;
 
-  /// The same as the rank that is told should see it.
+  /// Returns the fingerprint as the peer should see it: `sent` and `expected` swapped.
   Fingerprint from_there() const;
 
   /// "all_reduce of 1000 float32 (sum, ring)".
@@ -44,7 +44,7 @@ inline constexpr std::size_t kFingerprintBytes = 48;
 
 void encode(const Fingerprint& fingerprint, std::span<std::byte, kFingerprintBytes> into);
 
-/// Errors: corrupted, if it names no collective, type or reduction that there is.
+/// Fails with corrupted on an unknown collective, type or reduction.
 Result<Fingerprint> decode_fingerprint(ConstBytes from);
 
 }  // namespace gradwire

@@ -36,7 +36,7 @@ std::size_t Flight::passed(OpIndex op, std::size_t begin, std::size_t end) {
 bool Flight::passed_ahead(OpIndex op, std::size_t begin, std::size_t end) const {
   const auto waiting = ahead.find(op);
   if (waiting == ahead.end()) return false;
-  const auto next = waiting->second.lower_bound(end);  // The first that begins behind it.
+  const auto next = waiting->second.lower_bound(end);  // First range that begins at or after `end`.
   return next != waiting->second.begin() && std::prev(next)->second > begin;
 }
 

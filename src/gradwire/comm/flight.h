@@ -10,12 +10,12 @@
 
 namespace gradwire {
 
-/// An operation in flight with what the executor keeps beside it: who has announced what to whom.
+/// An operation in flight with the executor's state for it, such as which peers have announced it.
 struct Flight {
-  /// About one of those with whom messages are exchanged.
+  /// State of the exchange with one peer.
   struct Side {
-    bool announced = false;       ///< It has told us that it has posted the operation too.
-    std::uint32_t told_over = 0;  ///< Bit per rail: we have told it, ahead of all data there.
+    bool announced = false;       ///< The peer has announced the operation.
+    std::uint32_t told_over = 0;  ///< Bit per rail: announced to the peer, ahead of all data there.
   };
 
   Flight(OperationKey key, Rank pair_peer, OperationRequest request)
@@ -28,16 +28,17 @@ struct Flight {
   std::vector<Side> sides;  ///< Per exchange of the program.
   std::unique_ptr<std::byte[]> scratch;
   std::size_t scratch_capacity = 0;
-  /// What has passed ahead of bytes before it, per op: beginning and end, in order.
+  /// Byte ranges (begin to end, ordered) sent or received before earlier bytes of the message, per
+  /// op.
   std::map<OpIndex, std::map<std::size_t, std::size_t>> ahead;
-  OpIndex awaited = 0;  ///< No receive before this op is missing.
+  OpIndex awaited = 0;  ///< All receives before this op are complete.
   /// A barrier sends nothing until the collectives posted before it in its lane have completed.
   bool held = false;
-  std::vector<OpIndex> held_sends;  ///< What it sends once it is released.
+  std::vector<OpIndex> held_sends;  ///< Sends to post once the barrier is released.
 
   bool is_barrier() const { return operation.fingerprint().collective == Collective::barrier; }
-  /// Returns true if this rank takes part by receiving a message that the sender has not announced:
-  /// no peer depends on it yet.
+  /// Returns true for a receive whose sender has not announced its message: no peer depends on it
+  /// yet.
   bool is_unanswered_receive() const {
     return pair >= 0 && !sides.front().announced &&
            operation.program().exchanges.front().sends.empty();
@@ -47,7 +48,7 @@ struct Flight {
     return operation.key() == key && (pair < 0 || pair == peer);
   }
 
-  /// Position of `peer` among the exchanges, or -1.
+  /// Returns the index of `peer` among the exchanges, or -1.
   int side_of(Rank peer) const {
     const auto& exchanges = operation.program().exchanges;
     const CompiledProgram::Exchange* exchange = operation.program().exchange_with(peer);
@@ -58,17 +59,17 @@ struct Flight {
     return side >= 0 && sides[static_cast<std::size_t>(side)].announced;
   }
 
-  /// What `peer` is told of it.
+  /// Returns the fingerprint that is announced to `peer`.
   Fingerprint fingerprint_for(Rank peer) const;
 
-  /// Bytes `begin` to `end` of a message have been sent, or have landed; those of several rails in
-  /// any order. Returns how many from its beginning on now have.
+  /// Records that bytes `begin` to `end` of a message have been sent or received; several rails do
+  /// so in any order. Returns the length of the contiguous prefix that is complete.
   std::size_t passed(OpIndex op, std::size_t begin, std::size_t end);
 
-  /// Whether any of these bytes have passed, ahead of those before them.
+  /// Returns true if any of these bytes were recorded ahead of bytes before them.
   bool passed_ahead(OpIndex op, std::size_t begin, std::size_t end) const;
 
-  /// From whom the first missing message comes, in the order of the program; -1: none is missing.
+  /// Returns the peer of the first incomplete receive in program order; -1 if all are complete.
   Rank awaits();
 };
 

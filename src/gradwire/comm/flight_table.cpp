@@ -8,7 +8,7 @@ namespace {
 /// Scratch blocks kept for the next operations.
 constexpr std::size_t kSpare = 4;
 
-/// The top bit keeps it apart from collectives, the lowest says which way it goes.
+/// The top bit distinguishes messages from collectives; the lowest bit is the direction.
 std::uint32_t channel_of(int tag, Rank from, Rank to) {
   return OperationKey::kMessage | (static_cast<std::uint32_t>(tag) << 1) | (from > to ? 1u : 0u);
 }

@@ -10,25 +10,25 @@
 
 namespace gradwire {
 
-/// The operations in flight of one rank: numbers them, finds them, and lends them scratch memory,
-/// of which it keeps a few blocks for the next ones.
+/// The operations in flight of one rank. Numbers them, finds them and lends them scratch memory; a
+/// few scratch blocks are kept for reuse.
 class FlightTable {
  public:
   explicit FlightTable(Rank self) : self_(self) {}
 
-  /// Gives the operation the next number of its kind, and memory.
+  /// Adds an operation: assigns the next sequence number of its channel and scratch memory.
   Flight& add(OperationRequest request);
 
-  /// The operation that `peer` means by `key`, or null.
+  /// Returns the operation that `peer` identifies by `key`, or null.
   Flight* find(OperationKey key, Rank peer) const;
 
-  /// The next message with this tag from `peer` that nobody has asked for.
+  /// Returns the key of the next message with this tag from `peer` for which no receive is posted.
   OperationKey next_from(Rank peer, int tag) const;
 
-  /// Whether this rank has posted `key` already: if it is not in flight, it is over.
+  /// Returns true if this rank has posted `key`; if it is not in flight, it is complete.
   bool was_posted(OperationKey key, Rank peer) const;
 
-  /// Takes an operation out; its scratch is kept for others.
+  /// Removes an operation and keeps its scratch memory for reuse.
   std::unique_ptr<Flight> remove(const Flight& flight);
   std::vector<std::unique_ptr<Flight>> remove_all() { return std::exchange(flights_, {}); }
 
@@ -37,7 +37,7 @@ class FlightTable {
   /// Returns true if a collective that was posted earlier in the same lane is in flight.
   bool has_earlier(const Flight& flight) const;
 
-  /// Takes out the receives for which the sender has announced nothing (is_unanswered_receive).
+  /// Removes the receives for which the sender has announced nothing (is_unanswered_receive).
   std::vector<std::unique_ptr<Flight>> remove_unanswered_receives();
 
  private:
@@ -51,7 +51,7 @@ class FlightTable {
 
   Rank self_;
   std::vector<std::unique_ptr<Flight>> flights_;
-  /// Per peer (-1 for collectives) and channel: how many there have been.
+  /// Operations posted so far, per peer (-1 for collectives) and channel.
   std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> posted_;
   std::vector<Scratch> spare_;
 };

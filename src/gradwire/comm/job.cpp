@@ -58,7 +58,7 @@ std::optional<std::string> given_secret(const Environment& environment) {
   return secret;
 }
 
-/// Across hosts there is no file that all ranks could share, so that the user must give a secret.
+/// Across hosts there is no file that all ranks could share, so the user must provide a secret.
 std::string shared_secret(const Environment& environment, const Job& job) {
   if (job.world_size == 1 || job.launcher_store) return {};
   if (is_loopback(job.master_address) && job.local_world_size == job.world_size) {

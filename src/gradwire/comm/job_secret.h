@@ -9,27 +9,28 @@
 
 namespace gradwire {
 
-/// The shortest secret that protects connections over a network. Whoever a rank connects to, and
-/// whoever reads the packets, gets a proof on which to try guesses (net/handshake_messages.h).
+/// Minimum length of a secret that protects connections over a network. A peer to which a rank
+/// connects, and an observer of the packets, gets a proof against which it can test guesses offline
+/// (net/handshake_messages.h).
 inline constexpr std::size_t kLeastSecretBytes = 16;
 
-/// Refuses a secret that is shorter, unless `address` is one of the loopback, where only this
-/// host's processes can connect. An empty one is none, and passes. Error: invalid_argument, which
-/// names `source`, where the secret comes from, and the remedy.
+/// Fails with invalid_argument if the secret is shorter, unless `address` is a loopback address,
+/// where only processes of this host can connect. An empty secret passes: it means that none is
+/// set. The message names `source`, the origin of the secret, and the remedy.
 Status check_secret(const std::string& secret, const SocketAddress& address,
                     const std::string& source = "GRADWIRE_SECRET");
 
-/// The same for every address that `host`, a name or an address, has. A name that cannot be
-/// resolved passes: whoever connects there says so.
+/// check_secret() for every address of `host`, a name or an address. A name that cannot be resolved
+/// passes: connecting to it fails with its own error.
 Status check_secret_at(const std::string& secret, const std::string& host,
                        const std::string& source = "GRADWIRE_SECRET");
 
-/// What rank 0 of a job should say where the secret that protects its connections will lie in a
-/// launcher's store, which anybody who reaches it can read; empty where that is no news: the job
-/// has a secret of its own, or the store is at the loopback.
+/// Returns the warning that rank 0 logs if the secret of its job is readable in a launcher's store
+/// by any process that reaches the store. Empty if the job has its own secret, or if the store is
+/// on the loopback address.
 std::string open_store_warning(const Job& job);
 
-/// Logs that warning, if this is rank 0 and there is one.
+/// Logs open_store_warning(), if this is rank 0 and the warning is not empty.
 void warn_of_open_store(const Job& job);
 
 }  // namespace gradwire

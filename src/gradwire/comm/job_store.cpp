@@ -13,17 +13,17 @@
 namespace gradwire {
 namespace {
 
-/// The server answers at once; more means that its host or the link is in trouble.
+/// The server responds immediately; a longer delay means trouble on its host or the link.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// For one attempt to connect. Longer than a server allows strangers, as it may first have to get
-/// through a queue of them.
+/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
+/// this client may first queue behind such peers.
 constexpr Duration kAttempt = std::chrono::seconds(5);
 
-/// How long one request waits at the server: so often it is seen to be there.
+/// Maximum time that one request waits at the server; renewing it shows that the server is alive.
 constexpr Duration kTurn = std::chrono::seconds(5);
 
-/// How long rank 0 keeps the store for the others.
+/// Maximum time for which rank 0 keeps the server up for the other ranks.
 constexpr Duration kFarewell = std::chrono::seconds(2);
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
@@ -31,7 +31,7 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 
 using Connection = std::unique_ptr<MessageStream>;
 
-/// Whether rank 0 may merely not be there yet.
+/// Returns true if the error may only mean that rank 0 has not started yet.
 bool may_pass(const Error& error) {
   return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout;
 }
@@ -46,7 +46,7 @@ Result<Connection> connect_to(const SocketAddress& address, const Job& job, Dead
 
 Result<Connection> try_once(const Job& job, Deadline deadline) {
   const auto addresses = resolve(job.master_address, job.master_port);
-  // A name may appear only when rank 0's host does, as it is in some clusters.
+  // In some clusters a host name resolves only once the host is up.
   if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
   Error last;
   for (const SocketAddress& address : *addresses) {
@@ -58,7 +58,7 @@ Result<Connection> try_once(const Job& job, Deadline deadline) {
   return tl::unexpected<Error>(std::move(last));
 }
 
-/// Tries until rank 0 is there.
+/// Retries until rank 0 accepts the connection.
 Result<Connection> connect(const Job& job, Deadline deadline) {
   const Time start = SteadyClock().now();
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -68,8 +68,8 @@ Result<Connection> connect(const Job& job, Deadline deadline) {
       const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
       return failure(
           ErrorKind::timeout,
-          fmt::format("rank 0 does not serve the job's store at {}:{} within {:.3g} s "
-                      "({}); is it started, and can this host reach that address?",
+          fmt::format("cannot reach the job's store on rank 0 at {}:{} within {:.3g} s "
+                      "({}); has rank 0 started, and can this host reach that address?",
                       job.master_address, job.master_port, waited, connection.error().message));
     }
     // There is no event for "rank 0 has started".
@@ -80,7 +80,7 @@ Result<Connection> connect(const Job& job, Deadline deadline) {
 Status check(const Job& job) {
   if (job.secret.empty()) {
     return failure(ErrorKind::invalid_argument,
-                   "the job's store asks for a secret: start the ranks with gradwire run, which "
+                   "the job's store requires a secret: start the ranks with gradwire run, which "
                    "makes one, or set GRADWIRE_SECRET=$(openssl rand -hex 16), once, for all "
                    "ranks");
   }
@@ -92,7 +92,7 @@ Status check(const Job& job) {
   return check_secret_at(job.secret, job.master_address);
 }
 
-/// Sends a request and waits for what answers it.
+/// Sends a request and waits for its response.
 Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& request,
                                   Deadline deadline) {
   if (Status sent = stream.send(encode(request)); !sent) {
@@ -105,7 +105,7 @@ Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& 
     if (!there) return tl::unexpected<Error>(there.error());
     if (*there) return decode_job_store_response(message);
     if (!wait_for(stream.socket(), stream.flushed() ? POLLIN : POLLIN | POLLOUT, deadline)) {
-      return failure(ErrorKind::disconnected, "it does not answer");
+      return failure(ErrorKind::disconnected, "it does not respond");
     }
   }
 }
@@ -138,7 +138,7 @@ JobStore::~JobStore() {
 
 void JobStore::close(bool failed) {
   if (fork_.in_child()) {
-    // The thread is not here, and what the sockets say would be said for the parent.
+    // The server thread does not exist here, and the sockets belong to the parent.
     (void)server_.release();
     return;
   }
@@ -175,7 +175,7 @@ Result<Connection> JobStore::take_connection() {
   return made;
 }
 
-/// Null: it is no more.
+/// Null: the connection is closed.
 void JobStore::give_back(Connection connection) {
   const std::lock_guard lock(mutex_);
   if (!connection || closed_) --connections_;
@@ -183,7 +183,7 @@ void JobStore::give_back(Connection connection) {
   given_back_.notify_one();
 }
 
-/// The store does not come back: what is asked for later fails at once, for the same reason.
+/// The store does not come back: later requests fail immediately with the same cause.
 Error JobStore::lost(const Error& error) {
   const bool misused = error.kind == ErrorKind::unsupported;
   if (!misused) {
@@ -209,7 +209,7 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
   if (!connection) return tl::unexpected<Error>(lost(connection.error()));
   const Duration patience = std::chrono::milliseconds(request.wait_ms) + kPatience;
   auto response = exchange(**connection, request, Deadline::after(patience));
-  // After a failure request and response no longer match.
+  // After a failure, requests and responses no longer match.
   give_back(response ? std::move(*connection) : nullptr);
   if (!response) return tl::unexpected<Error>(lost(response.error()));
   if (response->answer == JobStoreAnswer::refused) {
@@ -230,7 +230,7 @@ Result<JobStoreResponse> JobStore::await_key(StoreOperation operation, const std
     if (deadline.passed()) {
       return failure(
           ErrorKind::timeout,
-          fmt::format("nobody has set \"{}\" in the job's store at {}:{} within {} ms", key,
+          fmt::format("no rank has set \"{}\" in the job's store at {}:{} within {} ms", key,
                       job_.master_address, job_.master_port, milliseconds_of(timeout)));
     }
   }

@@ -20,15 +20,15 @@
 
 namespace gradwire {
 
-/// A rank's end of the store that a job keeps for as long as it runs: what c10d's process groups
-/// need from a store, for those who know the job's secret. Rank 0 serves it at the job's master
-/// address and port, on that address alone; with GRADWIRE_PORT behind the port that the ranks of
-/// the host share. Thread-safe: threads that wait do not hold others up, as each request under way
-/// has a connection of its own. A forked child must not use it; there its end does nothing.
+/// A rank's client of the store that a job keeps while it runs. It provides what c10d's process
+/// groups need from a store, restricted to peers that know the job's secret. Rank 0 serves it on
+/// the job's master address and port only; with GRADWIRE_PORT, behind the port shared by the ranks
+/// of the host. Thread-safe: each pending request has its own connection, so a waiting thread does
+/// not block others. A forked child must not use it; there the client does nothing.
 class JobStore final : public Store {
  public:
-  /// Errors: invalid_argument (no secret, or one too short; the port is taken; ...), timeout,
-  /// refused, mismatch, corrupted, system.
+  /// Fails with invalid_argument (no secret, a secret that is too short, a port in use, ...),
+  /// timeout, refused, mismatch, corrupted or system.
   static Result<std::unique_ptr<JobStore>> open(const Job& job, Deadline deadline);
 
   /// close(false)
@@ -36,12 +36,12 @@ class JobStore final : public Store {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  /// Leaves; what is asked for later fails. Rank 0 first waits for the others to leave, 2 s at most
-  /// and not if this rank has `failed`, then ends the store. The second call does nothing.
+  /// Leaves the store; later requests fail. Rank 0 first waits up to 2 s for the other ranks to
+  /// leave, unless this rank has `failed`, and then stops the server. A second call has no effect.
   void close(bool failed);
 
-  /// Errors of all of these: disconnected, invalid_argument (too large, the store is full, or no
-  /// number to add to); of those with a timeout also timeout.
+  /// All of these fail with disconnected or invalid_argument (value too large, store full, or add()
+  /// on a value that is not a number); those with a timeout also fail with timeout.
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, Duration timeout) override;
   Status wait(const std::string& key, Duration timeout);
@@ -54,7 +54,7 @@ class JobStore final : public Store {
   Result<bool> erase(const std::string& key);
   Result<std::int64_t> count();
 
-  /// Whether it is the end that this job would open.
+  /// Returns true if this client is the one that open(job) would return.
   bool is_of(const Job& job) const {
     return job.rank == job_.rank && job.world_size == job_.world_size &&
            job.master_address == job_.master_address && job.master_port == job_.master_port;
@@ -78,10 +78,11 @@ class JobStore final : public Store {
   std::mutex mutex_;
   std::condition_variable given_back_;
   std::vector<std::unique_ptr<MessageStream>> idle_;
-  int connections_ = 0;  ///< Idle ones and those in use.
+  int connections_ = 0;  ///< Idle connections and those in use.
   bool closed_ = false;
-  std::atomic<bool> opened_ = false;  ///< And neither left nor lost yet.
-  std::optional<Error> lost_;         ///< Why the store is gone for good.
+  /// open() succeeded, and the store was neither left nor lost.
+  std::atomic<bool> opened_ = false;
+  std::optional<Error> lost_;  ///< Set when the store is lost for good.
 };
 
 }  // namespace gradwire

@@ -9,9 +9,9 @@
 
 namespace gradwire {
 
-// What the store of a job (comm/job_store.h) and its clients say to each other, each in a message
-// of net/message_stream.h. A client has one request under way on a connection; each is answered.
-// Integers little-endian.
+// Protocol between the store of a job (comm/job_store.h) and its clients, each message one of
+// net/message_stream.h. A client has at most one pending request per connection; each gets a
+// response. Integers are little-endian.
 //
 //   request   operation 1, wait in ms 4, key size 4, value size 4, expected size 4; key, value,
 //             expected
@@ -27,14 +27,14 @@ inline constexpr std::size_t kMostMessageBytes = kMostKeyBytes + kMostValueBytes
 
 enum class StoreOperation : std::uint8_t {
   set = 1,
-  get = 2,   ///< Answered when the key is there, or after `wait_ms`.
-  wait = 3,  ///< The same without the value.
-  add = 4,   ///< value: the amount in decimal digits; so is the answer's.
+  get = 2,   ///< Answered once the key exists, or after `wait_ms`.
+  wait = 3,  ///< As get, without the value.
+  add = 4,   ///< value: the amount in decimal digits; the response has the sum.
   compare_set = 5,
   append = 6,
-  erase = 7,  ///< The answer is not_there if there was none.
-  count = 8,  ///< How many keys there are, in decimal digits.
-  leave = 9,  ///< This rank will not come again to this server.
+  erase = 7,  ///< The answer is not_there if the key did not exist.
+  count = 8,  ///< Returns the number of keys in decimal digits.
+  leave = 9,  ///< This rank will not connect to this server again.
 };
 
 struct JobStoreRequest {
@@ -48,7 +48,7 @@ struct JobStoreRequest {
 enum class JobStoreAnswer : std::uint8_t {
   ok = 0,
   not_there = 1,
-  refused = 2,  ///< value: why.
+  refused = 2,  ///< value: the reason.
 };
 
 struct JobStoreResponse {
@@ -59,7 +59,7 @@ struct JobStoreResponse {
 std::string encode(const JobStoreRequest& request);
 std::string encode(const JobStoreResponse& response);
 
-/// Error: corrupted, if the bytes are no such message.
+/// Fails with corrupted if the bytes are not such a message.
 Result<JobStoreRequest> decode_job_store_request(std::string_view bytes);
 Result<JobStoreResponse> decode_job_store_response(std::string_view bytes);
 
