@@ -212,7 +212,7 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(mesh.error().message,
-              AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has ended")));
+              AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has exited")));
 }
 
 /// A rank that does what the test wants, step by step, in place of connect_mesh().

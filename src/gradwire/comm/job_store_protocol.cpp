@@ -13,7 +13,7 @@ std::byte* bytes_of(std::string& text) {
   return reinterpret_cast<std::byte*>(text.data());
 }
 
-/// The number of the size `which` (0: key, 1: value, 2: expected).
+/// Returns the size in field `which` (0: key, 1: value, 2: expected).
 std::size_t size_in(std::string_view request, std::size_t which) {
   return load_little_endian<std::uint32_t>(reinterpret_cast<const std::byte*>(request.data()) +
                                            kSizesAt + 4 * which);
@@ -49,7 +49,7 @@ std::string encode(const JobStoreResponse& response) {
 
 Result<JobStoreRequest> decode_job_store_request(std::string_view bytes) {
   if (!is_request(bytes)) {
-    return failure(ErrorKind::corrupted, "it sent something that is no request");
+    return failure(ErrorKind::corrupted, "it sent a malformed request");
   }
   const std::size_t key = size_in(bytes, 0);
   const std::size_t value = size_in(bytes, 1);
@@ -64,7 +64,7 @@ Result<JobStoreRequest> decode_job_store_request(std::string_view bytes) {
 
 Result<JobStoreResponse> decode_job_store_response(std::string_view bytes) {
   if (bytes.empty() || static_cast<JobStoreAnswer>(bytes[0]) > JobStoreAnswer::refused) {
-    return failure(ErrorKind::corrupted, "it sent something that is no response");
+    return failure(ErrorKind::corrupted, "it sent a malformed response");
   }
   return JobStoreResponse{.answer = static_cast<JobStoreAnswer>(bytes[0]),
                           .value = std::string(bytes.substr(1))};

@@ -21,13 +21,13 @@
 namespace gradwire {
 namespace {
 
-/// Of all keys and values together.
+/// Maximum bytes of all keys and values together.
 constexpr std::size_t kMostBytes = 256 << 20;
 
 struct Client {
   Rank rank = 0;
   MessageStream stream;
-  std::optional<JobStoreRequest> awaiting;  ///< A get or wait whose key is not there yet.
+  std::optional<JobStoreRequest> awaiting;  ///< A pending get or wait whose key does not exist.
   Deadline awaiting_until = Deadline(Time::max());
   bool gone = false;
   std::size_t place = 0;
@@ -45,7 +45,7 @@ std::int64_t number_in(const std::string& text) {
   return std::strtoll(text.c_str(), nullptr, 10);
 }
 
-/// What comes of a request that is not to wait.
+/// Executes a request that does not wait.
 JobStoreResponse execute(const JobStoreRequest& request, KeyTable& table) {
   const auto answer = [](const Status& done) {
     return done ? JobStoreResponse{} : refusal(done.error());
@@ -75,7 +75,7 @@ JobStoreResponse execute(const JobStoreRequest& request, KeyTable& table) {
   return {};
 }
 
-/// To a get or wait, now that its key may be there.
+/// Returns the response to a get or wait, or nullopt if its key does not exist.
 std::optional<JobStoreResponse> look(const JobStoreRequest& request, const KeyTable& table) {
   const std::string* value = table.find(request.key);
   if (value == nullptr) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<JobStoreResponse> look(const JobStoreRequest& request, const KeyTa
 
 }  // namespace
 
-/// What the thread does.
+/// State and event loop of the server thread.
 class JobStoreServer::Loop {
  public:
   Loop(Doors doors, std::string secret, int world_size, Presence& presence)
@@ -108,7 +108,7 @@ class JobStoreServer::Loop {
       if (set.happened(stop_place) != 0) return;
       advance_clients(set);
       if (Status accepting = gate_.advance(set); !accepting) {
-        spdlog::error("the job's store ends: {}", accepting.error().message);
+        spdlog::error("the job's store stops: {}", accepting.error().message);
         return;
       }
     }
@@ -150,14 +150,14 @@ class JobStoreServer::Loop {
     if (std::erase_if(clients_, [](const Client& client) { return client.gone; }) > 0) report();
   }
 
-  /// Reads and answers what there is.
+  /// Reads and answers the available requests.
   void serve(Client& client) {
     if (!client.stream.flushed() && !client.stream.flush()) client.gone = true;
     while (!client.gone && client.stream.flushed()) {
       std::string message;
       const Result<bool> there = client.stream.receive(message);
       if (!there || client.awaiting) {
-        // One that waits for an answer has nothing to say.
+        // A client with a pending request must not send another one.
         client.gone = !there || *there;
         if (!there && there.error().kind == ErrorKind::corrupted) say(client, there.error());
         return;
@@ -173,7 +173,8 @@ class JobStoreServer::Loop {
   }
 
   static void say(const Client& client, const Error& error) {
-    spdlog::warn("the job's store hangs up on rank {}: {}", client.rank, error.message);
+    spdlog::warn("the job's store closes its connection to rank {}: {}", client.rank,
+                 error.message);
   }
 
   void take(Client& client, JobStoreRequest request) {
@@ -190,7 +191,7 @@ class JobStoreServer::Loop {
     client.awaiting = std::move(request);
   }
 
-  /// Those who wait for the key, which may be there now.
+  /// Answers the pending requests for the key, which may exist after a change.
   void wake(const std::string& key) {
     for (Client& client : clients_) {
       if (!client.awaiting || client.awaiting->key != key) continue;

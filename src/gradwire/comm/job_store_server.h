@@ -12,24 +12,24 @@
 
 namespace gradwire {
 
-/// The store that a job keeps for as long as it runs, on rank 0: a table of keys and values on a
-/// thread of its own, for clients that prove the job's secret (net/handshake.h). A rank may have
-/// kMostConnections. One that has said it leaves and comes again is told to come later: it means
-/// the next store of the job, at the same port. (comm/rendezvous_server.h is for one start.)
+/// Server of the store that a job keeps while it runs, on rank 0: a key-value table with its own
+/// thread, for clients that prove the job's secret (net/handshake.h). A rank may have
+/// kMostConnections. A rank that has left and connects again gets Verdict::later, because it means
+/// the job's next store on the same port. (comm/rendezvous_server.h serves a single start.)
 class JobStoreServer {
  public:
   static constexpr int kMostConnections = 16;
 
-  /// Serves a job of `world_size` ranks that come in at `door`. Error: system.
+  /// Serves a job of `world_size` ranks that connect through `door`. Fails with system.
   static Result<std::unique_ptr<JobStoreServer>> start(std::unique_ptr<Door> door,
                                                        std::string secret, int world_size);
 
-  /// Stops at once; clients see the connection close.
+  /// Stops immediately; clients see their connections close.
   ~JobStoreServer();
   JobStoreServer(const JobStoreServer&) = delete;
   JobStoreServer& operator=(const JobStoreServer&) = delete;
 
-  /// Waits until no client is connected. False if the deadline passes.
+  /// Waits until no client is connected. Returns false if the deadline passes first.
   bool wait_until_alone(Deadline deadline);
 
  private:

@@ -15,7 +15,8 @@
 namespace gradwire {
 namespace {
 
-/// Which links and ranks a job has may be read by rank 0 alone, so it also says what went wrong.
+/// Result of reading the topology file. Only rank 0 may be able to read it, so errors are
+/// distributed too.
 struct Reading {
   bool failed = false;
   std::string text;
@@ -28,7 +29,8 @@ Reading read(const std::string& path) {
   return {.failed = false, .text = to_json(*cluster)};
 }
 
-/// Rank 0's reading, on every rank. First comes its length, and whether it failed.
+/// Distributes rank 0's reading to every rank: first its length and whether it failed, then the
+/// text.
 Reading share(Communicator& communicator, Reading reading) {
   std::array<std::int64_t, 2> head{static_cast<std::int64_t>(reading.text.size()),
                                    reading.failed ? 1 : 0};
@@ -41,7 +43,7 @@ Reading share(Communicator& communicator, Reading reading) {
   return reading;
 }
 
-/// By rank, the name that its host has in the file.
+/// Returns, by rank, the name that its host has in the file.
 std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
   const std::vector<int> machines = machine_numbers(places);
   std::vector<std::string> by_machine;
@@ -56,7 +58,7 @@ std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
   return names;
 }
 
-/// Tells which hosts share their processors.
+/// Marks hosts that share their processors.
 void number_kernels(std::vector<Host>& hosts, const std::vector<std::string>& kernels) {
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (kernels[i].empty() || std::ranges::count(kernels, kernels[i]) < 2) continue;
@@ -64,8 +66,8 @@ void number_kernels(std::vector<Host>& hosts, const std::vector<std::string>& ke
   }
 }
 
-/// Where there are more ranks than processors, a message waits until its receiver has one: about
-/// this long, measured with four ranks on two.
+/// With more ranks than processors, a message waits until its receiver is scheduled. The latency is
+/// measured with four ranks on two processors.
 void slow_down_crowds(std::vector<Host>& hosts, const std::vector<int>& host_of) {
   constexpr Duration kTurn = std::chrono::microseconds(20);
   for (std::size_t i = 0; i < hosts.size(); ++i) {

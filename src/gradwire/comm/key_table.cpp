@@ -36,11 +36,13 @@ Result<std::int64_t> KeyTable::add(const std::string& key, std::int64_t amount) 
     const char* end = old->data() + old->size();
     const auto read = std::from_chars(old->data(), end, before);
     if (read.ec != std::errc() || read.ptr != end) {
-      return failure(ErrorKind::invalid_argument,
-                     fmt::format("\"{}\" in the job's store is no number to add to", key));
+      return failure(
+          ErrorKind::invalid_argument,
+          fmt::format("\"{}\" in the job's store is not an integer, so nothing can be added to it",
+                      key));
     }
   }
-  // Wraps around, as c10d's stores do, but without undefined behaviour.
+  // Wraps around, as c10d's stores do, but without undefined behavior.
   const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
                                              static_cast<std::uint64_t>(amount));
   if (Status kept = set(key, fmt::to_string(sum)); !kept) {

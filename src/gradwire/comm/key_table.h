@@ -10,29 +10,29 @@
 
 namespace gradwire {
 
-/// Values by their keys, any bytes both, as c10d's stores keep them; of at most `most_bytes`
-/// together. Whoever would exceed that gets Error(invalid_argument), and nothing changes. Not
-/// thread-safe.
+/// Key-value table; keys and values are arbitrary bytes, as in c10d's stores. Holds at most
+/// `most_bytes` in total: a change that would exceed that fails with invalid_argument and has no
+/// effect. Not thread-safe.
 class KeyTable {
  public:
   explicit KeyTable(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  /// Null if there is none. Valid until the table changes.
+  /// Returns null if the key does not exist. Valid until the table changes.
   const std::string* find(const std::string& key) const;
 
   Status set(const std::string& key, std::string value);
   Status append(const std::string& key, const std::string& value);
 
-  /// Adds to a number in decimal digits, 0 if there is none, and returns the sum. Error:
-  /// invalid_argument, if the value is no such number.
+  /// Adds to a decimal number (0 if the key does not exist) and returns the sum. Fails with
+  /// invalid_argument if the value is not such a number.
   Result<std::int64_t> add(const std::string& key, std::int64_t amount);
 
-  /// Sets `desired` if the value is `expected`, or if there is none and `expected` is empty.
-  /// Returns what the value is then; `expected` if there is none.
+  /// Sets `desired` if the value is `expected`, or if the key does not exist and `expected` is
+  /// empty. Returns the resulting value; `expected` if the key does not exist.
   Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                   const std::string& desired);
 
-  /// Whether there was one.
+  /// Returns true if the key existed.
   bool erase(const std::string& key);
 
   std::size_t size() const { return values_.size(); }

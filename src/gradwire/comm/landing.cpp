@@ -11,8 +11,8 @@ tl::unexpected<Error> misplaced(const char* what, const Operation& operation) {
   return failure(ErrorKind::corrupted, what + operation.describe());
 }
 
-/// Whether the frame is a piece of message `op` that is missing, in whole elements: the next one,
-/// if they come in order.
+/// Returns true if the frame is a missing piece of message `op`, in whole elements; the next one,
+/// if frames arrive in order.
 bool is_missing(const Flight& flight, OpIndex op, const FrameHeader& header, bool in_order) {
   const Operation& operation = flight.operation;
   const std::size_t size = operation.size(op);
@@ -48,13 +48,13 @@ Result<Landing> landing_of(const Flight& flight, Rank from, const FrameHeader& h
   const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
   if (exchange == nullptr || header.message >= exchange->receives.size() ||
       !flight.announced_by(from)) {
-    return misplaced("data that nobody asked for, of ", operation);
+    return misplaced("unexpected data frame for ", operation);
   }
   const OpIndex index = exchange->receives[header.message];
   if (!is_missing(flight, index, header, in_order))
-    return misplaced("data out of place, of ", operation);
+    return misplaced("misplaced or duplicate data frame for ", operation);
   if (operation.allowance(index).bytes < header.offset + header.length) {
-    return misplaced("data ahead of what it follows, of ", operation);
+    return misplaced("data frame ahead of its dependencies for ", operation);
   }
   const Op& op = operation.program().program.ops[index];
   const std::byte* operand =

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// The names under which a launcher says the same four things.
+/// Names of the four variables that every launcher sets.
 struct Names {
   std::string_view rank, world_size, local_rank, local_world_size;
 };
@@ -23,12 +23,12 @@ constexpr Names kHydra{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRAN
 std::string remedy_for(std::string_view missing, std::string_view present) {
   return fmt::format(
       "{} is set, so {} must be too; start the ranks with gradwire run, torchrun, mpirun or srun, "
-      "which set both, or unset {} to run by itself",
+      "which set both, or unset {} to run a single process",
       present, missing, present);
 }
 
-/// Rank and size, and the local ones as far as they are set. `all_local`: what is known by other
-/// means about all ranks being on this host.
+/// Reads rank and world size, and the local ones as far as they are set. `all_local`: other
+/// evidence shows that all ranks are on this host.
 Launched read(const EnvironmentVariables& variables, const Names& names, bool all_local) {
   Launched result;
   result.world_size = variables.required_number(names.world_size, 1, kMaxRanks, {},
@@ -71,7 +71,7 @@ std::optional<Launched> from_open_mpi(const EnvironmentVariables& variables) {
   return result;
 }
 
-/// MPICH and its relatives, which do not tell ranks the name of their job.
+/// MPICH and its derivatives, which do not tell ranks the name of their job.
 std::optional<Launched> from_hydra(const EnvironmentVariables& variables) {
   if (!variables.has(kHydra.rank) && !variables.has(kHydra.world_size)) return std::nullopt;
   Launched result = read(variables, kHydra, false);
@@ -81,19 +81,19 @@ std::optional<Launched> from_hydra(const EnvironmentVariables& variables) {
   return result;
 }
 
-/// Whether srun started this process. A batch script and the shell of salloc have most of Slurm's
-/// variables too, but are not ranks.
+/// Returns true if srun started this process. Batch scripts and the shell of salloc have most of
+/// Slurm's variables too, but are not ranks.
 bool is_slurm_step(const EnvironmentVariables& variables) {
   if (!variables.has("SLURM_PROCID")) return false;
   return variables.has("SLURM_STEP_ID") || variables.text("ENVIRONMENT") != "BATCH";
 }
 
-/// SLURM_NTASKS may be the allocation's; the step's, if it is there, is the right one.
+/// SLURM_NTASKS may be that of the allocation; the step's variable takes precedence.
 std::string_view slurm_size_name(const EnvironmentVariables& variables) {
   return variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 }
 
-/// A variable of the step, or else the job's.
+/// Returns the variable of the step, or else that of the job.
 std::string slurm_text(const EnvironmentVariables& variables, std::string_view of_step,
                        std::string_view of_job) {
   const auto step = variables.text(of_step);
@@ -135,8 +135,8 @@ std::optional<Launched> find_launcher(const EnvironmentVariables& variables) {
   if (auto launched = from_torchrun(variables)) return launched;
   if (auto launched = from_open_mpi(variables)) return launched;
   const auto hydra = from_hydra(variables);
-  // srun may speak PMI to its ranks, and knows more about them; but mpirun inside an allocation
-  // uses srun to start its helpers, whose SLURM_* say nothing about the ranks.
+  // srun may provide PMI to its ranks, and has more information about them. But mpirun inside an
+  // allocation starts its helpers by srun, and their SLURM_* variables do not describe the ranks.
   const auto slurm = from_slurm(variables);
   if (hydra && !(slurm && same_place(*hydra, *slurm))) return hydra;
   return slurm;

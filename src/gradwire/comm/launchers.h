@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// What a launcher says about this process, before MASTER_ADDR, MASTER_PORT and GRADWIRE_* are
-/// looked at, which mean the same under every launcher.
+/// A launcher's description of this process, without MASTER_ADDR, MASTER_PORT and GRADWIRE_*, which
+/// mean the same under every launcher.
 struct Launched {
   std::string launcher;  ///< As Job::launcher.
   Rank rank = 0;
@@ -17,25 +17,26 @@ struct Launched {
   int local_rank = 0;
   int local_world_size = 1;
   bool launcher_store = false;
-  /// What the launcher knows of rank 0's host; empty: the user must set MASTER_ADDR.
+  /// Rank 0's host as far as the launcher knows it; empty: the user must set MASTER_ADDR.
   std::string master_address;
-  /// Tells jobs on one host apart, the same on all ranks, so that a port can be derived from it;
-  /// empty: the user must set MASTER_PORT.
+  /// Job id that distinguishes jobs on one host, the same on all ranks; the port is derived from
+  /// it. Empty: the user must set MASTER_PORT.
   std::string job_id;
   /// How to set a variable on all ranks with this launcher: "mpirun -x {}=..." with {} for the
   /// name.
   std::string how_to_set;
 };
 
-/// The launcher that started this process, the innermost one if several did; nothing if none did.
-/// Throws Exception(invalid_argument) that names the variable which is wrong or missing.
+/// Returns the launcher that started this process, the innermost one if there are several; nullopt
+/// without a launcher. Throws Exception(invalid_argument), which names the variable that is wrong
+/// or missing.
 std::optional<Launched> find_launcher(const EnvironmentVariables& variables);
 
-/// Whether an address is one of this host's loopback interface: "localhost", "127.0.0.1", "::1".
+/// Returns true if the address is a loopback address: "localhost", "127.0.0.1", "::1".
 bool is_loopback(std::string_view address);
 
-/// A port for rank 0 to listen on that all ranks derive from their job's id: in 20000 .. 29999,
-/// below the ports that Linux gives to outgoing connections.
+/// Returns a port for rank 0 to listen on, which all ranks derive from the job id: in 20000 ..
+/// 29999, below Linux's ephemeral ports.
 std::uint16_t port_from_job_id(std::string_view job_id);
 
 }  // namespace gradwire

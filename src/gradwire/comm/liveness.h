@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// Who has been heard of when. Peers that have nothing to say are pinged, so that silence means a
-/// dead host or link, and not an idle one.
+/// Records when each peer was last heard from. Idle peers are pinged, so that silence means a dead
+/// host or link.
 class Liveness {
  public:
   Liveness(int ranks, Duration dead_after, Time now)
@@ -18,12 +18,12 @@ class Liveness {
   void heard(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].heard = now; }
   void spoke(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].spoke = now; }
 
-  /// Five pings fit into the time after which a silent peer counts as dead.
+  /// Five pings fit into the timeout after which a silent peer counts as dead.
   Duration interval() const { return dead_after_ / 5; }
   Time next_check() const { return last_check_ + interval(); }
 
-  /// To be called when next_check() has come. If this process itself was not running meanwhile
-  /// (suspended, or starved), that time is forgiven to everybody: their words may lie unread.
+  /// Called once next_check() is due. If this process itself was not running in the meantime
+  /// (suspended, or starved), that time is not counted against any peer: frames may wait unread.
   void check(Time now);
 
   bool wants_ping(Rank peer, Time now) const {

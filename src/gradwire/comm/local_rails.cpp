@@ -14,7 +14,7 @@ bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:");
 }
 
-/// 0 is best.
+/// Preference of an address; 0 is best.
 int rank_of(const std::string& address, int wanted_family) {
   const int family = address.find(':') == std::string::npos ? AF_INET : AF_INET6;
   return (family == wanted_family ? 0 : 1) + (is_link_local(address) ? 2 : 0);
@@ -46,7 +46,8 @@ Result<std::vector<RailPlace>> rails_on(const std::vector<Interface>& chosen,
   return rails;
 }
 
-/// A setting of the kernel's for an interface, of which the one for all interfaces is the least.
+/// Returns the effective value of a kernel setting: the maximum of the interface's and that for all
+/// interfaces.
 int ipv4_setting(const std::string& interface, const char* name) {
   int most = 0;
   for (const std::string& of : {std::string("all"), interface}) {
@@ -80,7 +81,7 @@ bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other) {
 }
 
 bool answers_for_itself_alone(const RailPlace& own) {
-  // Of IPv6 each interface does.
+  // With IPv6, each interface answers for its own addresses only.
   if (own.address.family() == AF_INET6) return true;
   return ipv4_setting(own.interface, "arp_ignore") >= 1 &&
          ipv4_setting(own.interface, "arp_announce") >= 2;

@@ -15,13 +15,13 @@ bool is_shared(const Job& job) {
   return job.port != 0 && job.port == job.master_port;
 }
 
-/// Rank 0's name must mean an address that other hosts can reach: some systems' /etc/hosts has the
-/// host's own name at 127.0.1.1.
+/// Rank 0's name must resolve to an address that other hosts can reach. On some systems, /etc/hosts
+/// maps the host's own name to 127.0.1.1.
 void warn_of_hidden_loopback(const Job& job, const SocketAddress& address) {
   if (!address.is_loopback() || job.local_world_size == job.world_size) return;
   if (job.master_address == "localhost" || SocketAddress::of(job.master_address, 0)) return;
   spdlog::warn(
-      "{} is {} on its own host, where no other host can reach it: give rank 0's address "
+      "{} resolves to {} on its own host, which no other host can reach: set rank 0's address "
       "as MASTER_ADDR",
       job.master_address, address.host());
 }

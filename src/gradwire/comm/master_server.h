@@ -10,18 +10,19 @@
 
 namespace gradwire {
 
-/// Where those who look for `purpose` (net/handshake.h) of rank 0 come in: at the first of the
-/// master's addresses that is this host's, and on that alone; if the master's port is the job's,
-/// behind that, which the ranks of the host share. Errors: as serve_at_master.
+/// Opens the door for clients of `purpose` (net/handshake.h) on rank 0. It listens on the first of
+/// the master's addresses that is local, and on no other. If the master's port is the job's port,
+/// the door is behind that port, which the ranks of the host share. Fails like serve_at_master().
 Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpose,
                                                Deadline deadline);
 
-/// The store of a job, on rank 0: at the first of the master's addresses that is this host's, and
-/// if the master's port is the job's, behind that, which the ranks of the host share.
+/// Starts the store of a job on rank 0. It listens on the first of the master's addresses that is
+/// local; if the master's port is the job's port, behind that port, which the ranks of the host
+/// share.
 ///
-/// Errors: invalid_argument (no such name, none of its addresses is this host's, or another program
-/// has the port), timeout (of the name's resolver, or of those that share the port), refused
-/// (another user's process has the shared port's name), system.
+/// Fails with invalid_argument (unknown host name, no local address among its addresses, or the
+/// port is used by another program), timeout (of the name resolver, or of the ranks that share the
+/// port), refused (a process of another user has the shared port's name) or system.
 Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadline deadline);
 
 }  // namespace gradwire

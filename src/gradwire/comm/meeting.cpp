@@ -14,27 +14,29 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Places in one value, which so stays far below the largest a store takes.
+/// Places per value; keeps values far below the size limit of stores.
 constexpr std::size_t kPlacesAPart = 32;
 
-/// To find out whether a key is there. Not zero, which some stores take for "for ever".
+/// Timeout for testing whether a key exists. Not zero, which some stores treat as infinite.
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 
-/// How long rank 0 looks for one rank's knock or place before it looks whether others have knocked,
-/// or that one anew: a knock that was answered may be from an earlier meeting.
+/// Time for which rank 0 waits for one rank's nonce or place before it checks the other ranks, and
+/// that one's nonce again: a nonce that was answered may be from an earlier rendezvous.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 
-/// How long a rank whose time is over waits for what rank 0 says.
+/// Time for which a rank whose deadline has passed waits for rank 0's error.
 constexpr Duration kForRankZero = std::chrono::seconds(1);
 
-/// Bytes that are no UTF-8 are replaced.
+/// Replaces bytes that are not UTF-8.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 tl::unexpected<Error> not_places(const std::string& text) {
-  return failure(ErrorKind::corrupted,
-                 "what rank 0 left in the store are not the ranks' places: " + text.substr(0, 100));
+  return failure(
+      ErrorKind::corrupted,
+      "the store does not contain the ranks' places that rank 0 should have written, but: " +
+          text.substr(0, 100));
 }
 
 std::size_t parts_of(std::size_t ranks) {
@@ -77,8 +79,8 @@ Status Meeting::enter(Deadline deadline) {
   return {};
 }
 
-/// Lets a rank in, once it has knocked, and takes its place, once it has left that. Anew, if it has
-/// knocked again. Error: timeout.
+/// Answers a rank's nonce, once it is written, and reads its place, once that is written. Repeats
+/// both if the nonce has changed. Fails with timeout.
 Status Meeting::admit(Rank rank, Guest& guest, Duration patience) {
   const auto word = store_.get(key_of_knock(rank), guest.word.empty() ? patience : kGlance);
   if (!word) return tl::unexpected<Error>(word.error());
@@ -92,11 +94,11 @@ Status Meeting::admit(Rank rank, Guest& guest, Duration patience) {
   return {};
 }
 
-/// Returns when every rank is there. Error: timeout.
+/// Returns when every rank has joined. Fails with timeout.
 Status Meeting::admit_all(std::vector<Guest>& guests, Deadline deadline) {
   for (bool complete = false; !complete;) {
     complete = true;
-    Duration patience = std::min(deadline.left(), kPatience);  // With one of them.
+    Duration patience = std::min(deadline.left(), kPatience);  // With the first missing rank.
     for (Rank rank = 1; rank < who_.world_size; ++rank) {
       Guest& guest = guests[static_cast<std::size_t>(rank)];
       if (!guest.place.empty()) continue;
@@ -111,7 +113,7 @@ Status Meeting::admit_all(std::vector<Guest>& guests, Deadline deadline) {
   return {};
 }
 
-/// Whether none of them has been started again since.
+/// Returns true if no rank has been restarted in the meantime.
 Result<bool> Meeting::are_those(const std::vector<Guest>& guests) {
   for (Rank rank = 1; rank < who_.world_size; ++rank) {
     const auto word = store_.get(key_of_knock(rank), kGlance);
@@ -152,13 +154,14 @@ Result<std::vector<RankPlace>> Meeting::exchange(const RankPlace& mine, StartWat
                                who_.rank, ranks, places.size()));
   }
   const auto last = store_.get(key_of_knock(who_.rank), kGlance);
-  // The start may have failed since.
+  // The start may have failed in the meantime.
   if (!last && last.error().kind != ErrorKind::timeout) return tl::unexpected<Error>(last.error());
   if (last && *last != word_) {
-    return failure(ErrorKind::invalid_argument,
-                   fmt::format("another process has joined as rank {}, too, which {} is: give each "
-                               "process its own RANK",
-                               who_.rank, mine.describe(who_.rank)));
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format("another process has joined as rank {}, which is already {}: give each "
+                    "process its own RANK",
+                    who_.rank, mine.describe(who_.rank)));
   }
   return places;
 }
@@ -168,7 +171,7 @@ Result<std::vector<std::string>> Meeting::gather(const std::string& mine, StartW
   std::vector<Guest> guests(static_cast<std::size_t>(who_.world_size));
   for (bool those = false; !those;) {
     if (Status all = admit_all(guests, deadline); !all) {
-      // The others shall not wait any longer, and learn the same.
+      // Ends the wait of the other ranks with the same error.
       (void)store_.set(key_of_part(0), text_of({{"failed", all.error().message}}));
       return tl::unexpected<Error>(all.error());
     }
@@ -201,7 +204,8 @@ Result<std::vector<std::string>> Meeting::fetch(Deadline deadline) {
   std::vector<std::string> places;
   for (std::size_t part = 0; part < parts_of(ranks); ++part) {
     auto text = store_.get(key_of_part(part), std::max(deadline.left(), kGlance));
-    // Rank 0 gives up at about the same moment. Had this rank left by then, it would be named, too.
+    // Rank 0 times out at about the same moment. If this rank left before that, rank 0 would report
+    // it missing, too.
     if (!text && text.error().kind == ErrorKind::timeout) {
       text = store_.get(key_of_part(part), kForRankZero);
     }
@@ -232,8 +236,8 @@ Error Meeting::missing() {
   const char* who = ranks.size() == 1 ? "rank" : "ranks";
   if (ranks.empty()) {
     return {ErrorKind::timeout,
-            fmt::format("all ranks have joined at {}, but too late for this one's limit of {:.3g} "
-                        "s: start them closer together, or raise the limit",
+            fmt::format("all ranks have joined at {}, but after this rank's timeout of {:.3g} "
+                        "s: start them closer together, or raise the timeout",
                         who_.where, seconds)};
   }
   return {ErrorKind::timeout,

@@ -10,49 +10,49 @@
 
 namespace gradwire {
 
-/// The exchange of addresses over a store. Each rank leaves its place under "<prefix>place/<word>";
-/// rank 0 gathers them and leaves them all, so that each rank asks for a few values, not for one of
-/// every other rank.
+/// Rendezvous: the exchange of addresses over a store. Each rank writes its place under
+/// "<prefix>place/<word>". Rank 0 gathers the places and publishes them in a few values, so that no
+/// rank has to read one value per peer.
 ///
-/// A store may still have what an earlier meeting of the same scope has left: a launcher that
-/// starts its workers again keeps it, and counts its restarts on each host by itself. So each
-/// meeting is in a room of its own: a rank knocks with a word that it has just made up,
-/// "<scope>knock/<rank>", and rank 0 answers under that word, "<scope>room/<word>", with the room
-/// that it has just made up. A process that is started again in place of one that has died while
-/// others wait knocks with another word, so that rank 0 takes the place of the one that lives.
+/// A store may still contain the keys of an earlier rendezvous with the same scope: a launcher that
+/// restarts its workers keeps the store, and counts restarts separately on each host. Hence each
+/// rendezvous has its own generation ("room"). A rank writes a fresh nonce ("word") to
+/// "<scope>knock/<rank>". Rank 0 answers under that nonce, in "<scope>room/<word>", with the
+/// generation, also a fresh nonce. A process that replaces one that died while others wait writes
+/// another nonce, so rank 0 uses the place of the live process.
 class Meeting {
  public:
   struct Who {
     Rank rank = 0;
     int world_size = 1;
-    std::string where;  ///< "10.0.0.1:29500", for messages.
+    std::string where;  ///< "10.0.0.1:29500", for error messages.
     Duration timeout = {};
   };
 
   Meeting(Store& store, const std::string& scope, Who who);
 
-  /// Finds the room; to be called first. Errors: timeout (names the ranks that are missing),
-  /// disconnected.
+  /// Gets the generation from rank 0; must be called first. Fails with timeout (names the missing
+  /// ranks) or disconnected.
   Status enter(Deadline deadline);
 
-  /// The secret that rank 0 has left here; rank 0 makes and leaves it.
+  /// Returns the secret that rank 0 creates and writes to the store.
   Result<std::string> share_secret(Deadline deadline);
 
-  /// Leaves this rank's place and returns all ranks' places. On rank 0 it tells `watch` that all
-  /// have joined. Errors: timeout (names all the ranks that are missing), disconnected, corrupted,
-  /// invalid_argument (two processes are this rank), mismatch (of world sizes), and those of
+  /// Writes this rank's place and returns the places of all ranks. On rank 0, it tells `watch` that
+  /// all have joined. Fails with timeout (names all missing ranks), disconnected, corrupted,
+  /// invalid_argument (two processes have this rank), mismatch (of world sizes), or an error of
   /// `watch`.
   Result<std::vector<RankPlace>> exchange(const RankPlace& mine, StartWatch& watch,
                                           Deadline deadline);
 
-  /// What the keys of this meeting begin with, and those of no other. Valid once entered.
+  /// Prefix of this rendezvous's keys, unique to it. Valid after enter().
   const std::string& prefix() const { return prefix_; }
 
  private:
-  /// What rank 0 knows of another rank.
+  /// Rank 0's state for another rank.
   struct Guest {
-    std::string word;   ///< With which it knocked last; empty: it has not.
-    std::string place;  ///< That it left under that word; empty: not yet.
+    std::string word;   ///< Its latest nonce; empty: none seen.
+    std::string place;  ///< The place it wrote under that nonce; empty: none seen.
   };
   std::string key_of_knock(Rank rank) const;
   std::string key_of_room(const std::string& word) const;
@@ -70,9 +70,9 @@ class Meeting {
 
   Store& store_;
   std::string scope_;
-  std::string word_;    ///< With which this rank knocks.
-  std::string room_;    ///< Empty: this rank was not let in yet.
-  std::string prefix_;  ///< Of the keys in the room.
+  std::string word_;    ///< Nonce of this rank.
+  std::string room_;    ///< Generation; empty until rank 0 has answered.
+  std::string prefix_;  ///< Of the keys of this generation.
   Who who_;
 };
 

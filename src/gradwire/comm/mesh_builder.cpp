@@ -12,15 +12,16 @@
 namespace gradwire {
 namespace {
 
-/// Enough to keep two cores busy, few enough for any backlog of connections.
+/// Enough to keep two cores busy, few enough for any listen backlog.
 constexpr std::size_t kCallsAtOnce = 64;
 
 constexpr Duration kBeforeNextAttempt = std::chrono::milliseconds(50);
 
-/// For so long a rank may be short of descriptors, which others may give back.
+/// Maximum time without a free file descriptor; other users may release some.
 constexpr Duration kShortage = std::chrono::seconds(5);
 
-/// A rank that has called and hung up, as it did not get our answer, calls again before that.
+/// A rank that connected and hung up because it did not get the response connects again within this
+/// time.
 constexpr Duration kCallsAgain = std::chrono::seconds(1);
 
 std::size_t connections_of(Rank rank, const std::vector<RankPlace>& places) {
@@ -36,16 +37,16 @@ std::size_t connections_of(Rank rank, const std::vector<RankPlace>& places) {
 tl::unexpected<Error> could_not_connect(const Error& error) {
   return failure(ErrorKind::disconnected,
                  error.message +
-                     ": it had joined, so it has ended since, or the network lets nothing through "
+                     ": it had joined, so it has exited, or the network blocks traffic "
                      "between these two addresses (a cable, a route, a firewall)");
 }
 
-/// The rendezvous has shown that both ranks know the secret.
+/// The rendezvous has verified that both ranks know the secret.
 tl::unexpected<Error> was_refused(const Error& error) {
   return failure(ErrorKind::corrupted,
                  error.message +
-                     "; but both had proved to rank 0 that they know it, so bytes were changed on "
-                     "the way, or another program listens there");
+                     "; but both have proved to rank 0 that they know it, so bytes were changed in "
+                     "transit, or another program listens there");
 }
 
 }  // namespace
@@ -87,7 +88,8 @@ Verdict MeshBuilder::admit(const Claims& claims) {
     return Verdict::impossible;
   if (claims.encrypts != plan_.encrypts) return Verdict::other_encryption;
   Socket& before = socket_to(claims.from, claims.rail);
-  // Its earlier connection may have broken before it had our verdict; then it calls again.
+  // An earlier connection of the rank may have broken before our verdict arrived; the rank then
+  // connects again.
   if (before.valid() && has_ended(before)) before.close();
   return before.valid() ? Verdict::duplicate : Verdict::accepted;
 }
@@ -96,7 +98,7 @@ void MeshBuilder::enter(Admitted admitted) {
   const Claims& claims = admitted.claims;
   const std::string interface =
       interface_for(claims.rail, claims.from, peer_address(admitted.socket));
-  // Where that is not permitted, the routes decide, as they do for start_connect().
+  // Without permission for that, routing decides, as in start_connect().
   if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
   keep(claims.from, claims.rail, std::move(admitted.socket), admitted.key);
   hung_up_.erase(claims.from);
@@ -111,7 +113,7 @@ bool MeshBuilder::complete() const {
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
   next_look_ = SteadyClock().now() + StartWatch::kLookEvery;
-  // What was heard before makes no socket readable.
+  // A failure reported before this call does not make the socket readable again.
   if (plan_.watch != nullptr && plan_.watch->socket().valid()) {
     if (Status heard = plan_.watch->look(); !heard) return heard;
   }
@@ -119,9 +121,9 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
     if (deadline.passed()) {
       const double seconds = std::chrono::duration<double>(timeout).count();
       return failure(ErrorKind::timeout,
-                     fmt::format("rank {} has no connection with {} within {:.3g} s, though all "
-                                 "have joined: does a firewall, or the choice of interface, keep "
-                                 "them apart?",
+                     fmt::format("rank {} could not connect to {} within {:.3g} s, although all "
+                                 "have joined: does a firewall, or the choice of interface, block "
+                                 "the traffic?",
                                  plan_.rank, missing_ranks(), seconds));
     }
     set.clear();
@@ -132,7 +134,7 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
 }
 
 Status MeshBuilder::advance(const PollSet& set) {
-  // First of all, as what this rank would see next may only follow from it.
+  // First, because the other errors may only be consequences of a reported failure.
   if (Status heard = hear(set); !heard) return heard;
   if (Status standing = look_at_standing(set); !standing) return standing;
   if (Status called = advance_calls(set); !called) return called;
@@ -157,7 +159,7 @@ Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
   return Deadline(plan_.watch->socket().valid() ? next : std::min(next, next_look_));
 }
 
-/// Nothing is read from them here; poll(2) reports only that the other end has hung up.
+/// Reads nothing; POLLRDHUP reports only that the other end has hung up.
 void MeshBuilder::watch_standing(PollSet& set) {
   standing_.clear();
   for (Rank rank = 0; rank < ranks(); ++rank) {
@@ -169,8 +171,8 @@ void MeshBuilder::watch_standing(PollSet& set) {
   }
 }
 
-/// A rank below has been called and answered: it has gone. One above may not have had our verdict,
-/// and call again.
+/// A lower rank was connected and had answered, so it is gone. A higher rank may not have received
+/// our verdict and may connect again.
 Status MeshBuilder::look_at_standing(const PollSet& set) {
   const Time now = SteadyClock().now();
   for (const Standing& standing : standing_) {
@@ -235,7 +237,7 @@ Status MeshBuilder::begin(Call& call) {
   return {};
 }
 
-/// Strangers at the port, or another part of the program, may have them for a moment.
+/// Unauthenticated peers on the port, or other parts of the program, may hold them for a moment.
 Status MeshBuilder::wait_for_descriptors(Call& call, const Error& error) {
   const Time now = SteadyClock().now();
   if (!call.short_since) call.short_since = now;
@@ -244,8 +246,8 @@ Status MeshBuilder::wait_for_descriptors(Call& call, const Error& error) {
   return {};
 }
 
-/// What to bind a connection to so that its packets leave by the rail's interface; empty if they
-/// do, or if it cannot be done.
+/// Returns the interface to bind a connection to so that its packets leave by the rail's interface;
+/// empty if they already do, or if binding is not safe.
 std::string MeshBuilder::interface_for(int rail, Rank peer, const SocketAddress& other) {
   const RailPlace& own = own_rail(rail);
   if (same_machine(place_of(plan_.rank), place_of(peer)) || !leaves_elsewhere(own, other))
@@ -278,8 +280,8 @@ Status MeshBuilder::move_on(Call& call) {
   return {};
 }
 
-/// Each rank listens until it is connected with all: one that cannot be reached has gone, but one
-/// that hangs up in the middle may have been short of something.
+/// Each rank listens until it is connected to all others, so an unreachable rank is gone. A rank
+/// that hangs up during the handshake may only be short of resources.
 bool MeshBuilder::may_come_back(Call& call) const {
   if (call.handshake->connected()) return true;
   const Time now = SteadyClock().now();

@@ -12,33 +12,33 @@
 
 namespace gradwire {
 
-/// Connects this rank to all others, once over each rail, when it is known where they listen: it
-/// calls those below it and is called by those above, all at the same time in one poll loop.
+/// Connects this rank to all others, once over each rail, given their endpoints. It connects to
+/// lower ranks and accepts connections from higher ranks, concurrently in one poll loop.
 class MeshBuilder {
  public:
   struct Plan {
     Rank rank = 0;
-    SharedSecret shared;            ///< Of purpose mesh_purpose().
-    std::vector<RankPlace> places;  ///< By rank; connections come in where places[rank] says.
-    bool encrypts = false;          ///< What the connections will carry: the same on every rank.
-    /// For how long a rank that refuses connections may just be changing who listens for it
-    /// (net/shared_port.h); after that it has gone.
+    SharedSecret shared;            ///< With purpose mesh_purpose().
+    std::vector<RankPlace> places;  ///< By rank; this rank listens at places[rank].
+    bool encrypts = false;          ///< TLS on the connections; must be the same on every rank.
+    /// For this time, refused connections may only mean that a rank changes its listener
+    /// (net/shared_port.h); after it, that the rank is gone.
     Duration patience = Duration::zero();
-    /// Where this rank hears that another one has failed; nullptr: nowhere. Must outlive run().
+    /// Reports failures of other ranks; may be null. Must outlive run().
     StartWatch* watch = nullptr;
   };
 
   MeshBuilder(Plan plan, Doors doors);
 
-  /// Returns when every connection stands. Errors: timeout (names the ranks that are missing),
-  /// disconnected (a rank that was there has gone), refused, mismatch, system (too few descriptors
-  /// for long), and those of the watch.
+  /// Returns when all connections are established. Fails with timeout (names the missing ranks),
+  /// disconnected (a rank that had joined is gone), refused, mismatch, system (out of file
+  /// descriptors for too long), or an error of the watch.
   Status run(Deadline deadline, Duration timeout);
 
-  /// The connections, by rank and rail; none to this rank itself.
+  /// Returns the connections by rank and rail; none to this rank itself.
   std::vector<std::vector<Socket>> take_sockets() { return std::move(sockets_); }
 
-  /// Their session keys.
+  /// Session keys of the connections, by rank and rail.
   const std::vector<std::vector<SessionKey>>& keys() const { return keys_; }
 
  private:
@@ -46,13 +46,13 @@ class MeshBuilder {
     Rank to = 0;
     int rail = 0;
     std::unique_ptr<ClientHandshake> handshake;
-    Time not_before = {};  ///< After a failed attempt.
+    Time not_before = {};  ///< Set after a failed attempt.
     std::optional<Time> refused_since;
-    std::optional<Time> short_since;  ///< Of descriptors.
+    std::optional<Time> short_since;  ///< Start of a shortage of file descriptors.
     std::size_t place = 0;
   };
 
-  /// A connection that stands, while others are still made.
+  /// An established connection, while others are pending.
   struct Standing {
     Rank rank = 0;
     int rail = 0;
@@ -91,14 +91,15 @@ class MeshBuilder {
   std::vector<std::vector<SessionKey>> keys_;
   std::vector<Call> calls_;
   std::vector<Standing> standing_;
-  std::map<Rank, Time> hung_up_;  ///< Ranks that have called, hung up, and may call again.
+  /// Higher ranks that have connected, hung up, and may connect again.
+  std::map<Rank, Time> hung_up_;
   std::size_t news_place_ = 0;
   Time next_look_ = {};
-  bool warned_ = false;  ///< That packets leave by the wrong interface.
+  bool warned_ = false;  ///< Packets leave by the wrong interface; warn once.
   Gate gate_;
 };
 
-/// What connections between the ranks of a communicator are for.
+/// Purpose of the connections between the ranks of a communicator.
 std::string mesh_purpose(const std::string& scope);
 
 }  // namespace gradwire

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// To find out whether a key is there. Not zero, which some stores take for "for ever".
+/// Timeout for testing whether a key exists. Not zero, which some stores treat as infinite.
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -33,7 +33,7 @@ Status NotedStart::look() {
 }
 
 Error NotedStart::fail(const Error& error) {
-  // Of two that fail at the same time the last is read: either is a reason.
+  // If two ranks fail at the same time, the last write wins; either is a valid reason.
   if (const Status before = look(); failed_) return before.error();
   const auto bytes =
       encode_abort({error.kind, who_.rank,
@@ -48,7 +48,7 @@ Status NotedStart::complete(Deadline deadline, const Standing& standing) {
   if (Status set = store_.set(key_of_connected(who_.rank), "yes"); !set) return set;
   if (who_.rank != 0) return await(all, "all ranks are connected", deadline, standing);
   for (Rank rank = 1; rank < who_.world_size; ++rank) {
-    const std::string what = fmt::format("rank {} is connected with all others", rank);
+    const std::string what = fmt::format("rank {} is connected to all others", rank);
     const Status there = await(key_of_connected(rank), what, deadline, standing);
     if (!there) return there;
   }
@@ -58,7 +58,7 @@ Status NotedStart::complete(Deadline deadline, const Standing& standing) {
 Status NotedStart::await(const std::string& key, const std::string& what, Deadline deadline,
                          const Standing& standing) {
   for (;;) {
-    // First, as ranks leave when they have heard that the key is there.
+    // Check first, because ranks disconnect as soon as they have seen the key.
     const Status stand = standing();
     const auto note = store_.get(key, std::clamp(deadline.left(), kGlance, kLookEvery));
     if (note) return {};
@@ -67,7 +67,7 @@ Status NotedStart::await(const std::string& key, const std::string& what, Deadli
     if (!stand) return tl::unexpected<Error>(fail(stand.error()));
     if (!deadline.passed()) continue;
     const Error late = {ErrorKind::timeout,
-                        fmt::format("rank {} has not heard in time that {}", who_.rank, what)};
+                        fmt::format("rank {} timed out waiting until {}", who_.rank, what)};
     return tl::unexpected<Error>(fail(late));
   }
 }

@@ -8,17 +8,18 @@
 
 namespace gradwire {
 
-/// A StartWatch by notes in a store that knows nothing of ranks, such as a launcher's: ranks look
-/// there for news. That a process has ended such a store does not tell; those connected with it do.
+/// StartWatch over a store that does not know about ranks, such as a launcher's: ranks write
+/// failures to it and poll for them. Such a store does not report that a process has exited; the
+/// connections between ranks do.
 class NotedStart final : public StartWatch {
  public:
   struct Who {
     Rank rank = 0;
     int world_size = 1;
-    std::string name = {};  ///< RankPlace::describe(), for the others' messages.
+    std::string name = {};  ///< RankPlace::describe(), for error messages on other ranks.
   };
 
-  /// `prefix`: of keys that nobody else uses, the same on all ranks.
+  /// `prefix`: of keys that no other component uses, the same on all ranks.
   NotedStart(Store& store, std::string prefix, Who who);
 
   Result<bool> seal() override { return true; }
@@ -36,7 +37,7 @@ class NotedStart final : public StartWatch {
   Store& store_;
   std::string prefix_;
   Who who_;
-  std::optional<Error> failed_;  ///< Once it was read.
+  std::optional<Error> failed_;  ///< Set once it is read from the store.
   Socket none_;
 };
 

@@ -15,11 +15,11 @@
 
 namespace gradwire {
 
-/// Names an operation on the wire between two ranks. The channel of a collective is its lane, and
-/// those of a lane count up together; messages between two ranks count up in a channel of their own
+/// Identifies an operation on the wire between two ranks. The channel of a collective is its lane,
+/// and the collectives of a lane are numbered together. Messages between two ranks have one channel
 /// per tag and direction.
 struct OperationKey {
-  /// Set in the channels of messages.
+  /// Set in the channel numbers of messages.
   static constexpr std::uint32_t kMessage = 0x80000000u;
 
   std::uint32_t channel = 0;
@@ -30,18 +30,18 @@ struct OperationKey {
   bool operator==(const OperationKey&) const = default;
 };
 
-/// Hears once how an operation ended. Called by whichever thread drives the executor; must be
-/// short, and must not call the executor.
+/// Receives the result of an operation, once. Called by the thread that drives the executor; must
+/// be short and must not call the executor.
 class Completion {
  public:
   virtual ~Completion() = default;
-  /// A receive from whichever rank gets its data from this one. Comes before the others.
+  /// A receive from any rank is matched to rank `from`. Called before succeeded() or failed().
   virtual void resolved(Rank /*from*/) {}
   virtual void succeeded() = 0;
   virtual void failed(const Error& error) = 0;
 };
 
-/// An operation as it is handed to the executor. The memory is lent until `completion` is called.
+/// An operation as passed to the executor. Its memory is lent until `completion` is called.
 struct OperationRequest {
   std::shared_ptr<const CompiledProgram> program;
   Fingerprint fingerprint;
@@ -49,28 +49,29 @@ struct OperationRequest {
   std::byte* output = nullptr;
   int urgency = 0;
   Duration timeout = std::chrono::minutes(10);
-  Time deadline = Time::max();  ///< Set by the executor: when it was posted, and the timeout.
-  bool input_survives = false;  ///< Whether the caller's data is intact if the operation fails.
+  Time deadline = Time::max();  ///< Set by the executor: time of posting plus timeout.
+  bool input_survives = false;  ///< True if the input is intact after a failure.
   std::shared_ptr<Completion> completion;
-  int tag = -1;                          ///< Of a point-to-point message; -1 for collectives.
-  int lane = 0;                          ///< Of a collective.
-  int segments = 0;                      ///< Of each message, about; 0: kSegmentsPerMessage.
-  std::shared_ptr<const Splits> splits;  ///< Of an all_to_all with unequal parts; else null.
-  /// Of a receive from whichever rank, whose `program` is null until it is known from whom: makes
-  /// it then.
+  int tag = -1;      ///< Of a point-to-point message; -1 for collectives.
+  int lane = 0;      ///< Of a collective.
+  int segments = 0;  ///< Approximate number per message; 0: kSegmentsPerMessage.
+  std::shared_ptr<const Splits> splits;  ///< Parts of an all_to_all with unequal parts; else null.
+  /// For a receive from any rank, whose `program` is null until the sender is known: creates the
+  /// program for that sender.
   std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
-  /// Hears of each piece of each op that has passed. For drawings; usually empty.
+  /// Called for each op whenever bytes of it have been processed. Used for drawings; usually empty.
   std::function<void(OpIndex)> on_progress;
 };
 
-/// An operation in flight: how far each op of the program has come, in bytes. Knows memory and
-/// order, nothing of peers' streams.
+/// An operation in flight: the progress of each op of the program, in bytes. Knows memory and
+/// order, but no streams.
 class Operation {
  public:
-  /// Binds the program to the request's memory. `scratch` has scratch_bytes() bytes.
+  /// Binds the program to the request's memory.
   Operation(OperationKey key, OperationRequest request);
 
-  /// Scratch that the request needs; hand it over before anything runs.
+  /// Returns the scratch bytes that the request needs; bind_scratch() must be called before
+  /// anything runs.
   std::size_t scratch_bytes() const { return slots_.back(); }
   void bind_scratch(std::byte* scratch);
 
@@ -79,7 +80,7 @@ class Operation {
   const CompiledProgram& program() const { return *request_.program; }
   const Fingerprint& fingerprint() const { return request_.fingerprint; }
 
-  /// Bytes of an op's message, and how many of them have passed so far.
+  /// Size of an op's message in bytes, and the bytes of it processed so far.
   std::size_t size(OpIndex op) const { return states_[op].size; }
   std::size_t done(OpIndex op) const { return states_[op].done; }
   bool complete(OpIndex op) const { return states_[op].complete; }
@@ -88,23 +89,23 @@ class Operation {
   std::byte* destination(OpIndex op) const { return states_[op].dst; }
   const std::byte* source(OpIndex op) const { return states_[op].src; }
 
-  /// Bytes of a message that may be sent, counted from its beginning; `last` if that is all of it
-  /// (which for an empty message is the only sign).
+  /// Bytes of a message that may be sent, counted from its beginning. `last`: they are the whole
+  /// message (the only indication for an empty message).
   struct Allowance {
     std::size_t bytes = 0;
     bool last = false;
   };
   Allowance allowance(OpIndex op) const;
 
-  /// Says that the first `bytes` bytes of a send or receive have passed (`bytes == size(op)`
-  /// completes it), runs the local ops that this allows, and appends to `sends` the send ops that
-  /// may have become able to go on.
+  /// Records that the first `bytes` bytes of a send or receive are processed (`bytes == size(op)`
+  /// completes it) and runs the local ops that become possible. Appends to `sends` the send ops
+  /// that may have become able to continue.
   void advance(OpIndex op, std::size_t bytes, std::vector<OpIndex>& sends);
 
-  /// Runs what depends on nothing. Call once, before anything else.
+  /// Runs the ops without dependencies. Call once, before anything else.
   void start(std::vector<OpIndex>& sends);
 
-  /// Whether messages to or from `peer` are still missing.
+  /// Returns true if messages to or from `peer` are incomplete.
   bool needs(Rank peer) const;
 
   /// "all_reduce #5 of 1000 float32 (sum, ring)".
@@ -130,7 +131,7 @@ class Operation {
   std::size_t incomplete_ = 0;
   std::size_t element_size_ = 1;
   ChunkLayout layout_;
-  std::vector<std::size_t> slots_;  ///< Where each scratch slot begins, and the end of them all.
+  std::vector<std::size_t> slots_;  ///< Offset of each scratch slot, and the total size.
 };
 
 }  // namespace gradwire
