@@ -208,7 +208,7 @@ TEST(RendezvousStore, AByteThatChangesOnTheWayToTheServerIsNamedToAll) {
   ASSERT_FALSE(value);
   EXPECT_EQ(value.error().kind, ErrorKind::corrupted);
   EXPECT_THAT(value.error().message,
-              AllOf(HasSubstr("rank 1 (127.0.0.1:"), HasSubstr("was changed on the way")));
+              AllOf(HasSubstr("rank 1 (127.0.0.1:"), HasSubstr("was corrupted in transit")));
 }
 
 /// Passes bytes on between a client and the server, one of them changed when it is told to.

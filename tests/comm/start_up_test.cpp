@@ -179,10 +179,10 @@ TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
     }
   });
   EXPECT_THAT(reason_of(two), AllOf(HasSubstr("rank 1 (host puppet"), HasSubstr("wrong secret"),
-                                    HasSubstr("changed on the way")));
+                                    HasSubstr("corrupted in transit")));
   EXPECT_THAT(reason_of(zero),
               AllOf(HasSubstr("rank 2 ("), HasSubstr("failed while the job started"),
-                    HasSubstr("rank 1 (host puppet"), HasSubstr("changed on the way")));
+                    HasSubstr("rank 1 (host puppet"), HasSubstr("corrupted in transit")));
   over = true;
   answering.join();
 }

@@ -92,7 +92,7 @@ TEST(MessageStream, WhatIsRepeatedOrLeftOutIsFound) {
   const auto again = wire.received(one, message);
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().kind, ErrorKind::corrupted);
-  EXPECT_THAT(again.error().message, HasSubstr("changed on the way"));
+  EXPECT_THAT(again.error().message, HasSubstr("corrupted in transit"));
   Wire other;
   EXPECT_FALSE(other.received(two, message));
 }

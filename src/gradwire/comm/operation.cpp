@@ -107,7 +107,7 @@ void Operation::wake_behind(OpIndex index, std::vector<OpIndex>& sends) {
         break;
       case OpKind::recv:
       case OpKind::recv_reduce:
-        break;  // A receive never waits.
+        break;  // Receives have no unmet dependencies.
     }
   }
 }
@@ -116,7 +116,7 @@ void Operation::run_local(OpIndex index, std::vector<OpIndex>& sends) {
   const Allowance allowed = allowance(index);
   const OpState& state = states_[index];
   if (state.complete || (allowed.bytes == state.done && !allowed.last)) return;
-  // All of an op's last bytes may be there while something else holds its completion back.
+  // All bytes of the op may be allowed while another dependency still delays its completion.
   const std::size_t until = allowed.last ? state.size : std::min(allowed.bytes, state.size);
   if (until == state.size && !allowed.last) return;
   compute(program().program.ops[index], state, state.done, until);

@@ -17,8 +17,8 @@ Planner::Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t
 const OperationPlan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
                                    const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  // As the tuner rounds: lanes ask in an order that differs between ranks, and the first to ask of
-  // a size must not decide for others of which the tuner thinks otherwise.
+  // Rounds sizes as the tuner does. Lanes call in an order that differs between ranks, so the first
+  // size seen must not determine the plan of sizes for which the tuner chooses differently.
   std::pair key{Task{spec.collective, spec.root, spec.target, algorithm},
                 static_cast<Magnitude>(std::bit_width(std::bit_ceil(bytes)))};
   const auto known = plans_.find(key);

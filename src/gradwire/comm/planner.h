@@ -17,34 +17,33 @@
 
 namespace gradwire {
 
-/// How an operation of one kind and size is done: which algorithm, as this rank's program.
+/// How an operation of one kind and size is executed: the algorithm, as this rank's program.
 struct OperationPlan {
   std::string algorithm;
   std::shared_ptr<const CompiledProgram> program;
-  int segments = 0;  ///< Of each message, if `gradwire tune` found a number; else 0.
+  int segments = 0;  ///< Per message, if `gradwire tune` found a value; else 0.
 };
 
-/// Turns what a caller wants into an OperationPlan: the algorithm that was asked for, else the one
-/// forced for the whole job, else the tuner's choice. Each is worked out once and then looked up.
-/// Thread-safe.
+/// Selects an OperationPlan for an operation: the algorithm that the caller asked for, else the one
+/// forced for the job, else the tuner's choice. Plans are cached. Thread-safe.
 class Planner {
  public:
   Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
 
-  /// `bytes` of all chunks together; `algorithm`: empty, or the name that the caller asked for.
-  /// The reference lives as long as the planner.
-  /// Throws Exception(invalid_argument) for an unknown algorithm; lists those there are.
+  /// `bytes`: of all chunks together. `algorithm`: the caller's choice; empty: none. The reference
+  /// is valid for the lifetime of the planner. Throws Exception(invalid_argument) for an unknown
+  /// algorithm, which lists the known ones.
   const OperationPlan& plan(const CollectiveSpec& spec, std::size_t bytes,
                             const std::string& algorithm);
 
-  /// The algorithm that the whole job is to use for it; empty: whichever is chosen.
+  /// Returns the algorithm forced for the job; empty if none is.
   std::string forced(Collective collective) const;
 
   const Topology& topology() const { return topology_; }
   Tuner& tuner() { return tuner_; }
 
  private:
-  /// What is to be done, and by which algorithm; empty: whichever is chosen.
+  /// Key of a compiled program. Empty algorithm: no choice by the caller.
   struct Task {
     Collective collective;
     Rank root;
@@ -52,7 +51,7 @@ class Planner {
     std::string algorithm;
     auto operator<=>(const Task&) const = default;
   };
-  using Magnitude = int;  ///< Sizes within a power of two have the same plan.
+  using Magnitude = int;  ///< Sizes with the same next power of two share a plan.
 
   std::string choose(const CollectiveSpec& spec, std::size_t bytes, const std::string& asked);
   std::shared_ptr<const CompiledProgram> compile(const CollectiveSpec& spec,

@@ -10,44 +10,44 @@
 namespace gradwire {
 namespace {
 
-/// How long a waiting thread asks again and again before it sleeps. Sleeping and being woken costs
-/// about 30 us, which matters to small operations; giving the processor to others between two tries
-/// keeps the price of asking low. Counted from the beginning of the wait, not from the last event:
-/// an operation that takes longer is limited by its bytes, and asking would only take the processor
-/// from those that move them (a third of it, measured with four ranks on two cores).
+/// Busy-wait time of a waiting thread before it sleeps. Sleeping and waking cost about 30 us, which
+/// matters for small operations; yielding between two tries keeps busy-waiting cheap. Counted from
+/// the beginning of the wait, not from the last event: longer operations are limited by their
+/// bytes, and busy-waiting would only take the processor from the threads that move them (a third
+/// of it, measured with four ranks on two cores).
 constexpr Duration kSpin = std::chrono::microseconds(500);
 
-/// How many tries it keeps the processor for after something has come, if there is a processor for
-/// every rank: yielding takes longer than what comes through shared memory. Not many more than that
-/// takes, for another rank may have been put on the same processor after all.
+/// Tries before the first yield after an event, if every rank has its own core: a yield takes
+/// longer than a transfer through shared memory. The limit is not much above that time, because
+/// another rank may have been scheduled on the same core after all.
 constexpr int kTriesBeforeYield = 30;
 
-/// How often it looks at the clock meanwhile.
+/// Tries between two reads of the clock.
 constexpr int kTriesPerLook = 16;
 
-/// A processor given away for longer than this went to somebody who computes, not to one who waits
-/// too and gives it back: then sleeping is quicker, as a thread that is woken goes first...
+/// A yield that takes longer than this gave the processor to a computing thread, not to a waiting
+/// one that yields back. Sleeping is then quicker, because a woken thread is scheduled first.
 constexpr Duration kLongYield = std::chrono::microseconds(300);
 
-/// ... and probably will be for some time.
+/// Time for which this is assumed to last.
 constexpr Duration kSleepInstead = std::chrono::milliseconds(20);
 
-/// Every so many tries in vain it asks the kernel about everything, also about ends of streams and
-/// room for what could not be written.
+/// Number of tries without an event after which the kernel is polled for everything, including ends
+/// of streams and room for pending writes.
 constexpr int kTriesPerPoll = 64;
 
-/// How long the progress thread stays away after a thread has waited: the next one usually follows
-/// soon, and both polling would wake one of them for nothing.
+/// Time for which the progress thread stays away after a wait: the next wait usually follows soon,
+/// and if both polled, one of them would be woken for nothing.
 constexpr Duration kStayAway = std::chrono::milliseconds(1);
 
-/// While others drive it looks after them ever more rarely, down to this. What is posted without
-/// waiting right after a long row of short waits may be driven so much later.
+/// While waiters drive, the progress thread checks on them at growing intervals, up to this one. It
+/// is also the maximum delay of an operation that is posted without a wait after many short waits.
 constexpr Duration kLongestStay = std::chrono::milliseconds(4);
 
-/// How long the destructor waits for the last frames to be taken by the kernel.
+/// Maximum time for which close() waits until the kernel has taken the last frames.
 constexpr Duration kDrain = std::chrono::seconds(1);
 
-/// Tells the processor that this is a loop that waits.
+/// Hints to the processor that this is a spin-wait loop.
 void pause_processor() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -68,27 +68,28 @@ Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int r
       progress_thread_([this] { run(); }) {}
 
 Progress::~Progress() {
-  close(Close::at_once);  // A communicator that was made has closed it already.
+  close(Close::at_once);  // No effect if the communicator has closed it.
 }
 
-/// Its threads are not there, its locks may be held by them, and its connections are the parent's.
+/// In a forked child, the threads do not exist, the locks may be held by them, and the connections
+/// belong to the parent.
 void Progress::refuse_in_child() const {
   if (!fork_.in_child()) return;
   throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("this process was forked from rank {}, and cannot use its "
-                              "communicator: make one of its own in each process",
+                  fmt::format("this process was forked from rank {} and cannot use its "
+                              "communicator: create a communicator in each process",
                               rank_));
 }
 
 /// Locks the engine in the order in which threads ask for it. A mutex alone is not fair: the
-/// driver, which takes it again at once, would keep it from a thread that posts.
+/// driver, which relocks it immediately, would starve a thread that posts.
 std::unique_lock<std::mutex> Progress::lock_engine() {
   const std::lock_guard turn(turn_mutex_);
   return std::unique_lock(engine_mutex_);
 }
 
-/// Runs `action` with the engine locked, and settles what it ended when the lock is dropped: no
-/// callback runs and no memory of a caller is freed under it.
+/// Runs `action` with the engine locked. Completes the operations that it ended after the unlock,
+/// so that no callback runs and no caller's memory is freed under the lock.
 template <class Action>
 void Progress::locked(const Action& action) {
   Ended ended;
@@ -101,20 +102,21 @@ void Progress::locked(const Action& action) {
   settle(ended);
 }
 
-/// With Close::completing the timeouts of the operations bound how long it takes.
+/// With Close::completing, bounded by the timeouts of the operations.
 void Progress::close(Close how) {
   if (closing_.exchange(true)) return;
   if (fork_.in_child()) return ForkGuard::leak(shared_from_this());
   if (how == Close::completing) finish_what_is_needed();
   locked([this] {
-    const Error why{ErrorKind::aborted, "the communicator was closed while it was under way"};
+    const Error why{ErrorKind::aborted,
+                    "the communicator was closed while the operation was in flight"};
     if (executor_.is_needed()) {
       executor_.abort(why);
     } else {
       executor_.say_goodbye(why);
     }
   });
-  // Nothing is in flight, so that no waiter stays in the poll and takes this wake-up.
+  // Nothing is in flight, so no waiter remains in the poll that could consume this wake-up.
   stopping_ = true;
   wake_all();
   {
@@ -161,7 +163,7 @@ void Progress::hand_over(Requests requests) {
   }
 }
 
-/// Unless somebody is awake by then anyway.
+/// Wakes the pollers unless one of them wakes up before `timer` anyway.
 void Progress::wake_if_late(Time timer) {
   bool late = false;
   for (const auto& each : poll_until_) {
@@ -173,7 +175,7 @@ void Progress::wake_if_late(Time timer) {
   if (late) transport_->wake();
 }
 
-/// All operations are over.
+/// Wakes all threads after all operations have ended.
 void Progress::wake_all() {
   tell_waiters();
   transport_->wake();
@@ -199,7 +201,7 @@ Executor::Traffic Progress::traffic() {
   return executor_.traffic();
 }
 
-/// One poll, at most until `latest`, and what follows from it. Whether anything happened.
+/// Polls once, until `latest` at most, and handles the events. Returns true if there were any.
 bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events) {
   const Time now = clock_.now();
   auto& poll_until = poll_until_[static_cast<std::size_t>(poller)];
@@ -237,8 +239,8 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
   if (after != before) tell_waiters();
 }
 
-/// One look at what is waited for, without asking the kernel which streams have anything. Whether
-/// anything came.
+/// Reads the awaited streams once, without asking the kernel which streams are ready. Returns true
+/// if anything was received.
 bool Progress::ask_once(Time now) {
   std::size_t before = 0;
   std::size_t after = 0;
@@ -253,10 +255,10 @@ bool Progress::ask_once(Time now) {
   return heard;
 }
 
-/// Something has come to its end.
+/// Wakes the waiting threads after an operation has ended.
 void Progress::tell_waiters() {
   const std::lock_guard lock(roles_mutex_);
-  // Who drives sees for itself.
+  // The driving waiter checks its own operation.
   if (waiting_ > (driven_ ? 1 : 0)) waiters_.notify_all();
 }
 
@@ -275,7 +277,7 @@ void Progress::wait_for(const Done& done, Time until) {
   if (thread_polls_) transport_->wake();
   while (!done() && now < until) {
     if (driven_) {
-      // Until what we wait for is done, or the thread that drives has had enough.
+      // Until the operation is done, or the driving waiter stops.
       if (until == Time::max())
         waiters_.wait(lock);
       else
@@ -292,7 +294,7 @@ void Progress::wait_for(const Done& done, Time until) {
     };
     try {
       now = drive(done, now, until);
-    } catch (...) {  // What a callback throws is this caller's to know, not the others' to hang by.
+    } catch (...) {  // An exception of a callback goes to this caller; the others must not hang.
       stop_driving();
       --waiting_;
       thread_.notify_all();
@@ -303,17 +305,18 @@ void Progress::wait_for(const Done& done, Time until) {
   --waiting_;
   last_wait_ = now;
   if (thread_polls_ && waiting_ == 0) transport_->wake();
-  // Not after short waits, which it would make longer; but always if it waits for nothing else.
+  // Not after short waits, which it would lengthen; but always if the thread sleeps until a wait
+  // ends.
   if (away_ || now - begin >= kLongestStay) thread_.notify_all();
 }
 
-/// Until `done`, or `until`. Returns the time, about.
+/// Drives until done() holds or `until` passes. Returns the approximate time.
 template <class Done>
 Time Progress::drive(const Done& done, Time begin, Time until) {
   std::vector<ReadyEvent> events;
   Time now = begin;
   int tries = 0;
-  int in_vain = 0;  ///< Tries since something came.
+  int in_vain = 0;  ///< Tries since the last event.
   while (!done() && now < until) {
     if (now >= begin + kSpin || now < sleep_until_) {
       poll_once(Poller::waiter, until, events);
@@ -321,7 +324,7 @@ Time Progress::drive(const Done& done, Time begin, Time until) {
       continue;
     }
     const bool yields = !cores_to_spare_ || in_vain >= kTriesBeforeYield;
-    // Looking at the clock takes as long as looking at shared memory.
+    // Reading the clock takes as long as checking shared memory.
     if (++tries % kTriesPerLook == 0) now = clock_.now();
     ++in_vain;
     if (in_vain % kTriesPerPoll == 0 ? poll_once(Poller::waiter, now, events) : ask_once(now)) {
@@ -338,7 +341,8 @@ Time Progress::drive(const Done& done, Time begin, Time until) {
   return now;
 }
 
-/// Lets others drive, for about `stay`; but as long as it takes if somebody waits for as long.
+/// Lets waiters drive for about `stay`; after the longest stay, for as long as one single wait
+/// lasts.
 void Progress::stay_away(std::unique_lock<std::mutex>& roles, Duration stay) {
   const std::uint64_t before = waits_;
   thread_.wait_for(roles, stay);

@@ -17,22 +17,22 @@
 
 namespace gradwire {
 
-/// Drives one executor over real streams. A thread of its own does it whenever nobody waits; a
-/// thread that waits for an operation does it itself meanwhile, because being woken by the thread
-/// that read the last byte would cost a context switch per operation, and that thread another one.
+/// Drives one executor over real streams. A progress thread drives it when no thread waits. A
+/// thread that waits for an operation drives it instead in the meantime: otherwise each operation
+/// would cost two context switches, one to wake the waiter and one back.
 ///
-/// Who may touch the executor and the transport's streams: whoever holds `engine_mutex_`. It is
-/// never held while waiting for the network, and no caller's code runs under it (locked()).
+/// The executor and the transport's streams are guarded by `engine_mutex_`. It is never held while
+/// waiting for the network, and no caller's code runs under it (locked()).
 ///
-/// While one takes over from the other, both may sleep in the transport's poll for a moment, and
-/// what wakes one of them is lost to the other. So whoever leaves it wakes the one who stays: what
-/// that one waits for may be over, and the time until which it sleeps too late.
+/// At a hand-over, both threads may sleep in the transport's poll for a moment, and an event that
+/// wakes one is lost to the other. So the thread that leaves the poll wakes the one that stays: the
+/// latter's operation may be complete, or its poll timeout may be too late.
 ///
-/// In a child that was forked from the rank's process only close() does anything: it returns.
+/// In a forked child only close() has an effect: it returns.
 class Progress final : public Engine, public std::enable_shared_from_this<Progress> {
  public:
-  /// `cores_to_spare`: every rank of the job has a processor of this machine to itself, so that one
-  /// that waits takes nothing from the others by asking without a break.
+  /// `cores_to_spare`: every rank of the job has a core of this machine to itself, so a waiting
+  /// thread may busy-wait without slowing down the others.
   Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
            const ExecutorOptions& options, const Clock& clock, bool cores_to_spare = false);
 
@@ -42,7 +42,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void post(std::vector<OperationRequest> requests) override;
   void wait(const WorkState& state, Time until) override;
   void abort(Error error) override;
-  /// Waits briefly until the goodbye is on its way.
+  /// Waits briefly until the kernel has taken the goodbye frames.
   void close(Close how) override;
   Executor::Traffic traffic() override;
 
@@ -81,19 +81,19 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   Executor executor_;
 
   std::mutex roles_mutex_;
-  std::condition_variable waiters_;      ///< Waiting threads that do not drive.
-  std::condition_variable thread_;       ///< The progress thread while somebody else drives.
-  int waiting_ = 0;                      ///< Threads in wait().
-  std::uint64_t waits_ = 0;              ///< How often a thread has begun to wait.
-  bool driven_ = false;                  ///< One of them drives.
-  bool thread_polls_ = false;            ///< The progress thread drives.
-  bool away_ = false;                    ///< It sleeps until a wait ends, however short that was.
-  Time sleep_until_{};                   ///< Asking again and again is no good until then.
-  Time last_wait_{};                     ///< When a thread last left wait().
+  std::condition_variable waiters_;  ///< Waiting threads that do not drive.
+  std::condition_variable thread_;   ///< The progress thread while a waiter drives.
+  int waiting_ = 0;                  ///< Threads in wait().
+  std::uint64_t waits_ = 0;          ///< Number of wait() calls so far.
+  bool driven_ = false;              ///< A waiting thread drives.
+  bool thread_polls_ = false;        ///< The progress thread drives.
+  bool away_ = false;   ///< The progress thread sleeps until a wait ends, however short.
+  Time sleep_until_{};  ///< Busy-waiting is not worthwhile before this time.
+  Time last_wait_{};    ///< When a thread last left wait().
   std::atomic<bool> closing_ = false;    ///< close() has been called.
-  std::atomic<bool> finishing_ = false;  ///< close() waits for what is in flight.
-  std::atomic<bool> stopping_ = false;   ///< The progress thread ends.
-  /// Until when each Poller may sleep; Time{}: it does not. Set under `engine_mutex_`.
+  std::atomic<bool> finishing_ = false;  ///< close() waits for operations in flight.
+  std::atomic<bool> stopping_ = false;   ///< The progress thread must exit.
+  /// Time until which each Poller may sleep; Time{}: not sleeping. Set under `engine_mutex_`.
   std::array<std::atomic<Time>, 2> poll_until_{Time{}, Time{}};
 
   std::thread progress_thread_;

@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 tl::unexpected<Error> not_a_place(const std::string& text) {
   return failure(ErrorKind::corrupted,
-                 "what a rank left in the store is not its place (has every host the same "
+                 "the store contains a malformed rank place (do all hosts run the same version of "
                  "gradwire?): " +
                      text.substr(0, 100));
 }
@@ -31,7 +31,7 @@ T field(const Json& object, const char* name, T otherwise = {}) {
   }
 }
 
-/// What no machine has is not known: 0.
+/// Implausible values count as unknown: 0.
 int decode_cores(const Json& json) {
   constexpr std::int64_t kMost = 1 << 20;
   const auto cores = field<std::int64_t>(json, "cores");

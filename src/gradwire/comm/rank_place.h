@@ -9,44 +9,46 @@
 
 namespace gradwire {
 
-/// More interfaces of one host than this cannot be used at once.
+/// Maximum number of rails: interfaces of one host used together.
 inline constexpr int kMaxRails = 8;
 
-/// One of the network interfaces over which a rank can be reached.
+/// One network interface on which a rank is reachable.
 struct RailPlace {
-  SocketAddress address;  ///< Where the rank listens: 10.77.0.4:41234.
+  SocketAddress address;  ///< Address on which the rank listens: 10.77.0.4:41234.
   std::string interface;  ///< "gw0"; may be empty if no interface has the address.
 
   bool operator==(const RailPlace&) const = default;
 };
 
-/// Where a rank is. Each leaves its own for the others when they meet.
+/// Endpoints and machine of a rank, exchanged in the rendezvous.
 struct RankPlace {
-  std::string host;              ///< For people: "b".
-  std::string machine;           ///< machine_identity(); empty: not known.
-  int cores = 0;                 ///< Of that machine; 0: not known.
-  bool shares_memory = false;    ///< May talk to ranks of its machine through shared memory.
-  bool encrypts = false;         ///< What it sends over the network.
+  std::string host;              ///< Host name, for messages: "b".
+  std::string machine;           ///< machine_identity(); empty: unknown.
+  int cores = 0;                 ///< Of that machine; 0: unknown.
+  bool shares_memory = false;    ///< May use shared memory with ranks of its machine.
+  bool encrypts = false;         ///< Encrypts its traffic over the network.
   std::vector<RailPlace> rails;  ///< At least one, at most kMaxRails.
 
   /// "rank 3 (host b, 10.77.0.4:41234 over gw0)".
   std::string describe(Rank rank, int rail = 0) const;
 };
 
-/// Whether they are certainly on one machine.
+/// Returns true if both are known to be on one machine.
 bool same_machine(const RankPlace& a, const RankPlace& b);
 
-/// How many connections two ranks have: rail i of one leads to rail i of the other. One suffices
-/// on one machine.
+/// Returns the number of connections between two ranks: rail i of one connects to rail i of the
+/// other. On one machine there is a single connection.
 int rails_between(const RankPlace& a, const RankPlace& b);
 
-/// By rank, the number of its machine: machines are numbered by their lowest rank.
+/// Returns, by rank, the number of its machine. Machines are numbered in the order of their lowest
+/// rank.
 std::vector<int> machine_numbers(const std::vector<RankPlace>& places);
 
-/// As text for a store. Bytes that are no UTF-8 (a host's name may be anything) are replaced.
+/// Encodes as text for a store. Bytes that are not UTF-8 are replaced (a host name may be
+/// arbitrary).
 std::string encode(const RankPlace& place);
 
-/// Error: corrupted.
+/// Fails with corrupted.
 Result<RankPlace> decode_rank_place(const std::string& text);
 
 }  // namespace gradwire

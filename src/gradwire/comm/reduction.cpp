@@ -7,8 +7,8 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/vectorised.h"
 
-// The loops below are plain, and the compiler vectorises them. Written by hand they measured no
-// faster: float32 runs at the speed of the memory either way.
+// The compiler vectorizes these plain loops. Hand-written versions measured no faster: float32 runs
+// at memory bandwidth either way.
 
 namespace gradwire {
 namespace {
@@ -21,8 +21,8 @@ struct __attribute__((packed, may_alias)) Float16 {
   _Float16 value;
 };
 
-/// A T at any address: payloads are reduced out of the buffer they were read into, wherever a frame
-/// happened to begin there.
+/// T at any address: payloads are reduced out of the receive buffer, in which frames begin at
+/// arbitrary offsets.
 template <class T>
 struct Anywhere {
   typedef T type __attribute__((aligned(1), may_alias));
@@ -38,7 +38,7 @@ struct Anywhere<Float16> {
   using type = Float16;
 };
 
-/// What an element is computed in.
+/// Type in which an element is computed.
 template <class T>
 struct Arithmetic {
   using type = T;
@@ -67,8 +67,8 @@ struct Arithmetic<Float16> {
   static Float16 store(float x) { return {static_cast<_Float16>(x)}; }
 };
 
-/// Integers wrap around, as they do in PyTorch; signed overflow must not be undefined, not even
-/// that of the int which the product of two short integers is computed in.
+/// Integers wrap around, as in PyTorch. Signed overflow must not be undefined, not even that of the
+/// int in which the product of two short integers is computed.
 template <class T>
 struct WrappingOf {
   using type = T;
@@ -177,7 +177,7 @@ template <class T>
 GRADWIRE_INLINE void divide(std::byte* data, std::size_t count, int by) {
   auto* d = reinterpret_cast<typename Anywhere<T>::type*>(data);
   using A = Arithmetic<T>;
-  // The number of ranks need not fit into a small integer type.
+  // The number of ranks may not fit into a small integer type.
   using Wide = std::conditional_t<std::is_integral_v<T>, std::int64_t, typename A::type>;
   const auto divisor = static_cast<Wide>(by);
   for (std::size_t i = 0; i < count; ++i) {

@@ -25,13 +25,15 @@
 namespace gradwire {
 namespace {
 
-/// How long rank 0 keeps the store of a rendezvous that failed, for the others to read why.
+/// Time for which rank 0 keeps the store of a failed rendezvous, so that other ranks can read the
+/// reason.
 constexpr Duration kFarewell = std::chrono::seconds(2);
 
-/// A rank that is connected just before its time is over gives the others this much more.
+/// Additional time that a rank grants to the others if it connects just before its deadline.
 constexpr Duration kForOthers = std::chrono::seconds(2);
 
-/// How long a port that the ranks of a host share may stay closed while another takes it over.
+/// Maximum time for which a port shared by the ranks of a host may be closed while another rank
+/// takes it over.
 constexpr Duration kPortChanges = std::chrono::seconds(2);
 
 std::string host_name() {
@@ -44,7 +46,7 @@ std::string where_of(const Job& job) {
   return fmt::format("{}:{}", job.master_address, job.master_port);
 }
 
-/// Before anybody else is involved, so that a wrong name is reported at once.
+/// Called before other ranks are involved, so that an invalid name is reported immediately.
 Status check_interface(const std::string& wanted) {
   if (wanted.empty()) return {};
   const auto all = list_interfaces();
@@ -63,7 +65,7 @@ bool reach_each_other(const RankPlace& a, const RankPlace& b) {
   return true;
 }
 
-/// Ranks at the loopback and ranks elsewhere, or at IPv4 and IPv6, cannot all be connected.
+/// Ranks on loopback and ranks on other addresses, or on IPv4 and IPv6, cannot all be connected.
 Status check_alike(const std::vector<RankPlace>& places) {
   const RankPlace& first = places.front();
   for (std::size_t i = 1; i < places.size(); ++i) {
@@ -77,22 +79,21 @@ Status check_alike(const std::vector<RankPlace>& places) {
   return {};
 }
 
-/// Here every rank learns of it; the handshakes check it too, where nobody can change what is said.
+/// Reports the mismatch on every rank. The handshakes check it too, protected against modification.
 Status check_encryption(const std::vector<RankPlace>& places) {
   const auto other = std::ranges::find_if(
       places, [&](const RankPlace& place) { return place.encrypts != places.front().encrypts; });
   if (other == places.end()) return {};
   const RankPlace& first = places.front();
   const std::string other_name = other->describe(static_cast<Rank>(other - places.begin()));
-  return failure(
-      ErrorKind::mismatch,
-      fmt::format("{} encrypts what it sends, {} does not: set GRADWIRE_ENCRYPTION to on, "
-                  "or to off, for every rank",
-                  first.encrypts ? first.describe(0) : other_name,
-                  first.encrypts ? other_name : first.describe(0)));
+  return failure(ErrorKind::mismatch,
+                 fmt::format("{} encrypts its traffic, {} does not: set GRADWIRE_ENCRYPTION to on, "
+                             "or to off, for every rank",
+                             first.encrypts ? first.describe(0) : other_name,
+                             first.encrypts ? other_name : first.describe(0)));
 }
 
-/// What a rank lacks the others cannot use with it, which makes everything as slow as that.
+/// Other ranks cannot use rails that one rank lacks, so it limits the speed of the job.
 void warn_of_fewer_rails(const std::vector<RankPlace>& places) {
   const auto count = [](const RankPlace& place) { return place.rails.size(); };
   const auto [fewest, most] = std::ranges::minmax_element(places, {}, count);
@@ -102,7 +103,7 @@ void warn_of_fewer_rails(const std::vector<RankPlace>& places) {
                most->describe(static_cast<Rank>(most - places.begin())), count(*most));
 }
 
-/// Opens the doors for the other ranks, and writes where they are into `rails`.
+/// Opens the doors for the other ranks and writes their addresses into `rails`.
 Result<Doors> open_doors(const Job& job, const SharedSecret& shared, std::vector<RailPlace>& rails,
                          Deadline deadline) {
   Doors doors;
@@ -126,7 +127,8 @@ Result<Doors> open_doors(const Job& job, const SharedSecret& shared, std::vector
   return doors;
 }
 
-/// Connections, and at the same time what shared memory needs to be handed over.
+/// Reserves file descriptors for the connections and, in addition, for the hand-over of shared
+/// memory.
 Status allow_connections(const std::vector<RankPlace>& places, Rank rank) {
   std::size_t needed = 0;
   for (const RankPlace& place : places) {
@@ -167,14 +169,14 @@ Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<Ra
   return made;
 }
 
-/// What a rank has before it knows where the others are.
+/// A rank's state before it knows the other ranks' endpoints.
 struct Own {
   SharedSecret shared;
   RankPlace place;
   Doors doors;
 };
 
-/// `master` says which way the others are.
+/// `master` determines the route to the other ranks.
 Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std::string& secret,
                      const SocketAddress& master, Deadline deadline) {
   Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
@@ -206,7 +208,8 @@ Status check_places(const std::vector<RankPlace>& places, Rank rank) {
   return allow_connections(places, rank);
 }
 
-/// Says which of the ranks at the other ends of `sockets`, which outlive it, has hung up.
+/// Returns a check that reports a rank at the other end of `sockets` that has hung up. `sockets`
+/// must outlive it.
 StartWatch::Standing standing_of(const std::vector<std::vector<Socket>>& sockets,
                                  const std::vector<RankPlace>& places, Rank self) {
   std::vector<std::pair<Rank, int>> descriptors;
@@ -226,8 +229,9 @@ StartWatch::Standing standing_of(const std::vector<std::vector<Socket>>& sockets
   };
 }
 
-/// From when all have joined until all are connected. What fails is told to the others before this
-/// rank's doors close, which they would notice, and take for the reason.
+/// Covers the phase from all ranks having joined until all are connected. A failure is reported to
+/// the other ranks before this rank's doors close; otherwise they would take the closed doors for
+/// the reason.
 Result<Connections> connect_all(const Job& job, const RendezvousOptions& options, Own own,
                                 const std::vector<RankPlace>& places, StartWatch& watch,
                                 Deadline deadline) {
@@ -252,20 +256,20 @@ Result<Connections> connect_all(const Job& job, const RendezvousOptions& options
   return connections;
 }
 
-/// The steps that need a store, whichever it is. From when all have joined until all are connected
-/// they succeed or fail on all ranks.
+/// Steps that use a store of either kind. After all ranks have joined, they succeed or fail on all
+/// ranks.
 Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Meeting& meeting,
                   StartWatch& watch, Deadline deadline) {
   auto places = meeting.exchange(own.place, watch, deadline);
   if (!places) {
     const ErrorKind kind = places.error().kind;
-    // Before all have joined a rank that fails may be started again: the others wait for it.
+    // A rank that fails before all have joined may be restarted, and the others wait for it.
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
     return tl::unexpected<Error>(may_pass ? places.error() : watch.fail(places.error()));
   }
   auto connections = connect_all(job, options, std::move(own), *places, watch, deadline);
   if (!connections) return tl::unexpected<Error>(connections.error());
-  // Neighbours answer each other once they are connected with everybody.
+  // Neighbors respond to each other only once they are connected to all ranks.
   auto transport =
       open_transport(std::move(*connections), neighbours_of(job.rank, *places), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
@@ -290,7 +294,7 @@ Result<Mesh> join_through(RendezvousStore& store, const Job& job, const Rendezvo
   return join(job, options, std::move(*own), meeting, store, deadline);
 }
 
-/// As a client of the store that rank 0 serves.
+/// Joins as a client of the store that rank 0 serves.
 Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
   auto store = RendezvousStore::connect({.host = job.master_address,
                                          .port = job.master_port,
@@ -302,7 +306,7 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
                                         deadline);
   if (!store) return tl::unexpected<Error>(store.error());
   Result<Mesh> mesh = join_through(**store, job, options, deadline);
-  // With rank 0 goes the store: no rank can join any more, even if it is started again.
+  // The store ends with rank 0: no rank can join any more, even if rank 0 is restarted.
   if (!mesh && job.rank == 0) return tl::unexpected<Error>((*store)->fail(mesh.error()));
   return mesh;
 }
@@ -312,7 +316,7 @@ Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, De
   auto server = serve_at_master(job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
-  // Every rank is connected, and has been told so.
+  // Every rank is connected and has been told so.
   if (mesh) return mesh;
   (*server)->wait_until_alone(Deadline::after(kFarewell));
   return mesh;
@@ -327,8 +331,8 @@ Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& opti
   if (secret.empty() && job.encryption) {
     return failure(
         ErrorKind::invalid_argument,
-        "encryption needs a secret that nobody on the network can see, but the one that "
-        "ranks leave in a launcher's store can be seen there: set GRADWIRE_SECRET=$(openssl "
+        "encryption needs a secret that is not readable on the network, but the one that "
+        "rank 0 writes to a launcher's store is: set GRADWIRE_SECRET=$(openssl "
         "rand -hex 32), the same on every rank");
   }
   if (Status entered = meeting.enter(deadline); !entered) {
@@ -358,7 +362,7 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
   if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
     return tl::unexpected<Error>(strong.error());
   }
-  // A connection with each rank, and one more of each to the store; more rails will need more.
+  // One connection per rank, and one more per rank to the store; more rails need more.
   if (Status enough = allow_descriptors(2 * static_cast<std::size_t>(job.world_size)); !enough) {
     return tl::unexpected<Error>(enough.error());
   }

@@ -14,35 +14,36 @@
 namespace gradwire {
 
 struct RendezvousOptions {
-  /// How long to wait for all ranks to turn up and be connected.
+  /// Maximum time until all ranks have joined and are connected.
   Duration timeout = std::chrono::seconds(60);
-  /// After this long without an acknowledgement the kernel breaks a connection of the mesh.
+  /// TCP user timeout: after this time without an acknowledgement, the kernel breaks a connection
+  /// of the mesh.
   Duration dead_peer_timeout = std::chrono::seconds(5);
-  /// Keeps apart the communicators that share one given store. The same on all ranks; each
-  /// communicator made over the same store needs its own.
+  /// Distinguishes the communicators that share one given store. Must be the same on all ranks, and
+  /// different for each communicator created over the same store.
   std::string scope = "0";
 };
 
-/// Authenticated connections to every other rank of the job, one over each rail, or shared memory.
+/// Authenticated connections to every other rank of the job, one per rail, or shared memory.
 struct Mesh {
   std::unique_ptr<PollingTransport> transport;
-  std::vector<RankPlace> places;  ///< One a rank, this one's included.
+  std::vector<RankPlace> places;  ///< One per rank, including this one.
 };
 
-/// Finds the other ranks and connects to each. Every rank of the job calls it; world_size >= 2.
+/// Connects to all other ranks. Called by every rank of the job; world_size >= 2.
 ///
-/// Rank 0 serves a store at the job's master address and port (comm/rendezvous_store.h) until every
-/// rank has what it needs; with `given` that store is used instead, and if the job has no secret,
-/// rank 0 makes one and leaves it there. Each rank listens on one address of each interface of
-/// job.interface, else on the one from which packets to the master leave; these are its rails. Rank
-/// r connects to all ranks below it, over as many rails as both have. With job.port all that
-/// listens on a host does so on that port, which its ranks share (net/shared_port.h). Ranks of one
+/// Rank 0 serves a store on the job's master address and port (comm/rendezvous_store.h) until all
+/// ranks are connected. With `given`, that store is used instead; if the job has no secret, rank 0
+/// then creates one and writes it there. Each rank listens on one address of each interface of
+/// job.interface, or by default of the interface on the route to the master; these interfaces are
+/// its rails. Rank r connects to all lower ranks, over as many rails as both have. With job.port,
+/// all listeners of a host use that port, which its ranks share (net/shared_port.h). Ranks of one
 /// machine then use shared memory (net/shm/open_transport.h), unless job.shared_memory forbids it.
 ///
-/// Errors: timeout (names all ranks that are missing), refused (wrong secret), mismatch (another
-/// protocol version or world size), invalid_argument (port taken, unknown interface, a rank that
-/// exists twice), disconnected, system (too few descriptors, ...). Blocks; other processes' rubbish
-/// on the listening ports is logged and otherwise ignored.
+/// Fails with timeout (names all missing ranks), refused (wrong secret), mismatch (of protocol
+/// version or world size), invalid_argument (port in use, unknown interface, duplicate rank),
+/// disconnected or system (out of file descriptors, ...). Blocks. Invalid input from
+/// unauthenticated peers on the listening ports is logged and otherwise ignored.
 Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options = {},
                           Store* given = nullptr);
 

@@ -26,12 +26,12 @@ namespace {
 
 using Reading = StoreClient::Reading;
 
-/// Two live processes say they are the same rank: for so long the first may just be ending.
+/// If two live processes claim the same rank, the first may still be exiting for this time.
 constexpr Duration kDoubt = std::chrono::milliseconds(300);
 
 }  // namespace
 
-/// What the thread does.
+/// State and event loop of the server thread.
 class RendezvousServer::Loop {
  public:
   Loop(Doors doors, const Party& party, Progress& progress)
@@ -55,9 +55,9 @@ class RendezvousServer::Loop {
       if (set.happened(stop_place) != 0) return;
       advance_clients(set);
       if (Status accepting = gate_.advance(set); !accepting) {
-        spdlog::error("the rendezvous ends: {}", accepting.error().message);
+        spdlog::error("the rendezvous store stops: {}", accepting.error().message);
         fail({accepting.error().kind, 0,
-              "rank 0's rendezvous store has ended: " + accepting.error().message});
+              "rank 0's rendezvous store has stopped: " + accepting.error().message});
         return;
       }
     }
@@ -73,7 +73,7 @@ class RendezvousServer::Loop {
     const bool knows = phase_ == Phase::failed && told_.contains(claims.from);
     const bool done = is_rank(claims.from) ? finished_[static_cast<std::size_t>(claims.from)]
                                            : phase_ == Phase::complete;
-    // Whoever is accepted may yet be told what is wrong with it, in join().
+    // join() may still reject an accepted client.
     return done || knows ? Verdict::later : Verdict::accepted;
   }
 
@@ -104,20 +104,20 @@ class RendezvousServer::Loop {
     client.respond(StoreAnswer::not_yet, client.completed ? missing_connections() : "");
   }
 
-  /// Reads and answers what there is. False once the client has gone or broken the rules.
+  /// Answers the available requests. Returns false if the client is gone or broke the protocol.
   bool serve(StoreClient& client) {
     for (;;) {
       if (!client.flush()) return false;
       if (!client.outbox.empty()) return true;
       if (client.told) return take_the_rest(client);
-      // A client that waits for an answer has nothing to say: a byte from it is against the rules.
+      // A client with a pending request must not send anything: any byte violates the protocol.
       if (client.waits()) return client.read_up_to(1) == Reading::not_yet;
       if (!client.header) {
         const Reading reading = client.read_up_to(RequestHeader::kSize + kCodeSize);
         if (reading != Reading::complete) return reading == Reading::not_yet;
         if (!check_code(client)) continue;
         if (!decode_request(std::exchange(client.inbox, {}), client.header.emplace())) {
-          spdlog::warn("{} sent the rendezvous store something that is no request", client.name());
+          spdlog::warn("{} sent a malformed request to the rendezvous store", client.name());
           return false;
         }
       }
@@ -129,7 +129,7 @@ class RendezvousServer::Loop {
     }
   }
 
-  /// What it sent before it was told: left unread, it would take the answer away with it.
+  /// Drains earlier requests: if unread, they would reset the connection and lose the response.
   static bool take_the_rest(StoreClient& client) {
     for (;;) {
       client.inbox.clear();
@@ -141,13 +141,13 @@ class RendezvousServer::Loop {
   bool check_code(StoreClient& client) {
     if (client.theirs.check(client.inbox)) return true;
     fail({ErrorKind::corrupted, client.claims.from,
-          fmt::format("what {} sent to the rendezvous store of rank 0 was changed on the way (its "
-                      "code is wrong): look at the link between these hosts",
+          fmt::format("data from {} to the rendezvous store of rank 0 was corrupted in transit "
+                      "(wrong authentication code): check the link between these hosts",
                       client.name())});
     return false;
   }
 
-  /// False if the client has broken the rules.
+  /// Returns false if the client has violated the protocol.
   bool execute(StoreClient& client) {
     const RequestHeader header = *std::exchange(client.header, std::nullopt);
     std::string value = std::exchange(client.inbox, {});
@@ -188,7 +188,7 @@ class RendezvousServer::Loop {
     if (client.claims.world_size != party_.world_size) return refuse_world_size(client);
     if (phase_ == Phase::failed) return tell(client);
     if (StoreClient* before = find(client.claims.from); before != nullptr) {
-      // Its process may have been started again, or have given up and come back.
+      // The previous process of the rank may have been restarted, or have given up and reconnected.
       const bool ended = has_ended(before->socket);
       if (!ended && !is_surely_twice(client)) return client.respond(StoreAnswer::later);
       if (!ended) return refuse_duplicate(client, *before);
@@ -212,7 +212,7 @@ class RendezvousServer::Loop {
     return now - doubted_.try_emplace(client.claims.from, now).first->second >= kDoubt;
   }
 
-  /// Only that one: jobs that share a secret must not end each other.
+  /// Rejects this client only: jobs that share a secret must not end each other.
   void send_away(StoreClient& client, const std::string& job_id) {
     const auto words = [](const std::string& id) {
       return id.empty() ? std::string("no job id") : fmt::format("job id \"{}\"", id);
@@ -292,7 +292,7 @@ class RendezvousServer::Loop {
     for (const StoreClient& client : clients_) {
       if (client.joined && !client.completed) names.push_back(client.name());
     }
-    return fmt::format("{}: not connected with all others in time", fmt::join(names, ", "));
+    return fmt::format("{}: not connected to all others in time", fmt::join(names, ", "));
   }
 
   void fail_as(StoreClient& client, const std::string& value) {
@@ -302,7 +302,7 @@ class RendezvousServer::Loop {
     fail(why);
   }
 
-  /// All ranks learn the first reason, those that come later, too.
+  /// All ranks get the first reason, including those that connect later.
   void fail(const AbortMessage& why) {
     if (phase_ != Phase::failed) failure_ = encode_abort(why);
     phase_ = Phase::failed;
@@ -321,7 +321,7 @@ class RendezvousServer::Loop {
     client.respond(StoreAnswer::failed, {reinterpret_cast<const char*>(why.data()), why.size()});
   }
 
-  /// The client's connection has ended.
+  /// Handles the end of a client's connection.
   void leave(StoreClient& client, std::string_view how) {
     client.gone = true;
     client.socket.close();
@@ -359,9 +359,9 @@ class RendezvousServer::Loop {
   Phase phase_ = Phase::gathering;
   std::list<StoreClient> clients_;
   std::vector<bool> finished_;
-  std::map<Rank, Time> doubted_;    ///< Since when two processes have said they are that rank.
-  std::vector<std::byte> failure_;  ///< Once the start has failed.
-  std::set<Rank> told_;             ///< Who knows, or has ended.
+  std::map<Rank, Time> doubted_;    ///< Time since which two processes have claimed that rank.
+  std::vector<std::byte> failure_;  ///< Set once the start has failed.
+  std::set<Rank> told_;             ///< Ranks that know, or have exited.
   std::unordered_map<std::string, std::string> table_;
   std::size_t table_bytes_ = 0;
   Progress& progress_;

@@ -16,21 +16,22 @@
 namespace gradwire {
 namespace {
 
-/// The server answers at once; more means that its host or the link is in trouble.
+/// The server responds immediately; a longer delay means trouble on its host or the link.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// For one attempt to connect. Longer than a server allows strangers, as it may first have to get
-/// through a queue of them.
+/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
+/// this client may first queue behind such peers.
 constexpr Duration kAttempt = std::chrono::seconds(5);
 
-/// A host that has lost its power or its network closes nothing; this long without a sign of life
-/// ends a connection to it.
+/// A host that has lost power or its network closes no connection; keep-alive ends a connection
+/// after this time without a response.
 constexpr Duration kDeadAfter = std::chrono::seconds(5);
 
-/// How long one request waits at the server before others of this client get their turn.
+/// Maximum time that one request waits at the server before other requests of this client get their
+/// turn.
 constexpr Duration kTurn = std::chrono::seconds(1);
 
-/// Pauses between attempts to connect, growing: there is no event for "rank 0 has started".
+/// Growing pauses between connection attempts: there is no event for "rank 0 has started".
 class Backoff {
  public:
   void pause(Deadline deadline) {
@@ -42,7 +43,8 @@ class Backoff {
   Duration pause_ = std::chrono::milliseconds(5);
 };
 
-/// Whether rank 0 may merely not be there yet, or this process short of descriptors.
+/// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
+/// out of file descriptors.
 bool may_pass(const Error& error) {
   return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout ||
          error.kind == ErrorKind::system;
@@ -66,7 +68,7 @@ Result<RendezvousStore::Attempt> try_addresses(const std::vector<SocketAddress>&
 Result<RendezvousStore::Attempt> try_once(const RendezvousStore::Member& member,
                                           Deadline deadline) {
   const auto addresses = resolve(member.host, member.port);
-  // A name may appear only when rank 0's host does, as it is in some clusters.
+  // In some clusters a host name resolves only once the host is up.
   if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
   return try_addresses(*addresses, member, deadline);
 }
@@ -77,7 +79,7 @@ struct RendezvousStore::Request {
   RequestKind kind = RequestKind::get;
   std::string_view key = {};
   std::string_view value = {};
-  Duration wait = {};  ///< At the server.
+  Duration wait = {};  ///< Maximum wait at the server.
 };
 
 struct RendezvousStore::Reply {
@@ -101,7 +103,7 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& 
     }
     const Error error = attempt ? joined.error() : attempt.error();
     if (!may_pass(error)) return tl::unexpected<Error>(error);
-    // That our own deadline cut the last attempt short says nothing about rank 0.
+    // If this client's deadline cut the last attempt short, its error says nothing about rank 0.
     const bool cut_short = error.kind == ErrorKind::timeout && deadline.passed();
     if (!cut_short || last.message.empty()) last = error;
     if (deadline.passed() && last.kind == ErrorKind::system) return tl::unexpected<Error>(last);
@@ -131,7 +133,7 @@ Status RendezvousStore::join() {
   if (!reply) return tl::unexpected<Error>(reply.error());
   if (reply->answer == StoreAnswer::ok) return {};
   return failure(ErrorKind::disconnected,
-                 fmt::format("rank 0 still has the connection of another process that joined as "
+                 fmt::format("rank 0 still has a connection to another process that joined as "
                              "rank {}",
                              member_.rank));
 }
@@ -160,9 +162,10 @@ Result<std::string> RendezvousStore::get(const std::string& key, Duration timeou
     if (!reply) return tl::unexpected<Error>(reply.error());
     if (reply->answer == StoreAnswer::ok) return std::move(reply->value);
     if (deadline.passed()) {
-      return failure(ErrorKind::timeout,
-                     fmt::format("nobody has set \"{}\" in the rendezvous store at {} within {} ms",
-                                 key, server_.to_string(), milliseconds_of(timeout)));
+      return failure(
+          ErrorKind::timeout,
+          fmt::format("no rank has set \"{}\" in the rendezvous store at {} within {} ms", key,
+                      server_.to_string(), milliseconds_of(timeout)));
     }
   }
 }
@@ -182,26 +185,26 @@ Result<bool> RendezvousStore::seal() {
 Status RendezvousStore::look() {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
-  if (!socket_.valid()) return lost("it broke before");
+  if (!socket_.valid()) return lost("the connection broke earlier");
   if (!wait_for(socket_, POLLIN, Deadline::after(Duration::zero()))) return {};
   const auto reply = receive_reply(Deadline::after(kPatience));
   if (!reply) return tl::unexpected<Error>(reply.error());
-  return lost("it answered what nobody had asked");
+  return lost("it sent an unexpected response");
 }
 
 Error RendezvousStore::fail(const Error& error) {
   const auto bytes = encode_abort({error.kind, member_.rank, error.message});
   const std::string_view why(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  // The answer is that the start has failed, and why.
+  // The response is the failure of the start and its reason.
   const auto reply = ask({.kind = RequestKind::fail, .value = why});
-  // What all ranks see alike need not be said in another's words.
+  // If all ranks report the same error, this rank's own wording is used.
   if (failed_) return failed_->message.ends_with(error.message) ? error : *failed_;
-  // That this rank lost another may well come from rank 0's end, which all notice.
+  // Losing another rank may be a consequence of rank 0's end, which all ranks notice.
   const bool follows = error.kind == ErrorKind::disconnected && !reply;
   return follows ? reply.error() : error;
 }
 
-/// The server hears of every end.
+/// The server notices when a rank exits, so `standing` is not needed.
 Status RendezvousStore::complete(Deadline deadline, const Standing& /*standing*/) {
   const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
   if (!reply) return tl::unexpected<Error>(reply.error());
@@ -212,12 +215,12 @@ Status RendezvousStore::complete(Deadline deadline, const Standing& /*standing*/
 Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
-  if (!socket_.valid()) return lost("it broke before");
+  if (!socket_.valid()) return lost("the connection broke earlier");
   const Deadline deadline = Deadline::after(request.wait + kPatience);
   const auto wait_ms = static_cast<std::uint32_t>(milliseconds_of(request.wait));
   const Status sent =
       send_all(encode_request(request.kind, request.key, request.value, wait_ms, ours_), deadline);
-  // It may have hung up after it had said why.
+  // The server may have closed the connection after sending the reason.
   Result<Reply> reply = receive_reply(deadline);
   if (!reply && !sent && !failed_) return tl::unexpected<Error>(sent.error());
   return reply;
@@ -227,7 +230,7 @@ Result<RendezvousStore::Reply> RendezvousStore::receive_reply(Deadline deadline)
   const Result<std::string> head = receive_with_code(ResponseHeader::kSize, deadline);
   if (!head) return tl::unexpected<Error>(head.error());
   ResponseHeader header;
-  if (!decode_response(*head, header)) return lost("what came is no response");
+  if (!decode_response(*head, header)) return lost("it sent a malformed response");
   Result<std::string> value = receive_with_code(header.value_size, deadline);
   if (!value) return tl::unexpected<Error>(value.error());
   if (header.answer != StoreAnswer::failed) return Reply{header.answer, std::move(*value)};
@@ -242,23 +245,24 @@ Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
     if (sent.ended) return how_it_was_lost(words_of(sent.cause));
     bytes.remove_prefix(sent.bytes);
     if (sent.bytes == 0 && !wait_for(socket_, POLLOUT, deadline)) {
-      return lost("it does not take requests");
+      return lost("it does not accept data");
     }
   }
   return {};
 }
 
-/// `size` bytes that the server has authenticated.
+/// Receives `size` bytes authenticated by the server.
 Result<std::string> RendezvousStore::receive_with_code(std::size_t size, Deadline deadline) {
   if (size == 0) return std::string();
   Result<std::string> bytes = receive(size + kCodeSize, deadline);
   if (!bytes || theirs_.check(*bytes)) return bytes;
   socket_.close();
-  return failure(ErrorKind::corrupted,
-                 fmt::format("what rank {} received from the rendezvous store of rank 0 at {} was "
-                             "changed on the way (its code is wrong): look at the link between "
-                             "these hosts",
-                             member_.rank, server_.to_string()));
+  return failure(
+      ErrorKind::corrupted,
+      fmt::format("data that rank {} received from the rendezvous store of rank 0 at {} was "
+                  "corrupted in transit (wrong authentication code): check the link between "
+                  "these hosts",
+                  member_.rank, server_.to_string()));
 }
 
 Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline) {
@@ -268,11 +272,11 @@ Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline
     const Transfer received =
         receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
     if (received.ended) {
-      return lost(received.cause == 0 ? "rank 0 has ended" : words_of(received.cause));
+      return lost(received.cause == 0 ? "rank 0 has exited" : words_of(received.cause));
     }
     got += received.bytes;
     if (received.bytes == 0 && !wait_for(socket_, POLLIN, deadline)) {
-      return lost("it does not answer");
+      return lost("it does not respond");
     }
   }
   return bytes;
@@ -284,7 +288,7 @@ tl::unexpected<Error> RendezvousStore::how_it_was_lost(std::string_view how) con
       fmt::format("lost the rendezvous store of rank 0 at {}: {}", server_.to_string(), how));
 }
 
-/// After any failure request and response no longer match: the connection is given up.
+/// After a failure, requests and responses no longer match, so the connection is closed.
 tl::unexpected<Error> RendezvousStore::lost(std::string_view how) {
   socket_.close();
   return how_it_was_lost(how);

@@ -15,8 +15,8 @@
 
 namespace gradwire {
 
-/// A rank's connection to the rendezvous store of rank 0 (comm/rendezvous_server.h). Thread-safe;
-/// requests of several threads go one after the other, a waiting get in turns with the others.
+/// A rank's client of the rendezvous store on rank 0 (comm/rendezvous_server.h). Thread-safe;
+/// requests of several threads are serialized, and a waiting get alternates with the others.
 class RendezvousStore final : public Store, public StartWatch {
  public:
   struct Member {
@@ -26,26 +26,26 @@ class RendezvousStore final : public Store, public StartWatch {
     int rank = 0;
     int world_size = 1;
     std::string job_id = {};    ///< Job::job_id.
-    std::string own_host = {};  ///< This host's name, for messages.
+    std::string own_host = {};  ///< Name of this host, for messages.
   };
 
-  /// A connection that has shaken hands, but has not joined.
+  /// A connection after the handshake, before the join.
   struct Attempt {
     Greeted connection;
     SocketAddress server;
   };
 
-  /// Connects, shakes hands and joins, trying again until the deadline while rank 0 may not have
-  /// started yet, or has too few descriptors. Errors: timeout, refused, mismatch (another job or
-  /// world size), invalid_argument (a rank that exists twice), corrupted (something else listens
-  /// there), and the reason for which the start has failed.
+  /// Connects, performs the handshake and joins. Retries until the deadline while rank 0 may not
+  /// have started yet or is out of file descriptors. Fails with timeout, refused, mismatch (of job
+  /// or world size), invalid_argument (duplicate rank), corrupted (another program listens there),
+  /// or the reason for which the start has failed.
   static Result<std::unique_ptr<RendezvousStore>> connect(const Member& member, Deadline deadline);
 
-  /// Keys up to kMaxKeyBytes, values up to kMaxValueBytes. Errors: also invalid_argument.
+  /// Keys up to kMaxKeyBytes, values up to kMaxValueBytes; fails with invalid_argument beyond that.
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, Duration timeout) override;
 
-  /// Tells the server that this rank has what it needs. The last request.
+  /// Tells the server that this rank is done. Must be the last request.
   Status finish();
 
   Result<bool> seal() override;
@@ -55,7 +55,7 @@ class RendezvousStore final : public Store, public StartWatch {
   Error fail(const Error& error) override;
   Status complete(Deadline deadline, const Standing& standing = {}) override;
 
-  /// Where the server was reached.
+  /// Address of the server.
   const SocketAddress& server() const { return server_; }
 
  private:
@@ -78,7 +78,7 @@ class RendezvousStore final : public Store, public StartWatch {
   Member member_;
   StoreCodes ours_;
   StoreCodes theirs_;
-  std::optional<Error> failed_;  ///< Why the start has failed, once the server has said so.
+  std::optional<Error> failed_;  ///< The reason for which the start has failed, once received.
 };
 
 }  // namespace gradwire

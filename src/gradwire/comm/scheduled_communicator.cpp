@@ -13,10 +13,10 @@
 namespace gradwire {
 namespace {
 
-/// Lets the operation write to memory of its own, copied over the data once it has succeeded.
+/// Makes the operation write to a copy, which replaces the data once the operation has succeeded.
 void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& data) {
   const std::size_t bytes = data.count * size_of(data.type);
-  // C++20 has no way to make this uninitialised.
+  // C++20 has no way to leave this uninitialized.
   std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);  // NOLINT
   if (request.input == nullptr && bytes > 0) std::memcpy(copy.get(), data.data, bytes);
   request.output = copy.get();
@@ -27,7 +27,7 @@ void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& d
 
 }  // namespace
 
-/// Operations that are to start together.
+/// Operations to be started together.
 class ScheduledCommunicator::Batch {
  public:
   Work add(OperationRequest request, std::shared_ptr<WorkState> state) {
@@ -50,8 +50,8 @@ ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOption
 
 ScheduledCommunicator::~ScheduledCommunicator() {
   if (batch_ != nullptr) return;
-  // By an exception the caller leaves in the middle of what the ranks do together, and may not have
-  // posted what would complete the rest.
+  // If an exception unwinds the stack, the caller may not have posted operations that would
+  // complete those in flight.
   engine_->close(std::uncaught_exceptions() > 0 ? Engine::Close::at_once
                                                 : Engine::Close::completing);
 }
@@ -145,7 +145,7 @@ Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
   check_splits("output", size(), output_counts, output.count);
   OperationOptions fixed = options;
   if (fixed.algorithm.empty()) fixed.algorithm = planner_->forced(Collective::all_to_all);
-  // Ranks see different sizes, so that their tuners might choose differently.
+  // Ranks see different sizes, so their tuners might choose differently.
   if (fixed.algorithm.empty()) fixed.algorithm = "direct";
   OperationRequest request =
       make({.collective = Collective::all_to_all}, 0, input.type, ReduceOp::sum, fixed);
@@ -179,7 +179,8 @@ Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
 Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOptions& options) {
   check_tag(tag);
   if (size() == 1) {
-    throw Exception(ErrorKind::invalid_argument, "recv_any in a world of one has no sender");
+    throw Exception(ErrorKind::invalid_argument,
+                    "recv_any needs at least 2 ranks: in a job of 1 rank there is no sender");
   }
   OperationRequest request;
   request.fingerprint = {
@@ -195,7 +196,7 @@ Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOpti
 }
 
 Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& post_all) {
-  if (batch_ != nullptr) {  // One within another: they all start with the outer one.
+  if (batch_ != nullptr) {  // Nested calls start with the outermost one.
     const std::size_t before = batch_->works().size();
     post_all(*this);
     return work_group(engine_, std::span(batch_->works()).subspan(before));
@@ -214,7 +215,7 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
 
 std::vector<AlgorithmEstimate> ScheduledCommunicator::explain(Collective collective,
                                                               std::size_t bytes) {
-  // With the first rank as root, and messages from it to the next.
+  // Root 0, and messages from rank 0 to rank 1.
   const Rank target = size() > 1 ? 1 : 0;
   return planner_->tuner().explain({.collective = collective, .target = target}, bytes);
 }
@@ -224,7 +225,8 @@ std::string ScheduledCommunicator::algorithm_for(Collective collective, std::siz
 }
 
 void ScheduledCommunicator::abort(const std::string& reason) {
-  engine_->abort({ErrorKind::aborted, fmt::format("rank {} ended it: {}", rank_, reason)});
+  engine_->abort(
+      {ErrorKind::aborted, fmt::format("rank {} aborted the communicator: {}", rank_, reason)});
 }
 
 void ScheduledCommunicator::leave_at_once() {
@@ -246,7 +248,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
   request.lane = options.lane;
   request.segments = options.segments > 0 ? options.segments : plan.segments;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
-  // Where each rank has a part, input and output are memory of their own.
+  // If each rank has a part, input and output are separate memory.
   request.input_survives = options.preserve_input || has_parts(spec.collective);
   return request;
 }

@@ -10,16 +10,16 @@
 
 namespace gradwire {
 
-/// The Communicator there is: checks arguments, has a plan made for each operation, and posts it
-/// to an engine.
+/// Implementation of Communicator: checks arguments, gets a plan for each operation from the
+/// planner, and posts it to an engine.
 class ScheduledCommunicator final : public Communicator {
  public:
-  /// `engine` is told that it is over when the communicator goes; works hold on to it.
+  /// The destructor closes `engine`; Works keep it alive.
   ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
                         std::shared_ptr<Planner> planner, std::shared_ptr<Engine> engine);
   ~ScheduledCommunicator() override;
 
-  /// Plans operations anew from now on. Not thread-safe.
+  /// Plans later operations with `planner`. Not thread-safe.
   void go_by(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
 
   Rank rank() const override { return rank_; }
@@ -66,7 +66,7 @@ class ScheduledCommunicator final : public Communicator {
   CommunicatorOptions options_;
   std::shared_ptr<Planner> planner_;
   std::shared_ptr<Engine> engine_;
-  Batch* batch_ = nullptr;  ///< Not null: operations are collected there.
+  Batch* batch_ = nullptr;  ///< Not null: operations are collected here.
 };
 
 }  // namespace gradwire

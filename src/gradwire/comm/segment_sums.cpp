@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// What becomes ready in larger pieces has not just come: it was the caller's, or was copied.
+/// Larger increments were not just received: they are the caller's data, or were copied.
 constexpr std::size_t kFresh = 512 * 1024;
 
 bool is_same(ConstBytes one, ConstBytes other) {

@@ -9,30 +9,30 @@
 
 namespace gradwire {
 
-/// A payload as it has arrived, with the checksum that came with it and was right.
+/// A received payload with its verified checksum.
 struct Arrived {
   ConstBytes bytes;
   std::uint32_t sum = 0;
 };
 
-/// Checksums of the segments of a message that is passed on while it comes: made when a segment has
-/// just been received or reduced and is in the cache, not when it is its turn to be sent. By then
-/// it often has to be fetched from memory, which takes five times as long. A segment that goes on
-/// as it came keeps the checksum it came with: what breaks it on this rank is found by the next.
+/// Checksums of the segments of a message that is forwarded with cut-through. They are computed
+/// when a segment has just been received or reduced and is in the cache, not when it is sent: by
+/// then it often has to be fetched from memory, which takes five times as long. A segment forwarded
+/// unmodified keeps its received checksum, so that the next rank detects corruption in this rank.
 /// Not thread-safe.
 class SegmentSums {
  public:
-  /// `ready` is the beginning of the message that may be sent, as far as that goes now; `last`: it
-  /// is all of it. Sums up the segments, of `segment` bytes each, that have been added to it, but
-  /// for one that is `arrived`.
+  /// `ready` is the prefix of the message that may be sent; `last`: it is the whole message.
+  /// Computes the checksums of the segments, of `segment` bytes each, that are new in it, and
+  /// reuses that of `arrived`.
   void add(ConstBytes ready, std::size_t segment, bool last, const Arrived& arrived = {});
 
-  /// That of segment number `index`, if it was made.
+  /// Returns the checksum of segment `index`, if it was computed.
   std::optional<std::uint32_t> at(std::size_t index) const;
 
  private:
   std::vector<std::uint32_t> sums_;
-  std::size_t first_ = 0;  ///< Which segment sums_[0] is of.
+  std::size_t first_ = 0;  ///< Index of the segment of sums_[0].
 };
 
 }  // namespace gradwire

@@ -12,13 +12,13 @@
 
 namespace gradwire {
 
-/// A whole job in one thread and virtual time: the real executors over a simulated network.
+/// A whole job in one thread and in virtual time: the real executors over a simulated network.
 class SimulatedJob {
  public:
-  /// What a rank uses in place of its endpoint of the network, which outlives it.
+  /// Creates the transport that a rank uses in place of its network endpoint, which outlives it.
   using Wrap = std::function<std::unique_ptr<Transport>(Rank rank, Transport& endpoint)>;
 
-  /// One rank a host, with one rail.
+  /// One rank per host, with one rail.
   SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
                const ExecutorOptions& options, const Wrap& wrap = {});
   /// Rank r runs on hosts[host_of[r]].
@@ -30,8 +30,8 @@ class SimulatedJob {
   SimNetwork& network() { return network_; }
   Time now() const { return network_.now(); }
 
-  /// Lets time pass until `finished` holds (asked after every event) or it is `until`. Returns
-  /// whether it holds.
+  /// Advances time until `finished` holds (checked after every event) or `until` is reached.
+  /// Returns true if it holds.
   bool run(Time until, const std::function<bool()>& finished);
 
  private:
@@ -48,15 +48,16 @@ class SimulatedJob {
 struct ScheduleSimulation {
   Duration time{};                         ///< Until the last rank was done.
   std::vector<std::size_t> payload_bytes;  ///< Sent, per rank.
-  bool correct = false;                    ///< Every rank ended with the right data.
-  /// By rank and op: when its first piece had passed (a send's: to the transport), and its last.
+  bool correct = false;                    ///< Every rank ended with the expected data.
+  /// By rank and op: the times when its first and its last piece were processed (of a send: passed
+  /// to the transport).
   std::vector<std::vector<Interval>> ops;
 };
 
-/// Runs a schedule over `elements` float32 elements of all chunks together, by the real executors
-/// over hosts and links as `topology` says (what was measured between two hosts is not simulated:
-/// only ports are). The data are integers, so that every order of summation gives the
-/// same and the result can be checked.
+/// Runs a schedule over `elements` float32 elements (of all chunks together) with the real
+/// executors, on the hosts and links of `topology`. Only ports are simulated, not measured values
+/// between two hosts. The data are integers, so every order of summation gives the same result,
+/// which is verified.
 ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
                             std::size_t elements, std::size_t segment_bytes);
 

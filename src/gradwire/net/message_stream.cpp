@@ -92,7 +92,7 @@ Result<bool> MessageStream::receive(std::string& message) {
   const End other = end_ == End::client ? End::server : End::client;
   const std::string ours = code_of(other, received_++, message);
   if (CRYPTO_memcmp(ours.data(), theirs.data(), kCode) == 0) return true;
-  return failure(ErrorKind::corrupted, "a message was changed on the way");
+  return failure(ErrorKind::corrupted, "a message was corrupted in transit");
 }
 
 }  // namespace gradwire
