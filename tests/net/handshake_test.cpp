@@ -177,7 +177,7 @@ TEST(Handshake, WithItselfIsRecognised) {
   const Status status = client.advance();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::disconnected);
-  EXPECT_EQ(status.error().message, "nobody listens at " + own.to_string());
+  EXPECT_EQ(status.error().message, "no process listens at " + own.to_string());
 }
 
 TEST(ConnectAndGreet, SilentServerTimesOut) {

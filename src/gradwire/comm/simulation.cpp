@@ -28,7 +28,7 @@ std::vector<int> host_of_ranks(const Topology& topology) {
   return host_of;
 }
 
-/// Takes down when each op of a rank begins and ends.
+/// Returns a callback that records when each op of a rank begins and ends.
 std::function<void(OpIndex)> watch(const SimulatedJob& job, std::vector<Interval>& ops) {
   std::vector<bool> begun(ops.size());
   return [&job, &ops, begun](OpIndex op) mutable {

@@ -16,7 +16,7 @@ std::optional<int> to_number(std::string_view text) {
   return value;
 }
 
-/// Cuts the text before the first of `separators` off the front of `rest`.
+/// Removes and returns the prefix of `rest` before the first of `separators`.
 std::string_view take_until(std::string_view& rest, std::string_view separators) {
   const std::size_t at = rest.find_first_of(separators);
   const std::string_view head = rest.substr(0, at);
@@ -24,9 +24,9 @@ std::string_view take_until(std::string_view& rest, std::string_view separators)
   return head;
 }
 
-/// The first name of a host list, empty or nothing if it is malformed. Brackets may stand anywhere
-/// in the name, and more than once ("rack[0-1]node[1-2]"); the first host takes the first number
-/// of each, with its leading zeros.
+/// Returns the first name of a host list; empty or nullopt if it is malformed. Brackets may appear
+/// anywhere in the name and repeatedly ("rack[0-1]node[1-2]"); the first host takes the first
+/// number of each, with its leading zeros.
 std::optional<std::string> expand_first(std::string_view rest) {
   std::string name;
   for (;;) {

@@ -11,11 +11,11 @@ class SoloEngine::NoTransport final : public Transport {
   Result<std::size_t> read(StreamId, std::span<const Bytes>) override { return nobody(); }
   std::size_t delivered(StreamId) override { return 0; }
   void close(StreamId) override {}
-  std::string describe(StreamId) const override { return "nobody"; }
+  std::string describe(StreamId) const override { return "no peer"; }
 
  private:
   static Result<std::size_t> nobody() {
-    return failure(ErrorKind::disconnected, "a world of one has no peers");
+    return failure(ErrorKind::disconnected, "a job of 1 rank has no peers");
   }
 };
 

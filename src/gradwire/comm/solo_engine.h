@@ -9,8 +9,8 @@
 
 namespace gradwire {
 
-/// The engine of a world of one: every operation is done when post() returns, and there is no
-/// network, no thread and no port.
+/// Engine of a job with one rank: every operation is complete when post() returns. Uses no network,
+/// thread or port.
 class SoloEngine final : public Engine {
  public:
   SoloEngine(const ExecutorOptions& options, const Clock& clock);

@@ -8,40 +8,40 @@
 
 namespace gradwire {
 
-/// From when all ranks have joined until all are connected, the start of a job succeeds on every
-/// rank or fails on every rank, with one reason: that of the rank which failed first. One object a
-/// rank; one thread.
+/// Makes the start of a job succeed on every rank or fail on every rank, between the moment when
+/// all ranks have joined and that when all are connected. All ranks get the same reason: that of
+/// the first failure. One object per rank; not thread-safe.
 class StartWatch {
  public:
-  /// How often to look() where no socket says when to.
+  /// Interval of look() calls if there is no socket that reports news.
   static constexpr Duration kLookEvery = std::chrono::milliseconds(500);
 
   virtual ~StartWatch() = default;
 
-  /// Rank 0 has found all ranks: none may leave any more. False if one has left meanwhile. Errors:
-  /// disconnected, and the reason for which the start has failed.
+  /// Rank 0 has found all ranks: none may leave after this. Returns false if one has left in the
+  /// meantime. Fails with disconnected, or with the reason for which the start has failed.
   virtual Result<bool> seal() = 0;
 
-  /// Whether all ranks have proved to rank 0 that they know the job's secret.
+  /// Returns true if all ranks have proved to rank 0 that they know the job's secret.
   virtual bool is_authenticated() const = 0;
 
-  /// Readable when look() may find something; not valid: look every kLookEvery.
+  /// Readable when look() may find a failure. If not valid, call look() every kLookEvery.
   virtual const Socket& socket() const = 0;
 
-  /// Does not wait. Error: the reason for which the start has failed.
+  /// Checks for a failure without waiting. Fails with the reason for which the start has failed.
   virtual Status look() = 0;
 
-  /// This rank cannot go on, which the others learn. Returns the reason for which the start has
-  /// failed: `error`, unless another rank failed before.
+  /// Reports to the other ranks that this rank failed. Returns the reason for which the start has
+  /// failed: `error`, unless another rank failed earlier.
   virtual Error fail(const Error& error) = 0;
 
-  /// Says whether the connections of this rank still stand. Error: disconnected, naming a rank that
-  /// has hung up. Does not wait.
+  /// Checks the connections of this rank without waiting. Fails with disconnected, naming a rank
+  /// that has hung up.
   using Standing = std::function<Status()>;
 
-  /// This rank is connected with all others; waits until every rank is. Asks `standing` where the
-  /// store itself does not tell that a rank has died. Errors: timeout (names the ranks that are
-  /// not), disconnected, and the reason for which the start has failed.
+  /// Called when this rank is connected to all others; waits until every rank is. Calls `standing`
+  /// if the store itself does not report that a rank has died. Fails with timeout (names the ranks
+  /// that are not connected), disconnected, or the reason for which the start has failed.
   virtual Status complete(Deadline deadline, const Standing& standing) = 0;
 };
 

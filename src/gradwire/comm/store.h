@@ -7,17 +7,17 @@
 
 namespace gradwire {
 
-/// Where ranks leave each other small notes before they are connected: addresses, mostly. Ours is
-/// the authenticated one of comm/rendezvous_store.h; the torch layer adapts those of c10d.
-/// Thread-safe. Keys and values are any bytes.
+/// Key-value store through which ranks exchange small values, mostly addresses, before they are
+/// connected. gradwire's own is the authenticated one of comm/rendezvous_store.h; the torch layer
+/// adapts those of c10d. Keys and values are arbitrary bytes. Thread-safe.
 class Store {
  public:
   virtual ~Store() = default;
 
-  /// Errors: disconnected, timeout, refused.
+  /// Fails with disconnected, timeout or refused.
   virtual Status set(const std::string& key, const std::string& value) = 0;
 
-  /// Waits until somebody has set `key`, at most `timeout`. Errors: timeout, disconnected, refused.
+  /// Waits up to `timeout` until `key` is set. Fails with timeout, disconnected or refused.
   virtual Result<std::string> get(const std::string& key, Duration timeout) = 0;
 };
 

@@ -7,8 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// A host that has lost its power or its network closes nothing; this long without a sign of life
-/// ends its connection.
+/// A host that has lost power or its network closes no connection; keep-alive ends its connection
+/// after this time without a response.
 constexpr Duration kDeadAfter = std::chrono::seconds(5);
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace gradwire {
 
-/// A process that is connected to the rendezvous store, as its server sees it. It sends one request
-/// at a time, so that what is buffered for it is bounded by the largest request or response.
+/// A client of the rendezvous store, as the server sees it. It sends one request at a time, so its
+/// buffers are bounded by the largest request or response.
 struct StoreClient {
   enum class Reading { complete, not_yet, gone };
 
@@ -21,14 +21,14 @@ struct StoreClient {
   /// Fills `inbox` up to `size` bytes.
   Reading read_up_to(std::size_t size);
 
-  /// Sends what it can of `outbox`. False if the client has gone.
+  /// Sends as much of `outbox` as possible. Returns false if the client is gone.
   bool flush();
 
-  /// Ends its wait. What cannot be sent now stays in `outbox`; that a client has gone, flush()
-  /// finds the next time.
+  /// Sends a response and ends the client's wait. Unsent bytes stay in `outbox`; the next flush()
+  /// detects that the client is gone.
   void respond(StoreAnswer answer, std::string_view value = {});
 
-  /// Whether it waits for an answer.
+  /// Returns true if a request of the client is pending.
   bool waits() const { return awaited || completed; }
 
   /// "rank 3 (host b, 10.77.0.4:41234)".
@@ -38,18 +38,18 @@ struct StoreClient {
   Claims claims;
   SocketAddress from;
   std::string host;
-  bool joined = false;     ///< It is the rank that it claims to be.
-  bool told = false;       ///< That the start has failed: what it still sends is of no interest.
-  bool completed = false;  ///< It waits for the others.
+  bool joined = false;     ///< Accepted as the rank that it claims to be.
+  bool told = false;       ///< Told that the start has failed; its further requests are ignored.
+  bool completed = false;  ///< Connected to all ranks and waiting for the others.
   bool gone = false;
   StoreCodes theirs, ours;
   std::string inbox;
   std::string outbox;
-  std::optional<RequestHeader> header;  ///< Of the request whose body is still coming.
-  std::optional<std::string> awaited;   ///< The key of a get that waits.
+  std::optional<RequestHeader> header;  ///< Of the request whose body is incomplete.
+  std::optional<std::string> awaited;   ///< Key of a pending get.
   Deadline waits_until = Deadline(Time::max());
-  std::set<std::string> keys;  ///< That it has set.
-  std::size_t place = 0;       ///< In the PollSet of the round.
+  std::set<std::string> keys;  ///< Keys that it has set.
+  std::size_t place = 0;       ///< Index in the current PollSet.
 };
 
 }  // namespace gradwire

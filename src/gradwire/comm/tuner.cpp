@@ -13,25 +13,24 @@
 namespace gradwire {
 namespace {
 
-/// Only messages between two ranks have a target, whatever a caller's specification says.
+/// Only point-to-point messages have a target, whatever the caller's specification says.
 Rank target_of(const CollectiveSpec& spec) {
   return spec.collective == Collective::point_to_point ? spec.target : 0;
 }
 
-/// Segments of a message that an estimate tells apart: more change little, and take longer.
+/// Maximum segments of a message that an estimate models: more change little and take longer.
 constexpr std::uint32_t kModelledSegments = 64;
 
-/// Where many ranks send to one through shared memory, it is only the caches that know more of
-/// them.
+/// Slow-down of incast through shared memory, where it only affects the caches.
 constexpr double kCrowdingInside = 1.02;
 
-/// What was measured at one size holds for sizes within so many octaves of it.
+/// A measurement applies to sizes within this number of octaves.
 constexpr double kNear = 1.5;
 
-/// What messages cost the processors of each machine that simulates several hosts: as long as that
-/// it takes at least. (A host by itself is the cost model's business.)
+/// Lower bound of the time from the cost of messages on the processors of each machine that
+/// simulates several hosts. (The cost model covers hosts with their own processors.)
 Duration processor_bound(const Topology& topology, const Counts& counts) {
-  std::map<int, double> load;  ///< By kernel, of each of its processors.
+  std::map<int, double> load;  ///< Messages per processor, by kernel.
   for (Rank rank = 0; rank < topology.ranks(); ++rank) {
     const Host& host = topology.host(topology.host_of(rank));
     if (host.kernel < 0 || host.cores == 0) continue;
@@ -44,7 +43,7 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
   return Duration(static_cast<std::int64_t>(most * one));
 }
 
-/// How much longer operations take because messages meet, which the link model does not know.
+/// Returns the slow-down factor from incast, which the link model does not cover.
 double loss_of_meeting(const ScheduleCost& cost, const Topology& topology) {
   if (topology.hosts() > 1) return crowding(cost, topology);
   return senders_that_meet(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside
@@ -133,18 +132,18 @@ const MeasuredChoice* Tuner::measured(Collective collective, std::size_t bytes) 
 }
 
 int Tuner::segments(Collective collective, std::size_t bytes, const std::string& algorithm) const {
-  // As choose() rounds: the number goes with the algorithm.
+  // Rounds as choose() does: the value belongs to the algorithm.
   const MeasuredChoice* choice = measured(collective, std::bit_ceil(bytes));
   return choice != nullptr && choice->algorithm == algorithm ? choice->segments : 0;
 }
 
-/// Puts the algorithm first that was measured to be the fastest.
+/// Moves the algorithm that was measured to be fastest to the front.
 void Tuner::prefer_measured(Collective collective, std::size_t bytes,
                             std::vector<AlgorithmEstimate>& ranked) const {
   const MeasuredChoice* choice = measured(collective, bytes);
   if (choice == nullptr) return;
   const auto at = std::ranges::find(ranked, choice->algorithm, &AlgorithmEstimate::algorithm);
-  if (at == ranked.end()) return;  // Of another version of gradwire.
+  if (at == ranked.end()) return;  // Written by another version of gradwire.
   at->time = choice->time;
   at->measured = true;
   at->segments = choice->segments;

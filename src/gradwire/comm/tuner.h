@@ -17,38 +17,38 @@
 
 namespace gradwire {
 
-/// What the cost model thinks of an algorithm.
+/// Estimate of an algorithm by the cost model or a measurement.
 struct AlgorithmEstimate {
   std::string algorithm;
   Duration time = Duration::zero();
-  std::uint32_t steps = 0;     ///< Hops of the longest chain of messages.
-  std::size_t bytes_sent = 0;  ///< By the rank that sends most.
-  bool measured = false;       ///< The time is not the model's: `gradwire tune` found it.
-  int segments = 0;            ///< Of each message, if that was measured, too; else 0.
+  std::uint32_t steps = 0;     ///< Hops of the longest chain of messages (critical path).
+  std::size_t bytes_sent = 0;  ///< Maximum over the ranks.
+  bool measured = false;       ///< `time` was measured by `gradwire tune`, not modeled.
+  int segments = 0;            ///< Per message, if measured; else 0.
 };
 
-/// Chooses the algorithm of a collective: the one that was measured to be the fastest for about
-/// that size, and where nothing was measured the one whose schedule the cost model finds fastest on
-/// the topology. Depends on nothing but its arguments, so that all ranks choose the same.
-/// Thread-safe.
+/// Chooses the algorithm of a collective: the one measured to be fastest for about that size or,
+/// without a measurement, the one that the cost model predicts to be fastest on the topology.
+/// Depends only on its arguments, so all ranks choose the same. Thread-safe.
 class Tuner {
  public:
   explicit Tuner(Topology topology, std::size_t segment_bytes = 128 * 1024,
                  std::vector<MeasuredChoice> choices = {});
   ~Tuner();
 
-  /// Name of the algorithm for `bytes` bytes of all chunks together. The first question about a
-  /// collective and power of two of bytes takes milliseconds with 64 ranks; later ones nothing.
+  /// Returns the name of the algorithm for `bytes` bytes of all chunks together. The first call per
+  /// collective and power of two of bytes takes milliseconds with 64 ranks; later calls are cached.
   std::string choose(const CollectiveSpec& spec, std::size_t bytes);
 
-  /// The estimates that decide, best first; before them what was measured, if that decides.
+  /// Returns the estimates in the order of preference, the best first; a measured choice precedes
+  /// modeled ones.
   std::vector<AlgorithmEstimate> explain(const CollectiveSpec& spec, std::size_t bytes);
 
-  /// Into about how many segments the algorithm's messages are best cut at such a size, if that was
+  /// Returns the approximate optimum of segments per message of the algorithm at this size, if
   /// measured; else 0.
   int segments(Collective collective, std::size_t bytes, const std::string& algorithm) const;
 
-  /// The links that are assumed where nothing has been measured: 1 Gb/s Ethernet, 40 us.
+  /// Links assumed without a measurement: 1 Gb/s Ethernet, 40 us.
   static Topology assumed(int ranks);
   static Link assumed_link();
 
@@ -57,18 +57,19 @@ class Tuner {
     std::string name;
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
-    double crowding = 1;         ///< A factor: many ranks send to one at the same time.
-    double largest_message = 1;  ///< As a part of all chunks.
+    /// Slow-down factor for many ranks that send to one at the same time (incast).
+    double crowding = 1;
+    double largest_message = 1;  ///< As a fraction of all chunks.
   };
 
-  /// The ranks are the root and the target, which are 0 where there are none.
+  /// The ranks are root and target; 0 if the collective has none.
   using Question = std::tuple<Collective, Rank, Rank>;
 
   const std::vector<Candidate>& candidates(const CollectiveSpec& spec);
   std::vector<AlgorithmEstimate> ranking(const CollectiveSpec& spec, std::size_t bytes);
   Duration estimate(const Candidate& candidate, std::size_t bytes) const;
 
-  /// What was measured for the nearest size, if that is near; else null.
+  /// Returns the measurement for the nearest size, or null if none is near.
   const MeasuredChoice* measured(Collective collective, std::size_t bytes) const;
   void prefer_measured(Collective collective, std::size_t bytes,
                        std::vector<AlgorithmEstimate>& ranked) const;

@@ -26,24 +26,25 @@ Exception file_error(const std::string& what, const std::string& path) {
                                                   std::strerror(errno), kRemedy));
 }
 
-/// The key in the file, or nothing if there is no such file.
+/// Returns the key in the file, or nullopt if the file does not exist.
 std::optional<std::string> read_key(const std::string& path) {
   const auto file = read_private_file(path, 2 * kKeyBytes);
   if (!file) {
     throw Exception(file.error().kind,
-                    fmt::format("the key file {} {}: remove it, and a new one is made{}", path,
+                    fmt::format("the key file {} {}: remove it, and a new one is created{}", path,
                                 file.error().message, kRemedy));
   }
   if (!file->exists) return std::nullopt;
   if (file->content.size() < 2 * kKeyBytes) {
-    throw Exception(ErrorKind::corrupted,
-                    fmt::format("the key file {} is too short: remove it, and a new one is made{}",
-                                path, kRemedy));
+    throw Exception(
+        ErrorKind::corrupted,
+        fmt::format("the key file {} is too short: remove it, and a new one is created{}", path,
+                    kRemedy));
   }
   return file->content;
 }
 
-/// Makes the file whole or not at all: it gets its name only once its content is there, and a link
+/// Creates the file atomically: it gets its name only when its content is complete, and link(2)
 /// fails if another rank was first.
 void make_key(const std::string& path) {
   const std::string draft = path + "." + random_hex(8);
@@ -74,7 +75,7 @@ std::string key_folder(const Environment& environment) {
   const std::string home = environment("HOME").value_or("");
   if (!home.empty()) return home + "/.cache/gradwire";
   throw Exception(ErrorKind::system,
-                  "no place for the key that this user's jobs share, as none of XDG_RUNTIME_DIR, "
+                  "no directory for the key that this user's jobs share: none of XDG_RUNTIME_DIR, "
                   "XDG_CACHE_HOME and HOME is set: set one of them, or GRADWIRE_SECRET to the same "
                   "value on all ranks");
 }

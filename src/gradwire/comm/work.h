@@ -10,31 +10,31 @@ namespace gradwire {
 
 class WorkState;
 
-/// An operation under way. A handle: copies mean the same operation. Thread-safe.
+/// Handle of an operation in flight; copies refer to the same operation. Thread-safe.
 class Work {
  public:
   Work() = default;
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
-  /// Returns when the operation is complete and its buffers are the caller's again. The thread
-  /// that waits drives the network meanwhile. Throws Exception if the operation failed; the message
-  /// says who and what, and whether the buffer is intact.
+  /// Waits until the operation is complete and its buffers belong to the caller again. The waiting
+  /// thread drives the network. Throws Exception if the operation failed; the message states the
+  /// rank, the reason, and whether the buffer is intact.
   void wait() const;
 
-  /// wait() for at most `timeout`: false if it is still under way then.
+  /// wait() for at most `timeout`. Returns false if the operation is still in flight then.
   bool wait_for(Duration timeout) const;
 
-  /// Whether it has completed or failed. Does not drive anything.
+  /// Returns true if the operation has completed or failed. Does not drive the network.
   bool done() const;
 
-  /// The error it failed with, or null if it succeeded or is under way.
+  /// Returns the error of a failed operation; null if it succeeded or is in flight.
   std::shared_ptr<const Error> error() const;
 
-  /// Of recv_any, once done: the rank whose message it was. -1 otherwise.
+  /// Returns the sender of a completed recv_any; -1 otherwise.
   Rank source() const;
 
-  /// Calls `callback` once when the operation is done (at once if it is already), on the thread
-  /// that completed it: it must be short and must not wait.
+  /// Calls `callback` once when the operation is done (immediately if it already is), on the thread
+  /// that completed it. The callback must be short and must not wait.
   void on_done(std::function<void(const Work&)> callback) const;
 
   bool valid() const { return state_ != nullptr; }

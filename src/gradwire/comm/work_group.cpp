@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Counts the works that are still under way.
+/// Counts the works that are still in flight.
 class Countdown {
  public:
   Countdown(std::size_t works, std::shared_ptr<WorkState> whole)

@@ -8,7 +8,8 @@
 
 namespace gradwire {
 
-/// A Work that is done when all of `works` are, with the first error of any. None at all: done.
+/// Returns a Work that is done when all of `works` are; its error is the first of theirs. Without
+/// works, it is done.
 Work work_group(std::shared_ptr<Engine> engine, std::span<const Work> works);
 
 }  // namespace gradwire

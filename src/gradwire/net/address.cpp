@@ -57,7 +57,7 @@ SocketAddress::SocketAddress(const sockaddr* address, socklen_t size) {
 
 Result<SocketAddress> SocketAddress::of(const std::string& numeric_host, std::uint16_t port) {
   const Lookup lookup = look_up(numeric_host, port, AI_NUMERICHOST);
-  // What is behind a zero byte, the resolver does not see.
+  // The resolver ignores everything after a zero byte.
   if (lookup.list == nullptr || numeric_host.find('\0') != std::string::npos) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("\"{}\" is not a numeric IPv4 or IPv6 address", numeric_host));
@@ -140,11 +140,11 @@ Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_
 }
 
 Result<SocketAddress> route_source(const SocketAddress& destination) {
-  // Connecting a datagram socket only looks the route up. Any port but 0 will do.
+  // Connecting a datagram socket only looks up the route. Any port but 0 works.
   const SocketAddress to = destination.port() == 0 ? destination.with_port(9) : destination;
   const Socket socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.valid() || ::connect(socket.descriptor(), to.data(), to.size()) != 0) {
-    return system_failure(fmt::format("there is no route to {}", destination.host()));
+    return system_failure(fmt::format("no route to {}", destination.host()));
   }
   return local_address(socket).with_port(0);
 }

@@ -13,8 +13,8 @@
 namespace gradwire {
 namespace {
 
-/// Sets "don't fragment", and has the kernel send packets that are larger than what it has learnt
-/// of the path: what it has learnt is what shall be tested.
+/// Sets "don't fragment", and makes the kernel ignore the path MTU that it has learned, because
+/// that is to be tested.
 bool forbid_fragments(const Socket& socket, int family) {
   const bool ipv4 = family == AF_INET;
   const int probe = ipv4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE;
@@ -53,10 +53,10 @@ Result<DatagramSent> send_datagram(const Socket& socket, const SocketAddress& to
       case EMSGSIZE:
         return DatagramSent::too_big;
       case EAGAIN:
-      case ENOBUFS:       // Our own queue is full: lost, as it might be in any other.
-      case ECONNREFUSED:  // News of an earlier one.
+      case ENOBUFS:       // The local queue is full: lost, as in any other queue.
+      case ECONNREFUSED:  // Reports an earlier datagram.
         return DatagramSent::sent;
-      case EINVAL:  // How a route that throws packets away answers.
+      case EINVAL:  // Returned for a route that discards packets (blackhole).
       case EHOSTUNREACH:
       case ENETUNREACH:
       case ENETDOWN:

@@ -10,21 +10,21 @@
 
 namespace gradwire {
 
-/// UDP datagrams that are never cut into fragments, neither here nor on the way: to find out what
-/// size of packet a path carries, and whether it loses any. Not for traffic.
+/// UDP datagrams that are never fragmented, neither here nor on the path, for measuring path MTU
+/// and loss. Not for traffic.
 
-/// A datagram socket at this address; port 0: any free one. Errors: as listen_on().
+/// Binds a datagram socket to this address; port 0: any free one. Fails like listen_on().
 Result<Socket> bind_datagrams(const SocketAddress& address);
 
-/// Bytes of the headers before a datagram's payload: 28 with IPv4, 48 with IPv6.
+/// Returns the bytes of IP and UDP headers before a payload: 28 with IPv4, 48 with IPv6.
 std::size_t datagram_overhead(const SocketAddress& address);
 
 enum class DatagramSent : std::uint8_t {
-  sent,     ///< It has left, or was lost at once.
-  too_big,  ///< For our own interface.
+  sent,     ///< Sent, or lost immediately.
+  too_big,  ///< Larger than the MTU of the local interface.
 };
 
-/// Sends one datagram. Errors: disconnected (no route, interface down), system.
+/// Sends one datagram. Fails with disconnected (no route, interface down) or system.
 Result<DatagramSent> send_datagram(const Socket& socket, const SocketAddress& to,
                                    ConstBytes payload);
 
@@ -33,11 +33,11 @@ struct Datagram {
   SocketAddress from;
 };
 
-/// The next datagram that has arrived, its payload in `buffer` (cut to that); nothing if there is
-/// none now.
+/// Returns the next received datagram with its payload in `buffer` (truncated to it); nullopt if
+/// there is none.
 std::optional<Datagram> receive_datagram(const Socket& socket, Bytes buffer);
 
-/// The MTU of an interface of this host, in bytes. Error: system (no such interface).
+/// Returns the MTU of a local interface in bytes. Fails with system (unknown interface).
 Result<int> interface_mtu(const std::string& name);
 
 }  // namespace gradwire

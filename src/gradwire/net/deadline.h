@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// The moment by which something over real sockets must have happened. On the machine's clock, not
-/// on one handed in: the kernel that waits for us knows no other.
+/// Time limit of an operation on real sockets. Uses the machine's monotonic clock, not a Clock
+/// parameter, because the kernel that waits knows no other.
 class Deadline {
  public:
   explicit Deadline(Time at) : at_(at) {}
@@ -18,13 +18,13 @@ class Deadline {
   Time at() const { return at_; }
   bool passed() const { return left() == Duration::zero(); }
 
-  /// What is left of it; never negative.
+  /// Returns the remaining time; never negative.
   Duration left() const {
     const Time now = SteadyClock().now();
     return at_ <= now ? Duration::zero() : at_ - now;
   }
 
-  /// The earlier of this and `duration` from now.
+  /// Returns the earlier of this deadline and `duration` from now.
   Deadline or_after(Duration duration) const {
     return Deadline(std::min(at_, after(duration).at_));
   }
@@ -33,7 +33,7 @@ class Deadline {
   Time at_;
 };
 
-/// For poll(2) and its like: rounded up, so that nobody wakes before the time and spins until it.
+/// Timeout for poll(2) and similar calls, rounded up so that no caller wakes early and spins.
 inline int milliseconds_of(Duration duration) {
   constexpr auto kMost = std::chrono::hours(24);
   const auto clamped = std::clamp<Duration>(duration, Duration::zero(), kMost);

@@ -12,10 +12,11 @@
 namespace gradwire {
 namespace {
 
-/// Other parts of the program open files meanwhile.
+/// Reserve for files that other parts of the program open in the meantime.
 constexpr std::size_t kSpare = 32;
 
-/// Far more than one communicator needs; children that close all they may have stay quick.
+/// Far more than one communicator needs; low enough that child processes which close all possible
+/// descriptors remain fast.
 constexpr std::size_t kPlenty = 65536;
 
 std::size_t open_descriptors() {
@@ -29,7 +30,8 @@ std::size_t open_descriptors() {
 
 Status allow_descriptors(std::size_t more) {
   rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return system_failure("cannot ask for limits");
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return system_failure("cannot read the limit of open files");
   const std::size_t needed = open_descriptors() + more + kSpare;
   const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, std::max<rlim_t>(needed, kPlenty));
   if (limit.rlim_cur < wanted) {

@@ -9,16 +9,16 @@
 
 namespace gradwire {
 
-/// Where connections come in that nobody has shaken hands with yet.
+/// Source of incoming connections before their handshake.
 class Door {
  public:
   virtual ~Door() = default;
 
-  /// Readable (POLLIN) when accept() has something to do. May be another one after accept().
+  /// Readable (POLLIN) when accept() has work to do. May change after accept().
   virtual const Socket& socket() const = 0;
 
-  /// The next connection, or nothing if there is none now. Errors: system, and those of opening the
-  /// door; if socket() is not valid after one, the door is closed for good.
+  /// Returns the next connection, or nullopt if there is none. Fails with system or an error of
+  /// opening the door. If socket() is not valid after a failure, the door is closed for good.
   virtual Result<std::optional<Accepted>> accept() = 0;
 };
 
@@ -36,7 +36,7 @@ class ListeningDoor final : public Door {
 
 using Doors = std::vector<std::unique_ptr<Door>>;
 
-/// One listening socket as doors.
+/// Wraps one listening socket.
 inline Doors doors_of(Socket listener) {
   Doors doors;
   doors.push_back(std::make_unique<ListeningDoor>(std::move(listener)));

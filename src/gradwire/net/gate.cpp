@@ -10,13 +10,13 @@
 namespace gradwire {
 namespace {
 
-/// In one go, so that a flood of strangers does not keep those already here waiting.
+/// Maximum accepts in one call, so that a flood of new connections does not delay pending ones.
 constexpr int kAcceptsAtOnce = 64;
 
-/// Of a door at which nothing can be accepted now: poll(2) would report it again at once.
+/// Pause of a door that cannot accept: poll(2) would report it again immediately.
 constexpr Duration kRest = std::chrono::milliseconds(50);
 
-/// A stranger may hold one descriptor in so many that this process may have.
+/// Unauthenticated peers may hold 1/8 of this process's descriptors.
 constexpr std::size_t kPartForStrangers = 8;
 
 }  // namespace
@@ -73,7 +73,8 @@ Status Gate::accept_all(Entrance& entrance) {
   return {};
 }
 
-/// Out of descriptors, because of strangers or of what else this process does: it may pass.
+/// Handles a shortage of descriptors, caused by unauthenticated peers or the rest of the process;
+/// it may be temporary.
 Status Gate::rest(Entrance& entrance, const Error& error) {
   if (!pending_.empty()) {
     make_room();
@@ -93,7 +94,7 @@ void Gate::make_room() {
   auto goes = std::ranges::find_if(
       pending_, [](const Pending& pending) { return !pending.handshake->has_hello(); });
   if (goes == pending_.end()) goes = pending_.begin();
-  refusals_.add(goes->from.to_string() + " was the slowest of too many");
+  refusals_.add(goes->from.to_string() + " was dropped: too many pending handshakes");
   pending_.erase(goes);
 }
 
@@ -108,7 +109,7 @@ void Gate::begin(Accepted accepted) {
   if (!move_on(pending_.back())) pending_.pop_back();
 }
 
-/// False once there is nothing more to do with it.
+/// Returns false once the handshake has ended.
 bool Gate::move_on(Pending& pending) {
   const Status moved = pending.handshake->advance();
   if (!moved) {
@@ -122,8 +123,8 @@ bool Gate::move_on(Pending& pending) {
     return false;
   }
   if (!pending.deadline.passed()) return true;
-  refusals_.add(fmt::format("{} did not prove who it is within {} ms", pending.from.to_string(),
-                            milliseconds_of(options_.timeout)));
+  refusals_.add(fmt::format("{} did not complete the handshake within {} ms",
+                            pending.from.to_string(), milliseconds_of(options_.timeout)));
   return false;
 }
 

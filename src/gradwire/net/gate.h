@@ -12,50 +12,51 @@
 
 namespace gradwire {
 
-/// A connection that has proved that it belongs to the job.
+/// An authenticated connection of the job.
 struct Admitted {
   Socket socket;
   Claims claims;
   SessionKey key = {};  ///< Handshake::session_key().
 };
 
-/// Takes the connections that come in at some doors and shakes hands with many at once, so that
-/// silent or slow strangers keep nobody waiting. Each has kHandshakeTimeout; when there are too
-/// many, the oldest goes that has said nothing yet, or else the oldest, which cannot be one that
-/// answers at once. Who fails is logged (of very many, only some) and forgotten. When this process
-/// is short of descriptors, strangers go first, and the doors then rest for a moment. Moved on by
-/// its owner's poll loop; one thread.
+/// Handshake server: accepts the connections of several doors and performs many handshakes
+/// concurrently, so that silent or slow unauthenticated peers delay no other connection. Each
+/// handshake has a timeout. If there are too many, the oldest connection without a first message is
+/// dropped, or else the oldest one; a peer that responds promptly is never the oldest. Failures are
+/// logged (rate-limited). If this process runs out of descriptors, unauthenticated peers are
+/// dropped first, and then the doors pause for a moment. Driven by its owner's poll loop; not
+/// thread-safe.
 class Gate {
  public:
   struct Options {
     SharedSecret shared;
     int world_size = 1;        ///< Or kAnyWorldSize.
-    std::size_t expected = 1;  ///< Connections of the job that may come at once.
+    std::size_t expected = 1;  ///< Concurrent connections expected from the job.
     Duration timeout = kHandshakeTimeout;
-    /// Beyond those expected; fewer if this process may have few descriptors.
+    /// Maximum unauthenticated peers in addition to `expected`; fewer under a low descriptor limit.
     std::size_t most_strangers = 128;
-    /// For so long nothing could be accepted, though nobody was left to be sent away: then
-    /// advance() fails.
+    /// advance() fails after this time in which nothing could be accepted although no peer was left
+    /// to drop.
     Duration shortage = std::chrono::seconds(5);
   };
 
-  /// `admit` decides about each client that has proved its claims, and `enter` takes the connection
-  /// at once if it said Verdict::accepted.
+  /// `admit` decides on each client that has proved its claims. `enter` takes the connection
+  /// immediately if the verdict is Verdict::accepted.
   Gate(Doors doors, Options options, ServerHandshake::Admit admit,
        std::function<void(Admitted)> enter);
 
-  /// Adds what it waits for to the poll set; the answer is when it must be called even if nothing
-  /// happens.
+  /// Adds the sockets to the poll set. Returns the time at which advance() must be called even
+  /// without events.
   Deadline watch(PollSet& set, Deadline deadline);
 
-  /// Acts on what the poll set reported. Error: system, when it cannot accept for long, and those
-  /// of a door that has closed.
+  /// Handles the events of the poll set. Fails with system if it could not accept for too long, or
+  /// with the error of a door that has closed.
   Status advance(const PollSet& set);
 
  private:
   struct Entrance {
     std::unique_ptr<Door> door;
-    std::optional<std::size_t> place;  ///< None while it rests.
+    std::optional<std::size_t> place;  ///< In the poll set; none while the door pauses.
     Time rests_until = {};
     std::optional<Time> short_since;
   };

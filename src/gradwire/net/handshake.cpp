@@ -14,7 +14,7 @@ constexpr std::string_view kWrongSecret = "wrong secret: give every rank the sam
 
 constexpr std::string_view kSameEncryption = "give every rank the same GRADWIRE_ENCRYPTION";
 
-/// The first bytes of something that is not ours, fit for a log line.
+/// Quotes the first bytes of foreign data for a log line.
 std::string quoted(ConstBytes bytes) {
   constexpr std::size_t kMost = 24;
   std::string text = "\"";
@@ -27,13 +27,13 @@ std::string quoted(ConstBytes bytes) {
 }
 
 constexpr std::string_view encryption_words(bool encrypts) {
-  return encrypts ? "encrypts what it sends" : "does not encrypt";
+  return encrypts ? "encrypts its traffic" : "does not encrypt";
 }
 
 std::string version_words(std::uint32_t theirs) {
   return fmt::format(
-      "speaks version {} of gradwire's protocol, this side version {}: install the same "
-      "gradwire on every host",
+      "speaks version {} of gradwire's protocol, this rank version {}: install the same "
+      "version of gradwire on every host",
       theirs, kProtocolVersion);
 }
 
@@ -84,7 +84,7 @@ Status Handshake::flush() {
     }
     if (sent.bytes == 0) return {};
     if (!connected_ && connected_to_itself(socket_)) {
-      return failure(ErrorKind::disconnected, "nobody listens at " + other_end_);
+      return failure(ErrorKind::disconnected, "no process listens at " + other_end_);
     }
     connected_ = true;
     outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(sent.bytes));
@@ -92,7 +92,7 @@ Status Handshake::flush() {
   return {};
 }
 
-/// True once a whole message is there. Never takes more than that from the stream.
+/// Returns true once a complete message is received. Never reads beyond it.
 Result<bool> Handshake::receive() {
   while (inbox_.size() < expected_) {
     const std::size_t before = inbox_.size();
@@ -105,8 +105,8 @@ Result<bool> Handshake::receive() {
     }
     if (received.ended) {
       return failure(ErrorKind::disconnected,
-                     fmt::format("{} closed the connection before it had proved who it is "
-                                 "({} bytes of message {} had come)",
+                     fmt::format("{} closed the connection during the handshake "
+                                 "(after {} bytes of message {})",
                                  other_end_, before, messages_read_ + 1));
     }
     if (received.bytes == 0) return false;
@@ -115,7 +115,7 @@ Result<bool> Handshake::receive() {
   return true;
 }
 
-/// Refuses what is not gradwire at its first wrong byte: it may never send a whole message.
+/// Refuses a foreign protocol at the first wrong byte: the peer may never send a complete message.
 Status Handshake::check_magic() const {
   if (messages_read_ > 0) return {};
   if (has_our_magic(inbox_)) return {};
@@ -151,7 +151,7 @@ Status ClientHandshake::on_answer(ConstBytes answer) {
 
 Status ClientHandshake::on_verdict(ConstBytes verdict) {
   if (!is_proved(verdict, shared(), said_, proof_)) {
-    // Only the refusal of our proof comes without one.
+    // Only the verdict on a wrong client proof carries no server proof.
     const bool refused = verdict_in(verdict) == Verdict::wrong_secret;
     return failure(ErrorKind::refused, refused
                                            ? fmt::format("{}: {}", other_end(), kWrongSecret)
@@ -162,13 +162,13 @@ Status ClientHandshake::on_verdict(ConstBytes verdict) {
   return {};
 }
 
-/// What the server has against this client, which it knows to be of its job.
+/// Error for a client that the authenticated server has refused.
 Status ClientHandshake::on_refusal(ConstBytes verdict) const {
   switch (verdict_in(verdict)) {
     case Verdict::duplicate:
       return failure(ErrorKind::invalid_argument,
                      fmt::format("another process has already joined as rank {}: give each "
-                                 "process its own RANK (said by {})",
+                                 "process its own RANK (reported by {})",
                                  claims_.from, other_end()));
     case Verdict::other_world_size:
       return failure(ErrorKind::mismatch,
@@ -212,7 +212,7 @@ Status ServerHandshake::on_hello(ConstBytes hello) {
   return {};
 }
 
-/// The client hears our version, in as many bytes as an older one waits for.
+/// Tells the client this side's version, in the message size that older versions expect.
 Status ServerHandshake::refuse_version() {
   said_.answer.resize(kOldAnswerSize);
   send(said_.answer);
@@ -248,8 +248,8 @@ void ServerHandshake::conclude(Verdict verdict) {
       break;
     case Verdict::duplicate:
       fail_after_sending(ErrorKind::invalid_argument,
-                         fmt::format("{} says it is rank {}, which has already joined", other_end(),
-                                     claims_.from));
+                         fmt::format("{} claims to be rank {}, which has already joined",
+                                     other_end(), claims_.from));
       break;
     case Verdict::later:
       fail_after_sending(ErrorKind::aborted, fmt::format("{} is early", other_end()));
@@ -265,8 +265,9 @@ void ServerHandshake::conclude(Verdict verdict) {
     case Verdict::impossible:
       fail_after_sending(
           ErrorKind::mismatch,
-          fmt::format("{} says it is rank {} of {} and looks for rank {}; this is a world of {}",
-                      other_end(), claims_.from, claims_.world_size, claims_.to, world_size_));
+          fmt::format(
+              "{} claims to be rank {} of {} and looks for rank {}; the world size here is {}",
+              other_end(), claims_.from, claims_.world_size, claims_.to, world_size_));
       break;
   }
 }

@@ -15,47 +15,47 @@
 
 namespace gradwire {
 
-/// A stranger may keep a connection open for this long, whatever it sends or does not.
+/// Maximum time that an unauthenticated peer may keep a connection open, whatever it sends.
 inline constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
 
-/// One end's side of a handshake over a non-blocking socket, moved on by events. Owns the socket
-/// until taken.
+/// One end of a handshake over a non-blocking socket, driven by events. Owns the socket until it is
+/// taken.
 class Handshake {
  public:
   virtual ~Handshake() = default;
 
-  /// Goes as far as it can without waiting. After an error the connection is of no use.
-  /// Errors: refused (wrong secret, or not admitted), mismatch (version, world size), corrupted
-  /// (not gradwire at the other end), disconnected, invalid_argument (duplicate).
+  /// Advances as far as possible without waiting. After an error the connection is unusable. Fails
+  /// with refused (wrong secret, or not admitted), mismatch (of version or world size), corrupted
+  /// (the peer is not gradwire), disconnected or invalid_argument (duplicate).
   Status advance();
 
   bool done() const { return finished_ && outbox_.empty(); }
 
-  /// What advance() waits for, as poll(2)'s events.
+  /// Returns the poll(2) events for which advance() waits.
   short wanted_events() const;
 
-  /// What only the two ends of this connection know. Valid once done().
+  /// Key known only to the two ends of this connection. Valid once done().
   const SessionKey& session_key() const { return session_key_; }
 
   const Socket& socket() const { return socket_; }
   Socket take_socket() { return std::move(socket_); }
 
-  /// Whether anything could be sent: the connection itself stands.
+  /// Returns true if the connection is established (some bytes were sent).
   bool connected() const { return connected_; }
 
  protected:
   Handshake(Socket socket, std::string other_end, SharedSecret shared);
   void send(ConstBytes message);
   void expect(std::size_t size) { expected_ = size; }
-  /// Both ends are sure of each other, by what both have said.
+  /// Completes the handshake and derives the session key from the transcript.
   void finish(const Transcript& said);
-  /// Sends what was handed to send(), then fails.
+  /// Fails after the messages passed to send() are sent.
   void fail_after_sending(ErrorKind kind, std::string message);
   const SharedSecret& shared() const { return shared_; }
   const std::string& other_end() const { return other_end_; }
 
  private:
-  /// A message of the expected size has come.
+  /// Called with each message of the expected size.
   virtual Status on_message(ConstBytes message) = 0;
 
   Status flush();
@@ -75,7 +75,7 @@ class Handshake {
   bool connected_ = false;
 };
 
-/// The end that connected. The socket may still be connecting.
+/// The connecting end. The socket may still be connecting.
 class ClientHandshake final : public Handshake {
  public:
   /// `other_end` names the server in messages.
@@ -89,26 +89,26 @@ class ClientHandshake final : public Handshake {
 
   Claims claims_;
   Transcript said_;
-  Proof proof_ = {};  ///< Once the answer has come.
+  Proof proof_ = {};  ///< Set once the answer is received.
 };
 
-/// Of a server that looks at its clients' world sizes itself.
+/// For a server that checks the world sizes of its clients itself.
 inline constexpr int kAnyWorldSize = 0;
 
-/// The end that accepted.
+/// The accepting end.
 class ServerHandshake final : public Handshake {
  public:
-  /// Decides about a client that has proved its claims.
+  /// Decides on a client that has proved its claims.
   using Admit = std::function<Verdict(const Claims&)>;
 
-  /// Clients of any world size are admitted if `world_size` is kAnyWorldSize.
+  /// If `world_size` is kAnyWorldSize, clients of any world size are passed to `admit`.
   ServerHandshake(Socket socket, std::string other_end, SharedSecret shared, int world_size,
                   Admit admit);
 
   /// Valid once done().
   const Claims& claims() const { return claims_; }
 
-  /// Whether the client has sent a whole first message: strangers seldom do.
+  /// Returns true if the client has sent a complete first message; unauthenticated peers rarely do.
   bool has_hello() const { return !said_.hello.empty(); }
 
  private:
@@ -125,17 +125,17 @@ class ServerHandshake final : public Handshake {
   Transcript said_;
 };
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 struct Greeted {
   Socket socket;
   SessionKey key = {};  ///< Handshake::session_key().
 };
 
-/// Connects and shakes hands, waiting for each step. Errors: those of Handshake, and timeout.
+/// Connects and performs the handshake, blocking. Fails like Handshake, and with timeout.
 Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
                       Deadline deadline);
 
-/// The same, where nobody needs the key.
+/// greet() for callers that do not need the key.
 Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
                                  const Claims& claims, Deadline deadline);
 

@@ -41,11 +41,11 @@ void put_magic_and_version(HandshakeMessage& message) {
 }
 
 void put_nonce(std::byte* at) {
-  // Without randomness there is no handshake that could be trusted.
+  // Without random numbers no handshake can be trusted.
   GRADWIRE_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(at), kNonceSize) == 1);
 }
 
-/// Every part that varies in size is preceded by its size, so that no two inputs run together.
+/// Each part of variable size is preceded by its size, so that the encoding is unambiguous.
 void append_sized(HandshakeMessage& message, std::string_view text) {
   HandshakeMessage size(8);
   store_little_endian(size.data(), static_cast<std::uint64_t>(text.size()));
@@ -54,7 +54,7 @@ void append_sized(HandshakeMessage& message, std::string_view text) {
   message.insert(message.end(), bytes.begin(), bytes.end());
 }
 
-/// `rest`: what only a later message is about.
+/// `rest`: additional input of later messages.
 Proof prove(std::string_view role, const SharedSecret& shared, const Transcript& said,
             ConstBytes rest = {}) {
   HandshakeMessage input;
@@ -73,7 +73,7 @@ Proof prove(std::string_view role, const SharedSecret& shared, const Transcript&
   return proof;
 }
 
-/// The proof at the end of a verdict that answers `proof`.
+/// Returns the proof at the end of a verdict that answers `proof`.
 Proof verdict_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
                     ConstBytes proof) {
   HandshakeMessage rest(proof.begin(), proof.end());

@@ -13,9 +13,9 @@
 
 namespace gradwire {
 
-// Both ends of a fresh connection prove that they know the job's secret before anything else is
-// read, the client first: a server that a stranger connects to says nothing that depends on the
-// secret. Four messages, each of a fixed size, integers little-endian:
+// Both ends of a new connection prove that they know the job's secret before anything else is read.
+// The client proves first, so a server sends nothing that depends on the secret to an
+// unauthenticated peer. Four messages of fixed size, integers little-endian:
 //
 //   client hello   64  magic 8, version 4, from 4, to 4, world size 4, service 4, rail 2,
 //                      options 2 (bit 0: encrypts what follows), nonce 32
@@ -25,45 +25,45 @@ namespace gradwire {
 //                      HMAC-SHA256(secret, "server" | purpose | hello | answer | proof | those 8);
 //                      for a client whose proof is wrong, world size and proof are zero
 //
-// Either nonce makes a proof worthless for another connection, the role for the other direction,
-// the purpose for another service of the job; and nobody can put another verdict in place of the
-// server's. What the client claims counts only once it is proved; only which process of a host a
-// connection is for is looked at before (net/shared_port.h). That protects against strangers that
-// connect. Whoever a rank connects to in the belief that it is another rank, and whoever can read
-// the packets, gets a proof on which to try guesses of the secret, so that it must be long
-// (comm/job_secret.h). Against those who change packets later, what follows is encrypted
-// (net/tls_stream.h) with a key that only both ends of this handshake have.
+// The nonces bind a proof to its connection, the role to its direction, and the purpose to one
+// service of the job. The server's proof covers the verdict, so it cannot be replaced. The client's
+// claims count only once they are proved; only the destination process of a host is read before
+// that (net/shared_port.h). This protects against unauthenticated peers that connect. A peer to
+// which a rank connects by mistake, or an observer of the packets, gets a proof against which it
+// can test guesses offline, so the secret must be long (comm/job_secret.h). Against later
+// modification of packets, the traffic is encrypted (net/tls_stream.h) with a key that only the two
+// ends of this handshake have.
 
-/// The version of everything that gradwire says over a connection. Both ends must have the same.
+/// Version of all of gradwire's protocols. Must be the same at both ends.
 inline constexpr std::uint32_t kProtocolVersion = 4;
 
-/// What a client says about itself. Any value may arrive: check the range before use.
+/// A client's claims about itself. Any value may arrive: check the range before use.
 struct Claims {
   Rank from = 0;
   Rank to = 0;
   std::int32_t world_size = 1;
-  std::int32_t rail = 0;  ///< Which of the connections from that rank this is; 0 .. 65535.
-  bool encrypts = false;  ///< What follows the handshake; both ends must want the same.
+  std::int32_t rail = 0;  ///< Index of the connection from that rank; 0 .. 65535.
+  bool encrypts = false;  ///< TLS after the handshake; must be the same at both ends.
 };
 
-/// What the server says at last.
+/// The server's decision, sent last.
 enum class Verdict : std::uint32_t {
   accepted = 0,
   wrong_secret = 1,
-  duplicate = 2,         ///< That rank is connected already.
+  duplicate = 2,         ///< The rank is connected already.
   other_world_size = 3,  ///< The ranks were started with different world sizes.
   impossible = 4,        ///< No such rank, or not one that may connect here.
   later = 5,             ///< The server is about to close; its successor will accept.
   other_encryption = 6,  ///< One end encrypts, the other does not.
 };
 
-/// What both ends must agree on without saying it.
+/// Inputs on which both ends must agree without sending them.
 struct SharedSecret {
   std::string secret;
-  std::string purpose;  ///< What the connection is for, "mesh" say.
+  std::string purpose;  ///< Purpose of the connection, for example "mesh".
 };
 
-/// What a client's first message says, unproved, about whom it looks for.
+/// The destination that a client's first message names, unauthenticated.
 struct Destination {
   std::uint32_t service = 0;  ///< service_number() of the purpose.
   Rank rank = 0;
@@ -71,26 +71,26 @@ struct Destination {
   bool operator==(const Destination&) const = default;
 };
 
-/// Tells a job's services apart; FNV-1a of the purpose.
+/// Identifies a job's service; FNV-1a of the purpose.
 std::uint32_t service_number(std::string_view purpose);
 
 inline constexpr std::size_t kHelloSize = 64;
 
-/// Whom a hello (its first kHelloSize bytes) is for; nothing if it is none of our protocol's and
-/// version.
+/// Returns the destination of a hello (its first kHelloSize bytes); nullopt if it has another
+/// protocol or version.
 std::optional<Destination> destination_of(ConstBytes hello);
 
 inline constexpr std::size_t kAnswerSize = 48;
 inline constexpr std::size_t kProofSize = 32;
 inline constexpr std::size_t kVerdictSize = 8 + kProofSize;
 
-/// What version 3 and older wait for before they look at an answer's version.
+/// Bytes for which version 3 and older wait before they check an answer's version.
 inline constexpr std::size_t kOldAnswerSize = 80;
 
 using HandshakeMessage = std::vector<std::byte>;
 using Proof = std::array<std::byte, kProofSize>;
 
-/// Whether a message begins as all of ours do, as far as it has come.
+/// Returns true if the received prefix of a message matches the magic.
 bool has_our_magic(ConstBytes message);
 
 /// Of a hello or an answer.
@@ -102,25 +102,25 @@ HandshakeMessage make_answer();
 
 Claims claims_in(ConstBytes hello);
 
-/// What client and server have said so far, each to its end.
+/// Messages exchanged so far.
 struct Transcript {
   HandshakeMessage hello;
-  HandshakeMessage answer;  ///< Empty until it is there.
+  HandshakeMessage answer;  ///< Empty until received.
 };
 
 Proof client_proof(const SharedSecret& shared, const Transcript& said);
 
-/// Compares in a time that does not tell where they differ.
+/// Returns true if equal, compared in constant time.
 bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& said);
 
-/// The server's last message, for a client that has sent `proof`, its own included.
+/// Returns the verdict for a client that has sent `proof`, including the server's proof.
 HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size, const SharedSecret& shared,
                               const Transcript& said, ConstBytes proof);
 
-/// The last message for a client whose proof is wrong: nothing in it depends on the secret.
+/// Returns the verdict for a wrong client proof; it does not depend on the secret.
 HandshakeMessage make_refusal();
 
-/// Whether a verdict comes from somebody who knows the secret, and answers `proof`.
+/// Returns true if a verdict is from a peer that knows the secret and answers `proof`.
 bool is_proved(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
                ConstBytes proof);
 
