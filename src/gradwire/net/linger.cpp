@@ -9,13 +9,13 @@
 namespace gradwire {
 namespace {
 
-/// Whether all but our end of stream (which counts as one byte) is acknowledged.
+/// Returns true if everything except this end's FIN (which counts as one byte) is acknowledged.
 bool all_delivered(int descriptor) {
   int unacknowledged = 0;
   return ::ioctl(descriptor, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged <= 1;
 }
 
-/// Whether closing the descriptor now can no longer cost the peer any of our bytes.
+/// Returns true if closing the descriptor can no longer lose data sent to the peer.
 bool may_close(int descriptor) {
   return !discard_input(descriptor) || all_delivered(descriptor);
 }

@@ -22,7 +22,7 @@ struct LocalAddress {
   sockaddr_un address = {};
   socklen_t size = 0;
 
-  /// An abstract name begins with a zero byte and is as long as the size says.
+  /// An abstract name begins with a zero byte and is delimited by the address size.
   explicit LocalAddress(const std::string& name) {
     GRADWIRE_CHECK(!name.empty() && name.size() < sizeof address.sun_path);
     address.sun_family = AF_UNIX;
@@ -37,7 +37,7 @@ Socket make_local_socket() {
   return Socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// Room for one descriptor beside a message.
+/// Buffer for one descriptor attached to a message.
 struct Ancillary {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes = {};
 };
@@ -81,7 +81,8 @@ Result<std::optional<Socket>> listen_locally(const std::string& name) {
 Result<std::optional<Socket>> accept_locally(const Socket& listener) {
   Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.valid()) return socket;
-  if (errno == EMFILE || errno == ENFILE) return system_failure("cannot accept a process");
+  if (errno == EMFILE || errno == ENFILE)
+    return system_failure("cannot accept a connection on a local socket");
   return std::nullopt;
 }
 
@@ -91,7 +92,7 @@ Result<std::optional<Socket>> connect_locally(const std::string& name) {
   const LocalAddress at(name);
   if (::connect(socket.descriptor(), at.data(), at.size) != 0) {
     if (errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return std::nullopt;
-    return system_failure("cannot connect to a process of this host");
+    return system_failure("cannot connect to a local socket of another process");
   }
   if (!is_trusted(socket)) {
     return failure(ErrorKind::refused,
@@ -111,7 +112,7 @@ bool is_trusted(const Socket& connection) {
 
 bool send_local(const Socket& connection, std::string_view message, const Socket& passed) {
   GRADWIRE_CHECK(!message.empty() && message.size() <= kMaxLocalMessage);
-  iovec piece = {const_cast<char*>(message.data()), message.size()};  // It is not written.
+  iovec piece = {const_cast<char*>(message.data()), message.size()};  // Not written to.
   msghdr header = {};
   header.msg_iov = &piece;
   header.msg_iovlen = 1;
@@ -140,7 +141,7 @@ std::optional<LocalMessage> receive_local(const Socket& connection) {
   } while (got < 0 && errno == EINTR);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
   message.text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  message.ended = got <= 0;  // Nobody sends empty messages.
+  message.ended = got <= 0;  // Empty messages are never sent.
   if (got > 0) message.passed = detach(header);
   return message;
 }

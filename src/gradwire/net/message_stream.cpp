@@ -22,9 +22,8 @@ std::byte* bytes_of(std::string& text) {
 }
 
 tl::unexpected<Error> lost(int cause) {
-  return failure(
-      ErrorKind::disconnected,
-      cause == 0 ? std::string("the other end has closed the connection") : words_of(cause));
+  return failure(ErrorKind::disconnected,
+                 cause == 0 ? std::string("the peer closed the connection") : words_of(cause));
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ Status MessageStream::flush() {
   return {};
 }
 
-/// False until `size` bytes are there. Takes no byte more from the stream.
+/// Returns false until `size` bytes are received. Never reads beyond them.
 Result<bool> MessageStream::fill(std::size_t size) {
   while (inbox_.size() < size) {
     const std::size_t before = inbox_.size();

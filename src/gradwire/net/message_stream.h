@@ -11,32 +11,32 @@
 
 namespace gradwire {
 
-/// Whole messages over a connection whose ends have shaken hands, without waiting. Each carries a
-/// code that only the other end can have made, of what it says and of how many came before it: what
-/// somebody on the way changes, repeats or leaves out ends the connection. Not encrypted. Not
-/// thread-safe.
+/// Exchanges whole messages over a connection after its handshake, without blocking. Each message
+/// carries an authentication code over its content and its number. A message that is modified,
+/// repeated or dropped on the path ends the connection. Not encrypted. Not thread-safe.
 ///
 ///     size 4, little-endian; message; code 16: of HMAC-SHA256(key, end 1 | number 8 | message)
 class MessageStream {
  public:
   enum class End : std::uint8_t { client = 1, server = 2 };
 
-  /// `key`: Handshake::session_key(). `end`: which this one is. A message that is said to have more
-  /// than `most` bytes is refused before memory is taken for it.
+  /// `key`: Handshake::session_key(). `end`: this end's role. A message with an announced size
+  /// above `most` bytes is refused before memory is allocated for it.
   MessageStream(Socket socket, const SessionKey& key, End end, std::size_t most)
       : socket_(std::move(socket)), key_(key), end_(end), most_(most) {}
 
   const Socket& socket() const { return socket_; }
 
-  /// Whether all that was handed to send() is with the kernel; else flush() has more to do once the
-  /// socket is writable.
+  /// Returns true if the kernel has taken everything passed to send(). Otherwise call flush() when
+  /// the socket is writable.
   bool flushed() const { return outbox_.empty(); }
 
-  /// Sends what can be sent now. Error: disconnected.
+  /// Sends as much as possible without waiting. Fails with disconnected.
   Status send(std::string_view message);
   Status flush();
 
-  /// The next message; false if it is not all there yet. Errors: disconnected, corrupted.
+  /// Receives the next message; returns false if it is incomplete. Fails with disconnected or
+  /// corrupted.
   Result<bool> receive(std::string& message);
 
  private:

@@ -25,7 +25,7 @@ void PayloadChecksum::begin(std::size_t size) {
 
 void PayloadChecksum::add(ConstBytes piece) {
   if (piece.empty()) return;
-  if (piece.size() == size_) {  // As most small ones: not worth setting a state up.
+  if (piece.size() == size_) {  // Most small payloads: avoids the cost of a state.
     value_ = payload_checksum(piece);
     return;
   }

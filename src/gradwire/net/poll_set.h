@@ -9,24 +9,24 @@
 
 namespace gradwire {
 
-/// The sockets that one loop waits for, gathered anew before each wait: for the few connections of
+/// The sockets that one event loop waits for, rebuilt before each wait: for the few connections of
 /// a rendezvous, not for traffic.
 class PollSet {
  public:
   void clear() { entries_.clear(); }
 
-  /// Adds a socket; the answer is its place for happened().
+  /// Adds a socket and returns its index for happened().
   std::size_t add(const Socket& socket, short events) {
     entries_.push_back({socket.descriptor(), events, 0});
     return entries_.size() - 1;
   }
 
-  /// Waits until something happens to one of them, or the deadline passes.
+  /// Waits for an event on any of the sockets, or until the deadline.
   void wait(Deadline deadline) {
     ::poll(entries_.data(), entries_.size(), milliseconds_of(deadline.left()));
   }
 
-  /// What poll(2) reported; 0 if nothing.
+  /// Returns the events that poll(2) reported; 0 if none.
   short happened(std::size_t place) const { return entries_[place].revents; }
 
  private:

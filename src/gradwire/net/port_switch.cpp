@@ -19,25 +19,26 @@
 namespace gradwire {
 namespace {
 
-/// More connections that have not said whom they are for, and the oldest goes. They take at most
-/// one in four of the descriptors that this process may have: it is a rank, too.
+/// Maximum connections that have not sent their first message; the oldest is dropped for a new one.
+/// They use at most 1/4 of this process's descriptors, because the process is also a rank.
 constexpr std::size_t kMostUnread = 1024;
 constexpr std::size_t kPartForUnread = 4;
 
-/// Of a listener at which nothing can be accepted now: poll(2) would report it again at once.
+/// Pause of a listener that cannot accept: poll(2) would report it again immediately.
 constexpr Duration kRest = std::chrono::milliseconds(50);
 
-/// In one go, so that a flood of strangers does not keep those already here waiting.
+/// Maximum accepts in one call, so that a flood of new connections does not delay pending ones.
 constexpr int kAcceptsAtOnce = 64;
 
-/// poll(2) reports the socket once so many bytes are there, or the stream has ended: otherwise a
-/// stranger that sends a byte and stays would keep us spinning, as looking takes nothing away.
+/// Makes poll(2) report the socket only when `bytes` bytes are available or the stream has ended.
+/// Otherwise an unauthenticated peer that sends one byte and stays would make the loop spin,
+/// because peeking consumes nothing.
 void report_from(const Socket& socket, std::size_t bytes) {
   const int least = static_cast<int>(bytes);
   setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
 }
 
-/// The beginning of what has come, which stays there.
+/// Returns the first received bytes, up to `most`, without consuming them.
 std::vector<std::byte> look_at(const Socket& socket, std::size_t most) {
   std::vector<std::byte> bytes(most);
   const ssize_t count =
@@ -46,7 +47,7 @@ std::vector<std::byte> look_at(const Socket& socket, std::size_t most) {
   return bytes;
 }
 
-/// Leaves the listening state at once, even if a forked child still has the descriptor.
+/// Stops listening immediately, even if a forked child still has the descriptor.
 void stop_listening(Socket& listener) {
   ::shutdown(listener.descriptor(), SHUT_RDWR);
   listener.close();
@@ -85,12 +86,12 @@ std::optional<PortMember> decode_port_member(std::string_view message) {
   return member;
 }
 
-/// What the thread does.
+/// State and event loop of the switch thread.
 class PortSwitch::Loop {
  public:
   explicit Loop(Socket members) : entrance_(std::move(members)) {}
 
-  /// Closed in this order, so that who takes the name over finds the port free.
+  /// Closed in this order, so that the process that takes over the name finds the port free.
   ~Loop() {
     for (Listener& listener : listeners_) stop_listening(listener.socket);
     stop_listening(entrance_);
@@ -121,7 +122,7 @@ class PortSwitch::Loop {
   };
   struct Member {
     Socket socket;
-    std::optional<Destination> destination;  ///< None until it has said it.
+    std::optional<Destination> destination;  ///< None until its PortMember is received.
     std::size_t place = 0;
   };
   struct Unread {
@@ -143,14 +144,14 @@ class PortSwitch::Loop {
     return Deadline(next);
   }
 
-  /// The socket, or while it rests one that poll(2) ignores.
+  /// Returns the socket or, while it pauses, one that poll(2) ignores.
   const Socket& rested(const Socket& socket, Time until, Time& next) const {
     if (until <= SteadyClock().now()) return socket;
     next = std::min(next, until);
     return none_;
   }
 
-  /// Out of descriptors: the oldest stranger makes room, or else the listener rests.
+  /// Out of descriptors: drops the oldest unread connection, or else pauses the listener.
   void make_room(Time& rests_until) {
     if (unread_.empty()) {
       rests_until = SteadyClock().now() + kRest;
@@ -176,7 +177,7 @@ class PortSwitch::Loop {
     });
   }
 
-  /// False if the member breaks the rules.
+  /// Returns false if the member violates the protocol.
   bool welcome(Member& member, const std::string& text) {
     const auto said = decode_port_member(text);
     if (!said || member.destination) return false;
@@ -219,19 +220,20 @@ class PortSwitch::Loop {
         return true;
       }
       if (!one.deadline.passed()) return false;
-      refusals_.add(one.from.to_string() + " did not say in time whom it looks for");
+      refusals_.add(one.from.to_string() + " did not send its first message in time");
       return true;
     });
   }
 
-  /// Who is not there, and who does not take it now, gets it when the caller tries again.
+  /// If the destination is absent or its queue is full, the connection is closed, and the caller
+  /// retries.
   void pass_on(Unread& one) {
     const std::vector<std::byte> hello = look_at(one.socket, kHelloSize);
     const auto destination = destination_of(hello);
     if (!destination && hello.size() < kHelloSize) return;
     report_from(one.socket, 1);
     for (const Member& member : members_) {
-      // What is no hello of ours goes to anybody, whose handshake says what is wrong with it.
+      // A message that is not a valid hello goes to any member, whose handshake reports the error.
       const bool fits = !destination || member.destination == *destination;
       if (fits && member.destination && send_local(member.socket, "c", one.socket)) return;
     }

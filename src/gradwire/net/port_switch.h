@@ -12,28 +12,28 @@
 
 namespace gradwire {
 
-/// What a process that shares a port tells the switch, as its first message.
+/// First message from a process that shares a port to the switch.
 struct PortMember {
-  Destination destination;               ///< Whose connections it takes.
-  std::vector<SocketAddress> addresses;  ///< Where to listen for them.
+  Destination destination;               ///< Of the connections that the process takes.
+  std::vector<SocketAddress> addresses;  ///< Addresses on which to listen for them.
 };
 
 std::string encode(const PortMember& member);
 std::optional<PortMember> decode_port_member(std::string_view message);
 
-/// Listens, for all of a job's processes on this host, on the one port they share, on a thread of
-/// its own. It reads the first message of each connection without taking it from the stream and
-/// hands the connection to the process it is for. It trusts nobody and decides nothing: the process
-/// then shakes hands (net/handshake.h). Bounded like a Gate.
+/// Listens on the port that all processes of a job on this host share, on its own thread. It peeks
+/// at the first message of each connection, without consuming it, and passes the connection to the
+/// destination process. It authenticates no peer and makes no decisions; the destination process
+/// performs the handshake (net/handshake.h). Its memory is bounded like a Gate's.
 ///
-/// Who has the local name `name` is the switch; the others connect to that name, send a PortMember
-/// and get an answer (empty text after its first byte: welcome; else why not), then connections.
+/// The process that holds the local name `name` is the switch. The others connect to that name,
+/// send a PortMember and get a response, "+" or "-" followed by the error, and then connections.
 class PortSwitch {
  public:
-  /// Nothing if another process is the switch. Error: system.
+  /// Returns null if another process is the switch. Fails with system.
   static Result<std::unique_ptr<PortSwitch>> start(const std::string& name);
 
-  /// Stops. The others notice, and one of them becomes the switch.
+  /// Stops. The other processes notice, and one of them becomes the switch.
   ~PortSwitch();
   PortSwitch(const PortSwitch&) = delete;
   PortSwitch& operator=(const PortSwitch&) = delete;

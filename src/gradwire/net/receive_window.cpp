@@ -11,24 +11,25 @@
 namespace gradwire {
 namespace {
 
-/// What the last switch before us may have to hold, in bytes: cheap ones share some 512 KB among
-/// their ports.
+/// Bytes that may queue in the last switch before this host: inexpensive switches share about 512
+/// KB among their ports.
 constexpr int kLastSwitchHolds = 384 * 1024;
 constexpr int kLeastWindow = 32 * 1024;
 
 constexpr int kRoom = ReceiveWindow::kRoom;
 static_assert(kRoom >= kLastSwitchHolds);
 
-/// For how long a stream counts as one of several after it was.
+/// Time for which a stream counts as one of several after it was.
 constexpr Duration kSeveral = std::chrono::seconds(2);
 
-/// Who is alone for less is the last of them to be done, and soon they all begin anew: it has this
-/// share. With more, direct all-reduces of 4 MiB take 5 % longer.
+/// A peer that has been the only sender for a shorter time is the last one to finish, and soon all
+/// of them send again; it gets kShareOfLast. With a larger share, direct all-reduces of 4 MiB take
+/// 5 % longer.
 constexpr Duration kLast = std::chrono::milliseconds(20);
 constexpr double kShareOfLast = 1.0 / 2;
 
-/// Linux forgets the clamp when it makes the buffer larger, and (since 6.9) when packets change
-/// their size: it is set again, as often as costs next to nothing.
+/// Linux resets the clamp when it grows the buffer and (since 6.9) when packet sizes change. It is
+/// set again at this interval, at negligible cost.
 constexpr Duration kSetAgain = std::chrono::milliseconds(5);
 
 int buffer_of(int socket) {
@@ -38,7 +39,7 @@ int buffer_of(int socket) {
   return bytes;
 }
 
-/// The buffer that asking for kRoom gives: net.core.rmem_max may allow less.
+/// Returns the buffer size that results from requesting kRoom: net.core.rmem_max may allow less.
 int most_room() {
   static const int most = [] {
     const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -48,12 +49,11 @@ int most_room() {
   return most > 0 ? most : 2 * kRoom;
 }
 
-/// Enough for the largest window from the beginning. Later the kernel goes on making it larger as
-/// it sees fit, as ever: one that it was kept from tuning would stay as it is for good, for the
-/// kernel then waits for more bytes in a round trip than the window allows. It must not become
-/// smaller: what was allowed to come would be thrown away, and if that happens to both ends, Linux
-/// (6.18) takes the acknowledgements of each for what lies outside the window, and neither ever
-/// sends on.
+/// Makes the buffer large enough for the largest window. SO_BUF_LOCK 0 re-enables the kernel's
+/// auto-tuning. A locked buffer would never grow, because the kernel waits for more bytes per round
+/// trip than the window allows. The buffer must not shrink: data within the advertised window would
+/// be dropped. If that happens at both ends, Linux (6.18) rejects each end's acknowledgements as
+/// outside the window, and both stall forever.
 void make_room(int socket) {
   if (buffer_of(socket) >= most_room()) return;
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Each is logged until there are this many, then those whose number is a power of two.
+/// All refusals up to this number are logged, then those whose number is a power of two.
 constexpr std::uint64_t kAllLogged = 20;
 
 }  // namespace

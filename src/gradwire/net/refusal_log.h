@@ -5,8 +5,8 @@
 
 namespace gradwire {
 
-/// Warns of each connection that was refused; once there are many, only of some, so that a flood of
-/// strangers does not fill a disk.
+/// Logs refused connections at warning level; after many, only some of them, so that a flood from
+/// unauthenticated peers does not fill a disk.
 class RefusalLog {
  public:
   void add(const std::string& reason);

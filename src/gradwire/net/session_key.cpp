@@ -11,7 +11,7 @@
 namespace gradwire {
 namespace {
 
-/// What the key is for: the same secret and messages also make the proofs of the handshake.
+/// Separates this key from the proofs of the handshake, which use the same secret and messages.
 constexpr std::string_view kUse = "gradwire stream key";
 
 /// OpenSSL's parameters are not const, but these are only read.

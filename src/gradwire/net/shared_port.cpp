@@ -12,11 +12,11 @@
 namespace gradwire {
 namespace {
 
-/// The switch answers at once, unless it is just being replaced or its process is stopped.
+/// The switch responds immediately, unless it is being replaced or its process is stopped.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// scrypt (RFC 7914) with 8 MiB: some 20 ms for each door that a process opens, and for each guess
-/// of whoever reads the name.
+/// scrypt (RFC 7914) with 8 MiB: about 20 ms for each door that a process opens, and for each guess
+/// of an attacker that reads the name.
 constexpr std::uint64_t kScryptCost = 1 << 13;
 constexpr std::uint64_t kScryptBlocks = 8;
 constexpr std::uint64_t kScryptLanes = 1;
@@ -66,13 +66,13 @@ Status SharedPortDoor::enrol(Deadline deadline) {
     if (*done) return {};
     if (deadline.passed()) {
       return failure(ErrorKind::timeout,
-                     "the process that holds the job's port on this host does not answer");
+                     "the process that holds the job's port on this host does not respond");
     }
-    ::poll(nullptr, 0, 1);  // There is no event for "somebody listens now".
+    ::poll(nullptr, 0, 1);  // There is no event for a new listener.
   }
 }
 
-/// False if the switch has just gone, or is not there yet.
+/// Returns false if the switch has just exited or is not listening yet.
 Result<bool> SharedPortDoor::try_to_enrol(Deadline deadline) {
   switch_.reset();
   auto taken = PortSwitch::start(name_);

@@ -9,21 +9,21 @@
 
 namespace gradwire {
 
-/// The local name under which the processes of a job find who holds `port` on this host. Derived
-/// from the secret, so that jobs do not mix and nobody else can take it beforehand. Every user of
-/// the host can read it (/proc/net/unix), so it is derived slowly (scrypt): trying guesses of the
-/// secret on it costs 20 ms and 8 MiB each, which a short secret does not survive for ever, but one
-/// of 16 characters or more does.
+/// Returns the local socket name under which the processes of a job find the one that holds `port`
+/// on this host. It is derived from the secret, so jobs do not mix and no other process can take
+/// the name beforehand. Every user of the host can read it (/proc/net/unix), so the derivation is
+/// slow (scrypt): each guess of the secret costs 20 ms and 8 MiB. That does not protect a short
+/// secret forever, but it does one of 16 characters or more.
 std::string shared_port_name(const std::string& secret, std::uint16_t port);
 
-/// A door behind a port that all of the job's processes on this host share: what is for this one
-/// comes in here. The first of them that opens a door becomes the switch (net/port_switch.h); when
-/// it ends, another one does, for which the port is closed for a moment: a caller that is refused,
-/// or cut off, tries again.
+/// A door behind a port that all processes of the job on this host share; it receives the
+/// connections for this process. The first process that opens a door becomes the switch
+/// (net/port_switch.h). When it exits, another one takes over, and the port is closed for a moment:
+/// a caller that is refused or cut off retries.
 class SharedPortDoor final : public Door {
  public:
-  /// `name`: shared_port_name(). Errors: invalid_argument (another program has the port), refused
-  /// (another user's process has the name), timeout, system.
+  /// `name`: shared_port_name(). Fails with invalid_argument (the port is used by another program),
+  /// refused (a process of another user has the name), timeout or system.
   static Result<std::unique_ptr<SharedPortDoor>> open(std::string name, PortMember member,
                                                       Deadline deadline);
 
@@ -38,7 +38,7 @@ class SharedPortDoor final : public Door {
 
   std::string name_;
   PortMember member_;
-  std::unique_ptr<PortSwitch> switch_;  ///< If it is this process.
+  std::unique_ptr<PortSwitch> switch_;  ///< Set if this process is the switch.
   Socket mailbox_;
 };
 

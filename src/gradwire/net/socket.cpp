@@ -18,14 +18,15 @@ namespace {
 
 constexpr int kBacklog = 4096;
 
-/// Failure is ignored: every option set so is one that a kernel may lack and that only tunes.
+/// Ignores failures: all options set by it only tune, and a kernel may lack them.
 void set_option(const Socket& socket, int level, int option, int value) {
   setsockopt(socket.descriptor(), level, option, &value, sizeof value);
 }
 
 Socket make_stream_socket(int family) {
   Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
-  // Handshakes are small messages too. Connections accepted inherit it from their listener.
+  // Handshakes are small messages, too. Accepted connections inherit the option from their
+  // listener.
   if (socket.valid()) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
 }
@@ -49,7 +50,7 @@ tl::unexpected<Error> listen_failure(const SocketAddress& address, int cause) {
   return system_failure("cannot listen at " + at, cause);
 }
 
-/// Binds to an address of our own before connecting; the port is chosen by the connect, so that
+/// Binds to a local address before connecting. connect() chooses the port, so that connections to
 /// different destinations can share one.
 bool bind_source(const Socket& socket, const SocketAddress& source) {
   if (!source.valid()) return true;
@@ -114,7 +115,7 @@ void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water
 }
 
 void keep_alive(const Socket& socket, Duration dead_after) {
-  constexpr int kProbes = 2;  // One a second, after the first that is not answered.
+  constexpr int kProbes = 2;  // One per second, after the first one without a response.
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(dead_after).count();
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, static_cast<int>(seconds) - kProbes));
@@ -134,13 +135,14 @@ Status bind_to_interface(const Socket& socket, const std::string& interface) {
 Result<Socket> listen_on(const SocketAddress& address) {
   GRADWIRE_CHECK(address.valid());
   if (address.is_any()) {
-    return failure(ErrorKind::invalid_argument,
-                   fmt::format("will not listen at {}, which is every interface: name one address",
-                               address.to_string()));
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format("refusing to listen at {}, which means every interface: set one address",
+                    address.to_string()));
   }
   Socket socket = make_stream_socket(address.family());
   if (!socket.valid()) return system_failure("cannot make a socket");
-  // Connections of an earlier job that linger in TIME_WAIT do not keep us from the port.
+  // Connections of an earlier job in TIME_WAIT must not block the port.
   set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(socket.descriptor(), address.data(), address.size()) != 0 ||
       ::listen(socket.descriptor(), kBacklog) != 0) {
@@ -165,9 +167,9 @@ Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& sourc
                              const std::string& interface) {
   Socket socket = make_stream_socket(to.family());
   if (!socket.valid()) {
-    return system_failure("cannot make a socket (more descriptors: ulimit -n)");
+    return system_failure("cannot make a socket (raise the limit of open files: ulimit -n)");
   }
-  // Where that is not permitted, the routes decide.
+  // Without permission for that, routing decides.
   if (!interface.empty()) (void)bind_to_interface(socket, interface);
   if (!bind_source(socket, source)) {
     return system_failure(fmt::format("cannot connect from {}", source.host()), errno,
@@ -183,7 +185,7 @@ Result<Socket> connect_to(const SocketAddress& to, Deadline deadline, const Sock
   Result<Socket> socket = start_connect(to, source);
   if (!socket) return socket;
   if (!wait_for(*socket, POLLOUT, deadline)) {
-    return failure(ErrorKind::timeout, fmt::format("{} did not answer in time", to.to_string()));
+    return failure(ErrorKind::timeout, fmt::format("{} did not respond in time", to.to_string()));
   }
   if (const int cause = pending_error(*socket); cause != 0) {
     return system_failure("cannot connect to " + to.to_string(), cause, ErrorKind::disconnected);

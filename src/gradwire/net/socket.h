@@ -13,8 +13,8 @@
 
 namespace gradwire {
 
-/// Owns a file descriptor of a socket, or of something polled beside one. All that is made here is
-/// non-blocking and closed on exec, and every stream sends small messages without delay.
+/// Owns the file descriptor of a socket, or of another object that is polled with sockets. All
+/// descriptors created here are non-blocking and close-on-exec; streams use TCP_NODELAY.
 class Socket {
  public:
   Socket() = default;
@@ -31,38 +31,40 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// Bytes that wait in the kernel unsent before it says "not now". A thread that shares its core may
-/// take milliseconds to come back, but between four hosts at 2.5 Gb/s on two cores 256 KiB carries
-/// 95 % of the rate as 1 MiB does. An urgent operation waits for at most that much on each stream:
-/// 2 ms at 1 Gb/s. With 1 MiB the gradients of the first layers came so late that ResNet-50 trained
-/// at 93 % instead of 96 % of its speed (docs/ladder.md). Bytes sent but not yet acknowledged do
-/// not count, so the bandwidth-delay product has no part in it.
+/// Maximum unsent bytes in the kernel before a stream stops being writable (TCP_NOTSENT_LOWAT). A
+/// thread that shares its core may be rescheduled only after milliseconds, but among four hosts at
+/// 2.5 Gb/s on two cores, 256 KiB reaches 95 % of the rate, as 1 MiB does. A high-priority
+/// operation waits for at most this many bytes on each stream: 2 ms at 1 Gb/s. With 1 MiB, the
+/// gradients of the first layers were so late that ResNet-50 trained at 93 % instead of 96 % of its
+/// speed (docs/ladder.md). Sent but unacknowledged bytes do not count, so the bandwidth-delay
+/// product does not matter.
 inline constexpr int kUnsentLowWater = 256 * 1024;
 
-/// The same when several rails share a message: what waits on a slow one is late, so less does.
+/// The same if several rails share a message: bytes queued on a slow rail are late, so fewer are
+/// allowed.
 inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;
 
 /// With several rails the kernel must not break a connection during an outage: the rail recovers
 /// when the link is back. The executor detects a dead peer itself, by silence on all rails.
 inline constexpr Duration kRailOutageMax = std::chrono::hours(24);
 
-/// Sets what a stream between ranks needs: cubic where the kernel has it
-/// (bbr, some systems' default, keeps loopback and LAN links at a third of their rate), a short
-/// queue of unsent bytes. After `dead_after` without an acknowledgement (or with a peer whose full
-/// buffers nobody empties) the kernel breaks the connection with ETIMEDOUT; zero: its own, long,
-/// limits. What the kernel does not know is left as it is.
+/// Configures a stream between ranks: cubic congestion control if available (bbr, the default of
+/// some systems, limits loopback and LAN links to a third of their rate) and a short queue of
+/// unsent bytes. After `dead_after` without an acknowledgement, or with a peer whose receive buffer
+/// stays full, the kernel breaks the connection with ETIMEDOUT; zero: the kernel's own, long
+/// timeouts. Options that the kernel does not support are skipped.
 void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water = kUnsentLowWater);
 
-/// Lets the kernel ask the other end for a sign of life, and break the connection with ETIMEDOUT if
-/// none comes for about `dead_after` (at least 3 s): for a connection over which long nothing goes.
+/// Enables keep-alive: the kernel breaks the connection with ETIMEDOUT if the peer does not respond
+/// for about `dead_after` (at least 3 s). For connections that may be idle for long.
 void keep_alive(const Socket& socket, Duration dead_after);
 
-/// Lets packets leave, and come, by this network interface alone, whatever the routes say. Error:
-/// system (before Linux 5.7 it took the capability CAP_NET_RAW).
+/// Restricts the socket to packets that leave and arrive by this network interface, whatever the
+/// routes say. Fails with system (before Linux 5.7 it required CAP_NET_RAW).
 Status bind_to_interface(const Socket& socket, const std::string& interface);
 
-/// Listens on exactly this address; never on all (0.0.0.0, ::). Port 0: any free one. Errors:
-/// invalid_argument if the port is taken or the address not one of this host, system.
+/// Listens on exactly this address; never on all (0.0.0.0, ::). Port 0: any free one. Fails with
+/// invalid_argument if the port is in use or the address is not local, or with system.
 Result<Socket> listen_on(const SocketAddress& address);
 
 struct Accepted {
@@ -70,44 +72,46 @@ struct Accepted {
   SocketAddress from;
 };
 
-/// The next connection that waits, or nothing if there is none. Error: system (out of descriptors).
+/// Returns the next pending connection, or nullopt if there is none. Fails with system (out of
+/// descriptors).
 Result<std::optional<Accepted>> accept_one(const Socket& listener);
 
-/// Begins to connect, from the local address `source` if it is valid, and over `interface` alone if
-/// it is not empty and that is permitted. The socket becomes writable
-/// once the connection stands or has failed; the first send or receive then reports the failure.
-/// Errors: disconnected; system (too few descriptors or too little memory, which may pass).
+/// Begins to connect, from the local address `source` if it is valid, and bound to `interface` if
+/// it is not empty and that is permitted. The socket becomes writable once the connection is
+/// established or has failed; the first send or receive then reports the failure. Fails with
+/// disconnected or system (out of descriptors or memory, which may be temporary).
 Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source = {},
                              const std::string& interface = "");
 
-/// start_connect and wait until the connection stands. Errors: disconnected, timeout, system.
+/// start_connect(), then waits until the connection is established. Fails with disconnected,
+/// timeout or system.
 Result<Socket> connect_to(const SocketAddress& to, Deadline deadline,
                           const SocketAddress& source = {});
 
-/// What came of one attempt to send or receive, which never waits.
+/// Result of one non-blocking send or receive.
 struct Transfer {
-  std::size_t bytes = 0;  ///< None: not now, or `ended`.
-  bool ended = false;     ///< The other end has closed its half, or the connection broke.
-  int cause = 0;          ///< Why it broke, as an error number; 0 if it was closed in order.
+  std::size_t bytes = 0;  ///< 0: would block, or `ended`.
+  bool ended = false;     ///< The peer closed its half, or the connection broke.
+  int cause = 0;          ///< errno of a broken connection; 0 after an orderly end.
 };
 
-/// Some of `bytes`, which are not empty.
+/// Sends or receives some of `bytes`, which must not be empty.
 Transfer send_some(const Socket& socket, ConstBytes bytes);
 Transfer receive_some(const Socket& socket, Bytes bytes);
 
-/// This end's and the other end's address; none if not connected.
+/// Addresses of this end and of the peer; not valid if not connected.
 SocketAddress local_address(const Socket& socket);
 SocketAddress peer_address(const Socket& socket);
 
-/// Whether the socket got connected to itself, as can happen to one that keeps trying to connect to
-/// an unused port of the ephemeral range on its own host (both ends then send SYN: the same end).
+/// Returns true if the socket is connected to itself. That can happen when it repeatedly connects
+/// to an unused ephemeral port on its own host (TCP simultaneous open with itself).
 bool connected_to_itself(const Socket& socket);
 
-/// Whether the other end has closed the connection, or it broke, with nothing left to read.
+/// Returns true if the peer has closed the connection or it broke, with no data left to read.
 bool has_ended(const Socket& socket);
 bool has_ended(int descriptor);
 
-/// Waits for `events` (of poll(2)) on one socket; false when the deadline passes.
+/// Waits for `events` (of poll(2)) on one socket. Returns false when the deadline passes.
 bool wait_for(const Socket& socket, short events, Deadline deadline);
 
 }  // namespace gradwire

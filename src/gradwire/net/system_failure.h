@@ -8,12 +8,12 @@
 
 namespace gradwire {
 
-/// What the operating system calls an error number.
+/// Returns the operating system's message for an errno value.
 inline std::string words_of(int error_number) {
   return std::generic_category().message(error_number);
 }
 
-/// "`what`: No such file or directory", of the call that has just failed.
+/// Error of the system call that has just failed: "`what`: No such file or directory".
 inline tl::unexpected<Error> system_failure(const std::string& what, int error_number = errno,
                                             ErrorKind kind = ErrorKind::system) {
   return failure(kind, what + ": " + words_of(error_number));

@@ -1,4 +1,4 @@
-// The kernel's header: glibc's has not all of the structure, and the two exclude each other.
+// The kernel's header: glibc's lacks part of the structure, and the two are mutually exclusive.
 #include "gradwire/net/tcp_info.h"
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 
 namespace gradwire {
 
-/// The least round trip that the kernel has seen on a TCP connection (tcpi_min_rtt, a minimum over
-/// minutes): what travelling takes, without queues. Zero: not known.
+/// Returns the minimum round-trip time that the kernel has measured on a TCP connection
+/// (tcpi_min_rtt, a minimum over minutes): the propagation delay without queues. Zero: unknown.
 Duration least_round_trip(int descriptor);
 
 }  // namespace gradwire

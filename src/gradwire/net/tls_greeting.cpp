@@ -14,11 +14,10 @@ Status greet(TlsStream& stream, const std::string& name) {
   if (!stream.complaint()) {
     return failure(ErrorKind::disconnected, words_of_broken(went.cause, name, {}));
   }
-  return failure(
-      ErrorKind::refused,
-      fmt::format("cannot encrypt the connection to {} ({}): something between the hosts "
-                  "changes bytes, or takes its place",
-                  name, *stream.complaint()));
+  return failure(ErrorKind::refused,
+                 fmt::format("cannot encrypt the connection to {} ({}): a device between the hosts "
+                             "changes bytes, or impersonates it",
+                             name, *stream.complaint()));
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ Result<std::vector<std::unique_ptr<TlsStream>>> greet_all(const std::vector<Gree
     if (missing == nullptr) return streams;
     if (deadline.passed()) {
       return failure(ErrorKind::timeout,
-                     fmt::format("{} does not go on to encrypt its connection", *missing));
+                     fmt::format("{} did not complete the TLS handshake in time", *missing));
     }
     set.wait(deadline);
   }

@@ -10,17 +10,17 @@
 
 namespace gradwire {
 
-/// A connection that is about to be encrypted.
+/// A connection to be encrypted.
 struct Greeting {
   const Socket* socket = nullptr;
-  std::string name;  ///< Of the other end, for messages.
+  std::string name;  ///< Name of the peer, for messages.
   TlsStream::End end = TlsStream::End::client;
   SessionKey key = {};
 };
 
-/// Begins to encrypt all of them at the same time; the other ends do so too. The answer is in their
-/// order. Errors: refused (the other end has another key), disconnected, timeout; each names the
-/// other end.
+/// Performs the TLS handshakes of all connections concurrently; the peers must do the same. Returns
+/// the streams in the same order. Fails with refused (the peer has another key), disconnected or
+/// timeout; each error names the peer.
 Result<std::vector<std::unique_ptr<TlsStream>>> greet_all(const std::vector<Greeting>& greetings,
                                                           Deadline deadline);
 

@@ -12,37 +12,37 @@
 namespace gradwire {
 namespace {
 
-/// What OpenSSL reads from the kernel at once.
+/// Size of OpenSSL's reads from the kernel.
 constexpr std::size_t kReadBytes = 128 * 1024;
 
-/// The key goes with a hash and so with these: AES-128-GCM where both ends have it.
+/// A pre-shared key implies a hash and thereby these: AES-128-GCM if both ends have it.
 constexpr const char* kCiphers = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
 
-/// There is one key, so its name says nothing.
+/// There is only one key, so its identity carries no information.
 constexpr std::string_view kIdentity = "gradwire";
 
 bool is_not_now(int cause) {
   return cause == EAGAIN || cause == EWOULDBLOCK;
 }
 
-/// The first of OpenSSL's complaints, in its words.
+/// Returns the first of OpenSSL's queued errors.
 std::string words_of_openssl() {
   const unsigned long error = ERR_get_error();
   const char* reason = ERR_reason_error_string(error);
-  return reason != nullptr ? reason : "of an unknown cause";
+  return reason != nullptr ? reason : "unknown error";
 }
 
 }  // namespace
 
-/// Goes through pieces from their beginning, whatever their sizes.
+/// Iterates over pieces of any size.
 class TlsStream::Pieces {
  public:
   explicit Pieces(std::span<const ConstBytes> pieces) : rest_(pieces) { skip_empty(); }
 
   bool empty() const { return rest_.empty(); }
 
-  /// What lies in one piece, at most `most`; none only at the end.
+  /// Returns up to `most` contiguous bytes; empty only at the end.
   ConstBytes next(std::size_t most) {
     if (empty()) return {};
     const ConstBytes piece = rest_.front().subspan(begun_);
@@ -61,10 +61,10 @@ class TlsStream::Pieces {
   }
 
   std::span<const ConstBytes> rest_;
-  std::size_t begun_ = 0;  ///< Of the first piece.
+  std::size_t begun_ = 0;  ///< Offset in the first piece.
 };
 
-/// OpenSSL writes into out_, so that records leave together, and reads from the socket.
+/// OpenSSL writes into out_, so that several records are sent together, and reads from the socket.
 struct TlsStream::Hooks {
   static TlsStream& stream_of(BIO* bio) { return *static_cast<TlsStream*>(BIO_get_data(bio)); }
 
@@ -173,8 +173,8 @@ TlsStream::TlsStream(int descriptor, End end, const SessionKey& key, std::uint32
   SSL_set_bio(ssl_.get(), bio, bio);
   if (end == End::client) {
     SSL_set_connect_state(ssl_.get());
-    // Nobody's certificate is trusted: only the key lets anybody in. A server has none, so that it
-    // cannot let anybody in without the key.
+    // No certificate is trusted, so only the key admits a server. A server has no certificate, so
+    // it cannot admit a client without the key.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   } else {
     SSL_set_accept_state(ssl_.get());
@@ -193,12 +193,12 @@ Transfer TlsStream::greet() {
     const int result = SSL_do_handshake(ssl_.get());
     if (result != 1) {
       const Transfer end = ended(result);
-      // The other end learns why, or what it needs to go on.
+      // Sends the alert, or the next handshake message.
       const Transfer sent = send_pending();
       return end.ended ? end : sent;
     }
     if (SSL_session_reused(ssl_.get()) != 1) {
-      complaint_ = "the other end has not used the job's key";
+      complaint_ = "the peer has not used the job's key";
       end_ = Transfer{.ended = true};
       return *end_;
     }
@@ -207,7 +207,7 @@ Transfer TlsStream::greet() {
   return send_pending();
 }
 
-/// What became of a call that did not succeed.
+/// Returns the state of the stream after a call that did not succeed.
 Transfer TlsStream::ended(int result) {
   const int what = SSL_get_error(ssl_.get(), result);
   if (what == SSL_ERROR_WANT_READ) return {};
@@ -218,7 +218,7 @@ Transfer TlsStream::ended(int result) {
   return *end_;
 }
 
-/// Hands the kernel what it takes of out_.
+/// Passes as much of out_ to the kernel as it takes.
 Transfer TlsStream::send_pending() {
   Transfer sent;
   while (pending() > 0) {
@@ -235,7 +235,7 @@ Transfer TlsStream::send_pending() {
   return sent;
 }
 
-/// Encrypts about kBatchBytes. Returns how many bytes that were.
+/// Encrypts about kBatchBytes. Returns the number of bytes encrypted.
 std::size_t TlsStream::encrypt(Pieces& pieces) {
   std::size_t total = 0;
   ERR_clear_error();
@@ -286,7 +286,7 @@ Transfer TlsStream::read(std::span<const Bytes> pieces) {
       const int result = end_ ? 0 : SSL_read_ex(ssl_.get(), piece.data(), piece.size(), &count);
       if (result != 1) {
         const Transfer end = end_ ? *end_ : ended(result);
-        if (end.ended) flush();  // The other end learns why.
+        if (end.ended) flush();  // Sends the alert to the peer.
         return {.bytes = got.bytes, .ended = end.ended, .cause = end.cause};
       }
       got.bytes += count;

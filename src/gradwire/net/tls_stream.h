@@ -18,73 +18,73 @@ struct ssl_st;
 
 namespace gradwire {
 
-/// The bytes of one connection, encrypted and authenticated: TLS 1.3 (RFC 8446) by OpenSSL, over a
+/// Encrypts and authenticates the bytes of one connection: TLS 1.3 (RFC 8446) by OpenSSL, over a
 /// non-blocking socket.
 ///
-/// Who the other end is follows from the session key, as a pre-shared key with a fresh
-/// Diffie-Hellman exchange (psk_dhe_ke): there are no certificates, and what was recorded cannot be
-/// read with a secret that is stolen later. Whatever is changed, left out or put in on the way ends
-/// the stream.
+/// The session key authenticates the peer, as a pre-shared key with an ephemeral Diffie-Hellman
+/// exchange (psk_dhe_ke). There are no certificates, and recorded traffic cannot be decrypted with
+/// a secret that is stolen later (forward secrecy). Any modification, omission or insertion on the
+/// path ends the stream.
 ///
-/// Records are encrypted some ahead of what the kernel takes. So that the owner, who is asked to
-/// write again when there is room, always has something left to write, the last byte of what the
-/// kernel has not taken yet is not counted as taken: the next write begins with that byte. One
-/// caller at a time.
+/// Records are encrypted ahead of the kernel's send buffer. The last byte of unsent records is not
+/// counted as taken, so that the owner, which is notified when the socket is writable, always has a
+/// byte left to write; its next write must begin with that byte. Not thread-safe.
 class TlsStream {
  public:
-  /// Which end of the connection this is: the one that connected, or the one that accepted.
+  /// This end's role: client is the end that connected, server the one that accepted.
   enum class End : std::uint8_t { client, server };
 
-  /// Most that one record holds (RFC 8446, 5.1): it can be read only when all of it is there.
+  /// Maximum payload of one record (RFC 8446, 5.1). A record can be read only when it is complete.
   static constexpr std::size_t kRecordBytes = 16 * 1024;
 
-  /// Encrypted at once, so that one system call takes several records; little enough to stay in the
-  /// cache, and that an urgent operation does not wait long behind it.
+  /// Bytes encrypted at once, so that one system call sends several records. Small enough to stay
+  /// in the cache and not to delay a high-priority operation.
   static constexpr std::size_t kBatchBytes = 4 * kRecordBytes;
 
-  /// A key of AES-GCM shall not encrypt more than 2^24.5 records (RFC 8446, 5.5): then comes the
-  /// next one. These are some 64 GB.
+  /// Records per key. A key of AES-GCM should encrypt at most 2^24.5 records (RFC 8446, 5.5); the
+  /// key is updated earlier, after about 64 GB.
   static constexpr std::uint32_t kRecordsAKey = 1u << 22;
 
-  /// `descriptor` of a connected socket, which must outlive this. The key must be used for this
-  /// connection alone.
+  /// `descriptor` of a connected socket, which must outlive this object. The key must be used for
+  /// this connection only.
   TlsStream(int descriptor, End end, const SessionKey& key,
             std::uint32_t records_a_key = kRecordsAKey);
   ~TlsStream();
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
-  /// Goes as far as it can without waiting, until greeted(). The answer, as that of the others
-  /// below, has ended = true if the stream is of no use any more.
+  /// Advances the TLS handshake without waiting, until greeted(). The result, as that of the
+  /// functions below, has ended = true if the stream is unusable.
   Transfer greet();
   bool greeted() const { return greeted_ && pending() == 0; }
 
-  /// What greet() waits for, as poll(2)'s events.
+  /// Returns the poll(2) events for which greet() waits.
   short wanted_events() const;
 
-  /// Hands `pieces`, in order, to the stream; bytes: those taken. If not all are, the socket
-  /// becomes writable later, and the next call must go on with those that were not.
+  /// Writes `pieces`, in order; bytes: the number taken. If some are not taken, the socket becomes
+  /// writable later, and the next call must continue with them.
   Transfer write(std::span<const ConstBytes> pieces);
 
-  /// Fills `pieces`, in order; bytes: those that came, also if the stream then ended. If not all
-  /// are full, the socket becomes readable when there is more.
+  /// Fills `pieces`, in order; bytes: the number received, even if the stream then ended. If some
+  /// are not filled, the socket becomes readable when there is more.
   Transfer read(std::span<const Bytes> pieces);
 
-  /// Whether bytes may have come that are not read and of which the socket will not tell.
+  /// Returns true if there may be unread bytes that the socket will not report as readable.
   bool has_unread() const;
 
-  /// What has been encrypted, but not taken by the kernel, in bytes on the wire.
+  /// Returns the encrypted bytes that the kernel has not taken, in bytes on the wire.
   std::size_t pending() const { return out_.size() - sent_; }
 
-  /// Of the bytes written, how many of the last the other end may not be able to read as long as
-  /// `unacknowledged` bytes on the wire have not reached it.
+  /// Returns how many of the last written bytes the peer may be unable to decrypt until
+  /// `unacknowledged` bytes on the wire have reached it.
   std::size_t useless_without(std::size_t unacknowledged) const;
 
-  /// What OpenSSL found wrong, if that is why the stream ended: "decryption failed or bad record
-  /// mac". Nothing if the connection ended below it.
+  /// Returns OpenSSL's error if it ended the stream, such as "decryption failed or bad record mac";
+  /// nullopt if the connection below ended.
   const std::optional<std::string>& complaint() const { return complaint_; }
 
-  /// Hands what is pending to the kernel if it has room: for who will not write again.
+  /// Passes pending bytes to the kernel as far as it has room, for an owner that will not write
+  /// again.
   void flush() { (void)send_pending(); }
 
  private:
@@ -94,7 +94,7 @@ class TlsStream {
     void operator()(ssl_ctx_st* context) const;
     void operator()(ssl_st* ssl) const;
   };
-  struct Hooks;  // OpenSSL's calls of us.
+  struct Hooks;  // Callbacks for OpenSSL.
 
   Transfer send_pending();
   std::size_t encrypt(Pieces& pieces);
@@ -103,15 +103,15 @@ class TlsStream {
   int descriptor_;
   SessionKey key_;
   std::uint32_t records_a_key_;
-  std::uint32_t records_ = 0;  ///< With the present key.
+  std::uint32_t records_ = 0;  ///< With the current key.
   std::unique_ptr<bio_method_st, Deleter> method_;
   std::unique_ptr<ssl_ctx_st, Deleter> context_;
   std::unique_ptr<ssl_st, Deleter> ssl_;
-  std::vector<std::byte> out_;  ///< Records; those before sent_ are the kernel's.
+  std::vector<std::byte> out_;  ///< Records; those before sent_ have been taken by the kernel.
   std::size_t sent_ = 0;
   bool held_ = false;  ///< The last byte in out_ has not been counted as taken.
   bool greeted_ = false;
-  std::optional<Transfer> end_;  ///< How reading ended.
+  std::optional<Transfer> end_;  ///< Set when reading has ended.
   std::optional<std::string> complaint_;
 };
 

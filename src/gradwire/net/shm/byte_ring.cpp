@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-/// A system call for each page would cost more than the pages.
+/// Maximum growth in one step. One system call per page would cost more than the pages.
 constexpr std::size_t kLargestStep = 64 * 1024;
 
 std::size_t round_up(std::size_t size, std::size_t unit) {
@@ -43,18 +43,19 @@ std::size_t RingWriter::copy_in(ConstBytes bytes) {
   return taken;
 }
 
-/// For `size` bytes more.
+/// Provides memory for `size` more bytes.
 void RingWriter::get_memory(std::size_t size) {
   read_seen_ = memory_.control->read.load(std::memory_order_acquire);
   if (read_seen_ == written_) {
     origin_ = written_;
-    memory_.control->origin.store(origin_, std::memory_order_relaxed);  // Seen with what comes.
+    // Published with the next bytes.
+    memory_.control->origin.store(origin_, std::memory_order_relaxed);
     if (size <= in_memory_) return;
   }
-  const std::size_t step = std::max(position() + size - in_memory_,  // What is needed, or double.
+  const std::size_t step = std::max(position() + size - in_memory_,  // The bytes needed, or double.
                                     std::min(in_memory_, kLargestStep));
   const std::size_t more = std::min(round_up(step, page_bytes()), memory_.capacity - in_memory_);
-  // Kernels before 5.14 do not know of this (EINVAL), and give memory as it is touched.
+  // Kernels before 5.14 do not support this (EINVAL); they allocate memory on first access.
   if (::madvise(memory_.data + in_memory_, more, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
     out_of_memory_ = true;
   }
@@ -70,7 +71,7 @@ void RingWriter::publish() {
 bool RingWriter::block() {
   publish();
   memory_.control->writer_blocked.store(1, std::memory_order_relaxed);
-  // Either we see the room that the reader made, or it sees that we are blocked.
+  // Either this end sees the room that the reader made, or the reader sees writer_blocked.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   read_seen_ = memory_.control->read.load(std::memory_order_acquire);
   return room() > 0;

@@ -9,71 +9,71 @@
 
 namespace gradwire {
 
-/// Bytes that two processors pass back and forth together.
+/// Bytes of a cache line, the unit of transfer between cores.
 inline constexpr std::size_t kCacheLine = 64;
 
-/// What the two ends of a ring share about it. All zero at first. The cursors count all bytes ever
-/// written and read, so that full and empty differ; each on its own cache line, because one end
-/// writes it and the other polls it.
+/// Shared state of a ring. All fields are zero initially. The cursors count all bytes ever written
+/// and read, so that full and empty differ. Each has its own cache line, because one end writes it
+/// and the other polls it.
 struct RingControl {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;
-  /// The cursor of the byte at the beginning of the memory; changes only while nothing is unread.
+  /// Cursor of the byte at the beginning of the memory; changes only while no byte is unread.
   std::atomic<std::uint64_t> origin;
   alignas(kCacheLine) std::atomic<std::uint64_t> read;
-  /// The writer has more than fits, and wants to hear of room.
+  /// The writer has more bytes than fit, and waits for room.
   alignas(kCacheLine) std::atomic<std::uint32_t> writer_blocked;
-  /// No more bytes will be written.
+  /// End of stream: no more bytes will be written.
   std::atomic<std::uint32_t> ended;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Bytes of a page of this machine's memory.
+/// Returns the page size of this machine in bytes.
 std::size_t page_bytes();
 
-/// One ring in this process's memory: `data` is mapped twice in a row, so that any `capacity` bytes
-/// from anywhere in the first copy lie in one piece.
+/// One ring in this process's memory. `data` is mapped twice in succession, so any `capacity` bytes
+/// that start in the first copy are contiguous.
 struct RingMemory {
   RingControl* control = nullptr;
   std::byte* data = nullptr;
   std::size_t capacity = 0;  ///< A power of two.
-  /// False: the kernel has given no memory for `data`, which begins a page, yet. The writer asks
-  /// for it before it first writes there, as a full machine refuses that with an error, and a write
-  /// alone with a signal (SIGBUS).
+  /// False: the kernel has not allocated memory for `data`, which begins a page. The writer then
+  /// populates it before the first write, because a machine out of memory reports that as an error,
+  /// but an unpopulated write as a signal (SIGBUS).
   bool in_memory = true;
 };
 
-/// A writer that was blocked is called back once this part of the ring is free: waking it for every
-/// few bytes would cost more than they are worth. The reader must be able to go on with the rest.
+/// A blocked writer is woken when this part of the ring is free: waking it for every few bytes
+/// would cost too much. The reader must be able to continue with the rest.
 inline std::size_t room_worth_waking(std::size_t capacity) {
   return capacity / 4;
 }
 
 /// The writing end of a ring between two threads or processes, one at each end. Lock-free, after
-/// Lamport, "Proving the correctness of multiprocess programs" (1977), with the other's cursor
-/// looked up only when the ring seems full (Lee, Bu, Chandranmenon, "A lock-free, cache-efficient
+/// Lamport, "Proving the correctness of multiprocess programs" (1977). The other end's cursor is
+/// read only when the ring seems full (Lee, Bu, Chandranmenon, "A lock-free, cache-efficient
 /// multi-core synchronization mechanism", 2009).
 ///
-/// It takes no more of the memory than what is unread at one time needs: before the whole ring is
-/// in memory, it begins anew at the first byte whenever the reader has read all.
+/// It uses no more memory than the maximum of unread bytes requires: until the whole ring is
+/// populated, it restarts at the first byte whenever the reader has read everything.
 class RingWriter {
  public:
   RingWriter() = default;
   explicit RingWriter(RingMemory memory)
       : memory_(memory), in_memory_(memory.in_memory ? kAll : 0) {}
 
-  /// Copies in as much as there is room for. Returns how much.
+  /// Copies as many bytes as fit. Returns the number copied.
   std::size_t copy_in(ConstBytes bytes);
 
-  /// Whether the kernel has no memory for the ring: nothing can be written any more.
+  /// Returns true if the kernel has no memory for the ring: nothing can be written any more.
   bool out_of_memory() const { return out_of_memory_; }
 
-  /// How much the reader cannot see yet.
+  /// Returns the number of written bytes that are not visible to the reader.
   std::size_t unpublished() const { return static_cast<std::size_t>(written_ - published_); }
-  /// Shows it to the reader.
+  /// Makes all written bytes visible to the reader.
   void publish();
 
-  /// Asks to be told when there is room, after publishing. Returns whether there is some now.
+  /// Publishes, and requests a wake-up when there is room. Returns true if there is room already.
   bool block();
 
   void end() { memory_.control->ended.store(1, std::memory_order_release); }
@@ -88,7 +88,7 @@ class RingWriter {
   void get_memory(std::size_t size);
 
   RingMemory memory_;
-  std::size_t in_memory_ = 0;  ///< So many bytes of the ring's first, or kAll.
+  std::size_t in_memory_ = 0;  ///< Populated bytes from the beginning of the ring, or kAll.
   bool out_of_memory_ = false;
   std::uint64_t origin_ = 0;
   std::uint64_t written_ = 0;
@@ -102,16 +102,16 @@ class RingReader {
   RingReader() = default;
   explicit RingReader(RingMemory memory) : memory_(memory) {}
 
-  /// All that is there, in one piece. It stays until it is consumed.
+  /// Returns all available bytes, contiguous. They stay valid until consumed.
   ConstBytes peek();
 
-  /// Gives the first `size` bytes back to the writer.
+  /// Returns the first `size` bytes to the writer.
   void consume(std::size_t size);
 
-  /// Whether the writer has ended the stream; then peek() shows all that is to come.
+  /// Returns true if the writer has ended the stream; peek() then returns all remaining bytes.
   bool ended() const { return memory_.control->ended.load(std::memory_order_acquire) != 0; }
 
-  /// Whether the other end has written what cannot be: a cursor beyond the ring.
+  /// Returns true if the other end has written an invalid cursor, beyond the ring.
   bool garbled() const { return garbled_; }
 
  private:
@@ -120,7 +120,8 @@ class RingReader {
   bool garbled_ = false;
 };
 
-/// Looks at a ring from outside, from any thread of either end.
+/// Read-only view of a ring's state (except unblock_writer()), usable from any thread of either
+/// end.
 class RingView {
  public:
   explicit RingView(const RingMemory& memory)
@@ -135,7 +136,7 @@ class RingView {
   bool has_room_worth_waking() const {
     return capacity_ - (written() - read()) >= room_worth_waking(capacity_);
   }
-  /// The writer hears of the room now.
+  /// Clears the writer's request for a wake-up.
   void unblock_writer() { control_.writer_blocked.store(0, std::memory_order_relaxed); }
 
  private:

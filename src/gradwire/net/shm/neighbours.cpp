@@ -19,28 +19,28 @@ namespace {
 
 constexpr std::size_t kLargestRing = 2 * 1024 * 1024;
 constexpr std::size_t kSmallestRing = 16 * 1024;
-/// The incoming rings of one rank together.
+/// Total of the incoming rings of one rank.
 constexpr std::size_t kRingsOfARank = 4 * 1024 * 1024;
 
 constexpr std::string_view kBell = "bell";
 
 using Nonce = std::array<std::byte, 16>;
 
-/// What the lower rank says first: a local socket's name and what to say there.
+/// First message of the lower rank: a local socket's name and the nonce to send there.
 struct Invitation {
   std::uint8_t valid = 0;
   Nonce name = {};
   Nonce nonce = {};
 };
 
-/// What the higher rank says at the local socket, along with the memory.
+/// Message of the higher rank on the local socket, with the memory attached.
 struct Delivery {
   Nonce nonce = {};
   std::uint64_t ring_bytes = 0;
 };
 static_assert(sizeof(Delivery) == 24);
 
-/// Both ends are on one machine, so these travel as they are.
+/// Both ends are on one machine, so messages are sent in native layout.
 template <class Message>
 Bytes bytes_of(Message& message) {
   static_assert(std::is_trivially_copyable_v<Message>);
@@ -65,7 +65,7 @@ Error lost(const Candidate& candidate, const Transfer& transfer) {
 }
 
 Status send_to(const Candidate& candidate, ConstBytes message) {
-  // So little fits into the empty buffer of any new connection.
+  // Messages this small fit into the empty buffer of any new connection.
   const Transfer transfer = send_some(*candidate.connection, message);
   if (transfer.bytes == message.size()) return {};
   return tl::unexpected<Error>(lost(candidate, transfer));
@@ -74,7 +74,7 @@ Status send_to(const Candidate& candidate, ConstBytes message) {
 Status receive_from(const Candidate& candidate, Bytes message, Deadline deadline) {
   while (!message.empty()) {
     if (!wait_for(*candidate.connection, POLLIN, deadline)) {
-      return failure(ErrorKind::timeout, fmt::format("{} does not answer", candidate.name));
+      return failure(ErrorKind::timeout, fmt::format("{} does not respond", candidate.name));
     }
     const Transfer transfer = receive_some(*candidate.connection, message);
     if (transfer.ended) return tl::unexpected<Error>(lost(candidate, transfer));
@@ -83,7 +83,7 @@ Status receive_from(const Candidate& candidate, Bytes message, Deadline deadline
   return {};
 }
 
-/// Yes or no, in a byte.
+/// Yes or no, in one byte.
 Status send_answer(const Candidate& candidate, bool yes) {
   const std::uint8_t answer = yes ? 1 : 0;
   return send_to(candidate, std::as_bytes(std::span(&answer, 1)));
@@ -97,18 +97,19 @@ Result<bool> receive_answer(const Candidate& candidate, Deadline deadline) {
   if (answer > 1) {
     return failure(
         ErrorKind::corrupted,
-        fmt::format("{} says {} where yes (1) or no (0) is due: is it the same gradwire?",
-                    candidate.name, answer));
+        fmt::format(
+            "{} sent {}, expected yes (1) or no (0): does it run the same version of gradwire?",
+            candidate.name, answer));
   }
   return answer == 1;
 }
 
-/// What becomes of one candidate.
+/// State of the exchange with one candidate.
 struct Acquaintance {
   const Candidate& candidate;
   Invitation invitation = {};
-  bool agreed = false;  ///< So far.
-  Socket local;         ///< The connection through which descriptors pass.
+  bool agreed = false;  ///< Both ends agree so far.
+  Socket local;         ///< Connection that passes descriptors.
   std::optional<SharedPair> memory;
   Socket bell;
 
@@ -122,7 +123,7 @@ class Introduction {
     for (const Candidate& candidate : candidates) all_.push_back({.candidate = candidate});
   }
 
-  /// Each step sends to all before it waits for any, so that nobody waits in a circle.
+  /// Each step sends to all candidates before it waits for any, so there is no circular wait.
   Status run(Deadline deadline) {
     if (Status done = invite(deadline); !done) return done;
     if (Status done = answer(deadline); !done) return done;
@@ -211,7 +212,7 @@ Status Introduction::conclude(Deadline deadline) {
   return {};
 }
 
-/// Makes the memory and passes it on.
+/// Creates the memory and passes it to the lower rank.
 bool Introduction::deliver(Acquaintance& a) {
   auto local = connect_locally(socket_name(a.invitation.name));
   if (!local || !*local) return false;
@@ -227,7 +228,7 @@ bool Introduction::deliver(Acquaintance& a) {
   return sent;
 }
 
-/// Takes what all who said so have passed on: it must be there.
+/// Accepts the deliveries of all higher ranks that have confirmed; they must have arrived already.
 void Introduction::collect() {
   while (listener_.valid()) {
     auto local = accept_locally(listener_);

@@ -7,11 +7,11 @@
 
 namespace gradwire {
 
-/// A peer with which this rank shares memory.
+/// A peer that shares memory with this rank.
 struct Neighbour {
   Rank rank = -1;
   SharedPair memory;
-  Socket bell;  ///< An eventfd: a write wakes it when it sleeps.
+  Socket bell;  ///< An eventfd that wakes the peer when it sleeps.
 };
 
 /// A peer that may be on this machine, and the authenticated connection to it.
@@ -21,23 +21,23 @@ struct Candidate {
   std::string name;
 };
 
-/// Finds out with which of the candidates memory can be shared, and begins to; the candidates do
-/// the same with this rank at the same time. `bell` is what wakes this rank.
+/// Sets up shared memory with the candidates for which it is possible; the candidates must do the
+/// same concurrently. `bell` is the eventfd that wakes this rank.
 ///
 /// The lower of two ranks invites the other to a local socket with a random name. The higher one
-/// makes the memory and passes it on there, with its bell and the invitation's nonce, and says so
-/// over the connection; the lower one takes it, passes on its own bell, and says that. Whatever
-/// fails on the way only means that the two talk over TCP, which both then know.
+/// creates the memory, passes it there with its eventfd and the invitation's nonce, and confirms
+/// that over the connection. The lower one maps the memory, passes its own eventfd, and confirms.
+/// Any failure on the way only means that the two use TCP, and both know it.
 ///
-/// Errors: disconnected, timeout, corrupted (of one of the candidates), system.
+/// Fails with disconnected, timeout or corrupted (of one of the candidates) or with system.
 Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Candidate>& candidates,
                                                const Socket& bell, Deadline deadline);
 
-/// Bytes of each of the two rings between two of `ranks` on one machine. Ranks that share a core
-/// take turns, and each turn moves no more than a ring holds: with four ranks on two cores, and
-/// with two that happened to be on one, 256 KiB took up to twice as long as 1 MiB. 4 MiB took
-/// longer again, because the rings of all no longer stay in the cache. Up to 256 ranks the incoming
-/// rings of a rank have 4 MiB together.
+/// Bytes of each of the two rings between two of `ranks` ranks on one machine. Ranks that share a
+/// core take turns, and each turn moves at most one ring: with four ranks on two cores, and with
+/// two that were scheduled on one core, 256 KiB took up to twice as long as 1 MiB. 4 MiB took
+/// longer again, because all rings together no longer fit the cache. With up to 256 ranks, the
+/// incoming rings of a rank have 4 MiB in total.
 std::size_t ring_bytes_for(std::size_t ranks);
 
 }  // namespace gradwire

@@ -22,7 +22,7 @@ std::vector<Candidate> candidates_of(const Connections& connections,
   return candidates;
 }
 
-/// Which streams are to be encrypted, and how.
+/// The streams to be encrypted, and their TLS handshakes.
 struct Encryption {
   std::vector<StreamId> streams;
   std::vector<Greeting> greetings;

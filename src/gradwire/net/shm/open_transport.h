@@ -10,33 +10,32 @@
 
 namespace gradwire {
 
-/// The authenticated connections of one rank: sockets[p][i] leads to rank p over rail i and is
-/// called names[p][i]. There are none to this rank itself.
+/// The authenticated connections of one rank. sockets[p][i] leads to rank p over rail i and is
+/// named names[p][i]. There are none to this rank itself.
 struct Connections {
   Rank rank = 0;
   std::vector<std::vector<Socket>> sockets;
   std::vector<std::vector<std::string>> names;
-  /// keys[p][i]: what sockets[p][i] is encrypted with; the rank that connected is the higher one.
-  /// Empty: nothing is.
+  /// keys[p][i]: TLS key of sockets[p][i]; the higher rank is the client. Empty: no encryption.
   std::vector<std::vector<SessionKey>> keys = {};
-  /// Only named in messages: tune_stream sets it.
+  /// Used in messages only; tune_stream() sets it.
   Duration dead_after{};
 };
 
-/// The streams to all peers: through shared memory to those `neighbours` with which that works,
-/// over TCP to the others.
+/// Opens the streams to all peers: through shared memory to those `neighbours` for which it is
+/// possible, over TCP to the others.
 ///
-/// `neighbours` are the peers that may be on the same machine; if one names the other, the other
-/// must name it too, and both must call this, for they talk about it over their first connection.
-/// A false claim does no harm: shared memory is used only if a descriptor could be handed over, for
-/// which both must see the same abstract Unix sockets (one network namespace). Then rails() is 1:
-/// their other connections are closed, and the first one only tells of the peer's end.
+/// `neighbours` are the peers that may be on the same machine. They must be symmetric, and both
+/// ends must call this, because they negotiate over their first connection. A false claim is
+/// harmless: shared memory is used only if a descriptor could be passed, which requires that both
+/// see the same abstract Unix sockets (one network namespace). rails() is then 1: the other
+/// connections to that peer are closed, and the first one only reports the peer's end.
 ///
-/// Connections with keys are encrypted, but for those to ranks that share memory, which carry
-/// nothing.
+/// Connections with keys are encrypted, except those to ranks that share memory, which carry no
+/// data.
 ///
-/// Errors: disconnected (a peer has gone), timeout (it says nothing), refused (another key),
-/// system.
+/// Fails with disconnected (a peer is gone), timeout (it does not respond), refused (it has another
+/// key) or system.
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,
                                                          const std::vector<Rank>& neighbours,
                                                          Deadline deadline);

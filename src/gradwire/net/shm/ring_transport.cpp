@@ -12,11 +12,11 @@
 namespace gradwire {
 namespace {
 
-/// The reader hears of what is there this often, so that it works while the writer still copies.
+/// Bytes after which the writer publishes, so that the reader works while the writer still copies.
 constexpr std::size_t kPublishBytes = 32 * 1024;
 
-/// How many polls may do without a look at the TCP connections: when there is something in the
-/// rings and, where TCP only tells of a neighbour's end, also when there is not.
+/// Polls that may skip the TCP connections: if the rings had events and, if TCP only reports the
+/// end of neighbours, also if they had none.
 constexpr unsigned kPollsWithoutTcp = 16;
 
 }  // namespace
@@ -30,7 +30,7 @@ struct RingTransport::Link {
         out(memory.outgoing()),
         in(memory.incoming()) {}
 
-  /// Cheap: asked again and again by whoever waits for bytes.
+  /// Cheap, because waiting threads call it repeatedly.
   bool may_have_ended() const {
     return gone.load(std::memory_order_acquire) || in.ended() || in.garbled();
   }
@@ -41,12 +41,12 @@ struct RingTransport::Link {
   Socket bell;
   RingWriter out;
   RingReader in;
-  std::atomic<bool> closed = false;      ///< On this side.
+  std::atomic<bool> closed = false;      ///< On this end.
   std::atomic<bool> gone = false;        ///< Its TCP connection has ended.
-  std::atomic<bool> end_unread = false;  ///< read() came to the end, but had bytes to return.
+  std::atomic<bool> end_unread = false;  ///< read() reached the end, but had bytes to return.
 
   // Guarded by scan_mutex_.
-  std::uint64_t reported = 0;  ///< The incoming cursor of which poll() has told.
+  std::uint64_t reported = 0;  ///< Incoming cursor that poll() has reported.
   bool end_reported = false;
 };
 
@@ -72,11 +72,11 @@ int RingTransport::rails(Rank peer) const {
   return find({.peer = peer, .rail = 0}) == nullptr ? tcp_->rails(peer) : 1;
 }
 
-/// Why the stream goes no further, once all in it has been read; nothing if it does.
+/// Returns the reason for the end of the stream after its last byte; nullopt if it is open.
 std::optional<Error> RingTransport::end_of(Link& link) {
   if (link.closed) {
     return Error{ErrorKind::aborted,
-                 fmt::format("the connection to {} was closed on this side", link.name)};
+                 fmt::format("the connection to {} was closed by this rank", link.name)};
   }
   if (link.gone.exchange(false)) {
     std::byte none;
@@ -105,7 +105,7 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
       rest = rest.subspan(size);
       if (link->out.out_of_memory()) {
         return failure(ErrorKind::system,
-                       fmt::format("no memory is left for what is shared with {}; free some, or "
+                       fmt::format("out of memory for the buffers shared with {}; free some, or "
                                    "set GRADWIRE_SHARED_MEMORY=0",
                                    link->name));
       }
@@ -123,9 +123,9 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
   return taken;
 }
 
-/// After what the neighbour would want to know if it slept.
+/// Called after a change for which a sleeping neighbour may wait.
 void RingTransport::ring_if_asleep(Link& link) {
-  // Either we see that it sleeps, or it sees what we have done when it looks once more.
+  // Either this rank sees the neighbour's flag, or the neighbour sees the change in its last check.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic<std::uint32_t>& sleeps = link.memory.they_sleep();
   if (sleeps.load(std::memory_order_relaxed) == 0 || sleeps.exchange(0) == 0) return;
@@ -139,10 +139,10 @@ Result<ConstBytes> RingTransport::look(Link& link) {
     return bytes;
   if (link.in.garbled()) {
     return failure(ErrorKind::corrupted,
-                   fmt::format("the memory shared with {} is damaged", link.name));
+                   fmt::format("the memory shared with {} is corrupted", link.name));
   }
   if (auto end = end_of(link)) {
-    // What was written before the end may have come since the first look.
+    // Bytes written before the end may have arrived since the first peek.
     bytes = link.in.peek();
     if (bytes.empty() || link.closed) return tl::unexpected<Error>(std::move(*end));
   }
@@ -184,7 +184,7 @@ Result<std::size_t> RingTransport::read(StreamId stream, std::span<const Bytes> 
   return got;
 }
 
-/// For the case that the end was reported along with the last bytes.
+/// For an end that was reported together with the last bytes.
 void RingTransport::report_end_again(Link& link) {
   link.end_unread = true;
   wake();
@@ -274,7 +274,7 @@ void RingTransport::poll_asleep(Duration timeout, std::vector<ReadyEvent>& event
   }
   if (events.empty()) poll_tcp(timeout, events);
   const std::lock_guard lock(scan_mutex_);
-  // Another thread that still sleeps must be rung for again.
+  // If another thread still sleeps, it needs another signal.
   set_asleep(--sleepers_ > 0);
   scan(events);
 }

@@ -13,17 +13,18 @@
 
 namespace gradwire {
 
-/// Streams through shared memory to some peers, and over TCP to the others.
+/// Transport with streams through shared memory to some peers, and over TCP to the others.
 ///
-/// The hot path makes no system call: write() copies into a ring, peek() shows what is in one, and
-/// poll() looks at all rings before it asks the kernel. A rank that is about to sleep says so in
-/// the shared memory, then looks once more; who then writes for it, or reads what it waits to write
-/// behind, sees that and rings its bell, once (Dekker's way of having at least one of two see the
-/// other). The TCP connection to a neighbour carries nothing, but ends when its process does; what
-/// it had written can still be read then.
+/// The hot path makes no system call: write() copies into a ring, peek() returns the contents of
+/// one, and poll() checks all rings before it asks the kernel. A rank that is about to sleep sets a
+/// flag in the shared memory and checks the rings once more. A peer that then writes to it, or
+/// makes room for which it waits, sees the flag and signals its eventfd, once (Dekker's algorithm:
+/// at least one of two sees the other). The TCP connection to a neighbour carries no data, but ends
+/// when its process does; bytes written before that can still be read.
 class RingTransport final : public PollingTransport {
  public:
-  /// `tcp` has a connection to every neighbour too, and is woken by the bell that they were given.
+  /// `tcp` must have a connection to every neighbour, too, and is woken by the eventfd that they
+  /// were given.
   RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours);
   ~RingTransport() override;
   RingTransport(const RingTransport&) = delete;
@@ -65,10 +66,10 @@ class RingTransport final : public PollingTransport {
   std::unique_ptr<TcpTransport> tcp_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> link_of_;  ///< By rank; null: over TCP.
-  bool all_linked_ = false;     ///< To every peer.
+  bool all_linked_ = false;     ///< Every peer is a neighbour.
 
-  std::mutex scan_mutex_;  ///< Guards what poll() knows.
-  int sleepers_ = 0;       ///< Threads that are asleep, or about to be.
+  std::mutex scan_mutex_;  ///< Guards the state of poll().
+  int sleepers_ = 0;       ///< Threads that sleep, or are about to.
   unsigned polls_ = 0;
 };
 

@@ -23,7 +23,7 @@ struct SharedPair::Head {
 
 namespace {
 
-/// The head has a page of its own before the rings.
+/// The head has its own page before the rings.
 std::size_t file_bytes(std::size_t ring_bytes) {
   return page_bytes() + 2 * ring_bytes;
 }
@@ -57,14 +57,15 @@ Result<SharedPair> SharedPair::make(std::size_t ring_bytes) {
 
 Result<SharedPair> SharedPair::take(Socket descriptor, std::size_t ring_bytes) {
   if (!is_of_size(descriptor, file_bytes(ring_bytes))) {
-    return failure(ErrorKind::corrupted, "shared memory of another size than agreed");
+    return failure(ErrorKind::corrupted, "shared memory has another size than agreed");
   }
   auto pair = map(std::move(descriptor), ring_bytes, End::taker);
   if (pair) pair->forget_descriptor();
   return pair;
 }
 
-/// The head, then each ring twice. Only addresses: memory comes with what is written.
+/// Maps the head, then each ring twice. This reserves only addresses; memory is allocated on
+/// writes.
 Result<SharedPair> SharedPair::map(Socket descriptor, std::size_t ring_bytes, End end) {
   const std::size_t head_bytes = page_bytes();
   GRADWIRE_CHECK(sizeof(Head) <= head_bytes);
@@ -90,7 +91,7 @@ Result<SharedPair> SharedPair::map(Socket descriptor, std::size_t ring_bytes, En
 }
 
 SharedPair::Head& SharedPair::head() const {
-  // The kernel's zeros are the initial values of all of it.
+  // The kernel's zeros are valid initial values of all fields.
   return *reinterpret_cast<Head*>(memory_.get());
 }
 

@@ -11,36 +11,36 @@
 
 namespace gradwire {
 
-/// Gives back what mmap(2) gave.
+/// Deleter that unmaps memory of mmap(2).
 struct UnmapMemory {
   std::size_t size = 0;
   void operator()(std::byte* at) const;
 };
 
-/// The memory that two ranks of one machine share: a ring each way, and who of them sleeps. It has
-/// no name; it goes when neither process maps it any more.
+/// Memory shared by two ranks of one machine: a ring in each direction, and their sleep flags. It
+/// has no name, and is freed when neither process maps it any more.
 class SharedPair {
  public:
-  /// Which of the two a process is.
+  /// Role of a process.
   enum class End : std::uint8_t { maker = 0, taker = 1 };
 
-  /// Makes it. The rings get their memory when they are first written to: with many ranks or groups
-  /// on a machine most pairs exchange little or nothing. `ring_bytes` is a power of two, at least a
-  /// page. Error: system (no memory, or none may be shared).
+  /// Creates the memory. The rings are populated when they are first written to: with many ranks or
+  /// groups on a machine, most pairs exchange little or nothing. `ring_bytes` must be a power of
+  /// two, at least a page. Fails with system (out of memory, or memory cannot be shared).
   static Result<SharedPair> make(std::size_t ring_bytes);
 
-  /// Takes part in one whose descriptor has come from its maker. Errors: system, corrupted (not of
-  /// that size).
+  /// Maps the memory of a descriptor received from its maker. Fails with system or corrupted (wrong
+  /// size).
   static Result<SharedPair> take(Socket descriptor, std::size_t ring_bytes);
 
-  /// The maker's, to be passed on, until forget_descriptor().
+  /// The maker's descriptor, to be passed to the taker; valid until forget_descriptor().
   const Socket& descriptor() const { return descriptor_; }
   void forget_descriptor() { descriptor_.close(); }
 
   RingMemory outgoing() const { return ring(end_ == End::maker ? 0 : 1); }
   RingMemory incoming() const { return ring(end_ == End::maker ? 1 : 0); }
 
-  /// Set by a rank that is about to sleep, cleared by whoever rings for it.
+  /// Set by a rank that is about to sleep, cleared by the peer that wakes it.
   std::atomic<std::uint32_t>& we_sleep() const { return sleeps(end_); }
   std::atomic<std::uint32_t>& they_sleep() const {
     return sleeps(end_ == End::maker ? End::taker : End::maker);
