@@ -194,7 +194,7 @@ TEST(JobStore, AsksForASecretAndForAStoreOfItsOwn) {
   job.launcher = "torchrun";
   const auto second = JobStore::open(job, Deadline::after(seconds(1)));
   ASSERT_FALSE(second);
-  EXPECT_THAT(second.error().message, HasSubstr("torchrun keeps a store of its own"));
+  EXPECT_THAT(second.error().message, HasSubstr("torchrun already serves a store"));
 }
 
 TEST(JobStore, ListensOnTheNamedAddressAlone) {

@@ -11,7 +11,7 @@ import textwrap
 import unittest
 
 GRADWIRE = os.environ.get("GRADWIRE_PROGRAM", "gradwire")
-WARNING = "anybody who reaches the c10d store"
+WARNING = "any process that reaches the c10d store"
 
 BEGINNING = """
 import datetime, os, sys, threading

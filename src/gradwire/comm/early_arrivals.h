@@ -29,7 +29,7 @@ class EarlyArrivals {
   struct Operation {
     std::vector<Announcement> announcements;
     std::vector<Piece> pieces;
-    /// Rank in the order in which the first frames of operations arrived.
+    /// Position in the order of the first frame of each operation.
     std::uint64_t arrival = 0;
   };
 

@@ -35,7 +35,7 @@ std::string open_store_warning(const Job& job) {
   const bool concerned = job.world_size > 1 && job.launcher_store && job.secret.empty();
   if (!concerned || is_loopback(job.master_address)) return {};
   return fmt::format(
-      "anybody who reaches the c10d store at {}:{} can read there the secret that protects this "
+      "any process that reaches the c10d store at {}:{} can read the secret that protects this "
       "job's connections, and join it: set GRADWIRE_SECRET=$(openssl rand -hex 16), once, for all "
       "ranks, or start them with gradwire run",
       job.master_address, job.master_port);

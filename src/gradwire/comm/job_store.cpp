@@ -86,7 +86,7 @@ Status check(const Job& job) {
   }
   if (job.launcher_store) {
     return failure(ErrorKind::invalid_argument,
-                   fmt::format("{} keeps a store of its own at {}:{}: use that (env://)",
+                   fmt::format("{} already serves a store at {}:{}: use that one (env://)",
                                job.launcher, job.master_address, job.master_port));
   }
   return check_secret_at(job.secret, job.master_address);

@@ -11,8 +11,8 @@
 
 namespace gradwire {
 
-/// Returns the assumed topology of a job whose network has not been measured: the rendezvous tells
-/// which ranks share a machine, and each machine gets a port of 1 Gb/s Ethernet.
+/// Returns the assumed topology of a job whose network has not been measured. The rendezvous tells
+/// which ranks share a machine; each machine gets a port of 1 Gb/s Ethernet.
 Topology assumed_topology(const std::vector<RankPlace>& places);
 
 /// Returns the topology used by all ranks of a job: that of the file at `path` on rank 0, which

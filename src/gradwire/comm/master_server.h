@@ -20,9 +20,11 @@ Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpo
 /// local; if the master's port is the job's port, behind that port, which the ranks of the host
 /// share.
 ///
-/// Fails with invalid_argument (unknown host name, no local address among its addresses, or the
-/// port is used by another program), timeout (of the name resolver, or of the ranks that share the
-/// port), refused (a process of another user has the shared port's name) or system.
+/// Fails with:
+///   invalid_argument: unknown host name, no local address among its addresses, or port in use
+///   timeout: of the name resolver, or of the ranks that share the port
+///   refused: a process of another user has the shared port's name
+///   system
 Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadline deadline);
 
 }  // namespace gradwire

@@ -20,8 +20,9 @@ constexpr std::size_t kPlacesAPart = 32;
 /// Timeout for testing whether a key exists. Not zero, which some stores treat as infinite.
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 
-/// Time for which rank 0 waits for one rank's nonce or place before it checks the other ranks, and
-/// that one's nonce again: a nonce that was answered may be from an earlier rendezvous.
+/// Time for which rank 0 waits for one rank's nonce or place before it checks the other ranks. It
+/// then checks that nonce again, because a nonce that was answered may be from an earlier
+/// rendezvous.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 /// Time for which a rank whose deadline has passed waits for rank 0's error.

@@ -14,9 +14,9 @@ namespace gradwire {
 /// "<prefix>place/<word>". Rank 0 gathers the places and publishes them in a few values, so that no
 /// rank has to read one value per peer.
 ///
-/// A store may still contain the keys of an earlier rendezvous with the same scope: a launcher that
-/// restarts its workers keeps the store, and counts restarts separately on each host. Hence each
-/// rendezvous has its own generation ("room"). A rank writes a fresh nonce ("word") to
+/// A store may still contain the keys of an earlier rendezvous with the same scope. (A launcher
+/// that restarts its workers keeps the store, and counts restarts separately on each host.) Hence
+/// each rendezvous has its own generation ("room"). A rank writes a fresh nonce ("word") to
 /// "<scope>knock/<rank>". Rank 0 answers under that nonce, in "<scope>room/<word>", with the
 /// generation, also a fresh nonce. A process that replaces one that died while others wait writes
 /// another nonce, so rank 0 uses the place of the live process.

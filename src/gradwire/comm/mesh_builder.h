@@ -31,8 +31,8 @@ class MeshBuilder {
   MeshBuilder(Plan plan, Doors doors);
 
   /// Returns when all connections are established. Fails with timeout (names the missing ranks),
-  /// disconnected (a rank that had joined is gone), refused, mismatch, system (out of file
-  /// descriptors for too long), or an error of the watch.
+  /// disconnected (a rank that had joined is gone), refused, mismatch or system (out of file
+  /// descriptors for too long). Also fails with errors of the watch.
   Status run(Deadline deadline, Duration timeout);
 
   /// Returns the connections by rank and rail; none to this rank itself.

@@ -12,9 +12,9 @@ namespace {
 
 /// Busy-wait time of a waiting thread before it sleeps. Sleeping and waking cost about 30 us, which
 /// matters for small operations; yielding between two tries keeps busy-waiting cheap. Counted from
-/// the beginning of the wait, not from the last event: longer operations are limited by their
-/// bytes, and busy-waiting would only take the processor from the threads that move them (a third
-/// of it, measured with four ranks on two cores).
+/// the beginning of the wait, not from the last event. Longer operations are limited by their
+/// bytes: busy-waiting would only take the processor from the threads that move them (a third of
+/// it, measured with four ranks on two cores).
 constexpr Duration kSpin = std::chrono::microseconds(500);
 
 /// Tries before the first yield after an event, if every rank has its own core: a yield takes

@@ -40,10 +40,14 @@ struct Mesh {
 /// all listeners of a host use that port, which its ranks share (net/shared_port.h). Ranks of one
 /// machine then use shared memory (net/shm/open_transport.h), unless job.shared_memory forbids it.
 ///
-/// Fails with timeout (names all missing ranks), refused (wrong secret), mismatch (of protocol
-/// version or world size), invalid_argument (port in use, unknown interface, duplicate rank),
-/// disconnected or system (out of file descriptors, ...). Blocks. Invalid input from
-/// unauthenticated peers on the listening ports is logged and otherwise ignored.
+/// Blocks. Invalid input from unauthenticated peers on the listening ports is logged and otherwise
+/// ignored. Fails with:
+///   timeout: names all missing ranks
+///   refused: wrong secret
+///   mismatch: of protocol version or world size
+///   invalid_argument: port in use, unknown interface, duplicate rank
+///   disconnected
+///   system: out of file descriptors, ...
 Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options = {},
                           Store* given = nullptr);
 

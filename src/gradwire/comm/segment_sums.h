@@ -16,10 +16,10 @@ struct Arrived {
 };
 
 /// Checksums of the segments of a message that is forwarded with cut-through. They are computed
-/// when a segment has just been received or reduced and is in the cache, not when it is sent: by
-/// then it often has to be fetched from memory, which takes five times as long. A segment forwarded
-/// unmodified keeps its received checksum, so that the next rank detects corruption in this rank.
-/// Not thread-safe.
+/// when a segment has just been received or reduced and is in the cache. When it is sent, it often
+/// has to be fetched from memory, which takes five times as long. A segment forwarded unmodified
+/// keeps its received checksum, so that the next rank detects corruption in this rank. Not
+/// thread-safe.
 class SegmentSums {
  public:
   /// `ready` is the prefix of the message that may be sent; `last`: it is the whole message.

@@ -27,8 +27,8 @@ struct AlgorithmEstimate {
   int segments = 0;            ///< Per message, if measured; else 0.
 };
 
-/// Chooses the algorithm of a collective: the one measured to be fastest for about that size or,
-/// without a measurement, the one that the cost model predicts to be fastest on the topology.
+/// Chooses the algorithm of a collective: the one measured to be fastest for about that size.
+/// Without a measurement, it is the one that the cost model predicts to be fastest on the topology.
 /// Depends only on its arguments, so all ranks choose the same. Thread-safe.
 class Tuner {
  public:

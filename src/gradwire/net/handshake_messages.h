@@ -28,11 +28,12 @@ namespace gradwire {
 // The nonces bind a proof to its connection, the role to its direction, and the purpose to one
 // service of the job. The server's proof covers the verdict, so it cannot be replaced. The client's
 // claims count only once they are proved; only the destination process of a host is read before
-// that (net/shared_port.h). This protects against unauthenticated peers that connect. A peer to
-// which a rank connects by mistake, or an observer of the packets, gets a proof against which it
-// can test guesses offline, so the secret must be long (comm/job_secret.h). Against later
-// modification of packets, the traffic is encrypted (net/tls_stream.h) with a key that only the two
-// ends of this handshake have.
+// that (net/shared_port.h).
+//
+// This protects against unauthenticated peers that connect. A peer to which a rank connects by
+// mistake, or an observer of the packets, gets a proof against which it can test guesses offline.
+// The secret must therefore be long (comm/job_secret.h). Against later modification of packets, the
+// traffic is encrypted (net/tls_stream.h) with a key that only the two ends of this handshake have.
 
 /// Version of all of gradwire's protocols. Must be the same at both ends.
 inline constexpr std::uint32_t kProtocolVersion = 4;

@@ -32,8 +32,8 @@ class Socket {
 };
 
 /// Maximum unsent bytes in the kernel before a stream stops being writable (TCP_NOTSENT_LOWAT). A
-/// thread that shares its core may be rescheduled only after milliseconds, but among four hosts at
-/// 2.5 Gb/s on two cores, 256 KiB reaches 95 % of the rate, as 1 MiB does. A high-priority
+/// thread that shares its core may be rescheduled only after milliseconds. Still, among four hosts
+/// at 2.5 Gb/s on two cores, 256 KiB reaches 95 % of the rate, as 1 MiB does. A high-priority
 /// operation waits for at most this many bytes on each stream: 2 ms at 1 Gb/s. With 1 MiB, the
 /// gradients of the first layers were so late that ResNet-50 trained at 93 % instead of 96 % of its
 /// speed (docs/ladder.md). Sent but unacknowledged bytes do not count, so the bandwidth-delay
@@ -48,9 +48,9 @@ inline constexpr int kUnsentLowWaterOfRails = 128 * 1024;
 /// when the link is back. The executor detects a dead peer itself, by silence on all rails.
 inline constexpr Duration kRailOutageMax = std::chrono::hours(24);
 
-/// Configures a stream between ranks: cubic congestion control if available (bbr, the default of
-/// some systems, limits loopback and LAN links to a third of their rate) and a short queue of
-/// unsent bytes. After `dead_after` without an acknowledgement, or with a peer whose receive buffer
+/// Configures a stream between ranks: cubic congestion control if available, and a short queue of
+/// unsent bytes. (bbr, the default of some systems, limits loopback and LAN links to a third of
+/// their rate.) After `dead_after` without an acknowledgement, or with a peer whose receive buffer
 /// stays full, the kernel breaks the connection with ETIMEDOUT; zero: the kernel's own, long
 /// timeouts. Options that the kernel does not support are skipped.
 void tune_stream(const Socket& socket, Duration dead_after, int unsent_low_water = kUnsentLowWater);

@@ -34,7 +34,7 @@ Result<std::vector<Neighbour>> meet_neighbours(Rank self, const std::vector<Cand
                                                const Socket& bell, Deadline deadline);
 
 /// Bytes of each of the two rings between two of `ranks` ranks on one machine. Ranks that share a
-/// core take turns, and each turn moves at most one ring: with four ranks on two cores, and with
+/// core take turns, and each turn moves at most one ring. With four ranks on two cores, and with
 /// two that were scheduled on one core, 256 KiB took up to twice as long as 1 MiB. 4 MiB took
 /// longer again, because all rings together no longer fit the cache. With up to 256 ranks, the
 /// incoming rings of a rank have 4 MiB in total.

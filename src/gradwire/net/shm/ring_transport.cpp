@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPublishBytes = 32 * 1024;
 
 /// Polls that may skip the TCP connections: if the rings had events and, if TCP only reports the
-/// end of neighbours, also if they had none.
+/// end of neighbors, also if they had none.
 constexpr unsigned kPollsWithoutTcp = 16;
 
 }  // namespace
@@ -123,9 +123,9 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
   return taken;
 }
 
-/// Called after a change for which a sleeping neighbour may wait.
+/// Called after a change for which a sleeping neighbor may wait.
 void RingTransport::ring_if_asleep(Link& link) {
-  // Either this rank sees the neighbour's flag, or the neighbour sees the change in its last check.
+  // Either this rank sees the neighbor's flag, or the neighbor sees the change in its last check.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic<std::uint32_t>& sleeps = link.memory.they_sleep();
   if (sleeps.load(std::memory_order_relaxed) == 0 || sleeps.exchange(0) == 0) return;

@@ -18,12 +18,12 @@ namespace gradwire {
 /// The hot path makes no system call: write() copies into a ring, peek() returns the contents of
 /// one, and poll() checks all rings before it asks the kernel. A rank that is about to sleep sets a
 /// flag in the shared memory and checks the rings once more. A peer that then writes to it, or
-/// makes room for which it waits, sees the flag and signals its eventfd, once (Dekker's algorithm:
-/// at least one of two sees the other). The TCP connection to a neighbour carries no data, but ends
-/// when its process does; bytes written before that can still be read.
+/// makes room for which it waits, sees the flag and signals its eventfd once. (Dekker's algorithm
+/// guarantees that at least one of two sees the other.) The TCP connection to a neighbor carries no
+/// data, but ends when its process does; bytes written before that can still be read.
 class RingTransport final : public PollingTransport {
  public:
-  /// `tcp` must have a connection to every neighbour, too, and is woken by the eventfd that they
+  /// `tcp` must have a connection to every neighbor, too, and is woken by the eventfd that they
   /// were given.
   RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours);
   ~RingTransport() override;
@@ -66,7 +66,7 @@ class RingTransport final : public PollingTransport {
   std::unique_ptr<TcpTransport> tcp_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> link_of_;  ///< By rank; null: over TCP.
-  bool all_linked_ = false;     ///< Every peer is a neighbour.
+  bool all_linked_ = false;     ///< Every peer is a neighbor.
 
   std::mutex scan_mutex_;  ///< Guards the state of poll().
   int sleepers_ = 0;       ///< Threads that sleep, or are about to.
