@@ -19,7 +19,7 @@ Error failure_of(const OperationRequest& receive, const Error& cause);
 /// Error of an operation posted after the communicator failed.
 Error after_failure(const Error& cause);
 
-/// Two ranks called different operations where each expected the same of the other.
+/// Two ranks announced different operations with the same sequence number.
 std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                          Rank self, const Flight& ours);
 

@@ -41,7 +41,7 @@ void Operation::bind(OpIndex index, std::byte* scratch) {
     if (slice.buffer == Buffer::scratch) return scratch + slots_[slice.first];
     std::byte* base =
         slice.buffer == Buffer::output ? request_.output : const_cast<std::byte*>(request_.input);
-    // An empty tensor may have no memory at all, and null + 0 is all that is asked of it then.
+    // An empty tensor may have no memory at all; its pointer stays null (null + 0).
     return base + layout_.byte_range(slice.buffer, slice.first, slice.count).begin;
   };
   state.dst = locate(op.dst);

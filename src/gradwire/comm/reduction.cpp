@@ -55,7 +55,8 @@ struct Arithmetic<BFloat16> {
   static BFloat16 store(float x) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
-    const std::uint32_t quiet = bits | 0x400000u;  // Rounding could turn a NaN into infinity.
+    // Rounding could turn a NaN into infinity, so make it quiet instead.
+    const std::uint32_t quiet = bits | 0x400000u;
     return {static_cast<std::uint16_t>((x != x ? quiet : rounded) >> 16)};
   }
 };

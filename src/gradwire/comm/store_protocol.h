@@ -14,7 +14,7 @@ namespace gradwire {
 // the last one. Integers are little-endian.
 //
 //   request   16  kind 1, zero 1, key size 2, value size 4, wait in ms 4, zero 4; code 16;
-//                 then key, value and, if there is any of these, a code 16
+//                 then key, value and, unless both are empty, a code 16
 //   response   8  answer 1, zero 3, value size 4; code 16; then value and, if it is not empty, a
 //                 code 16
 //

@@ -18,7 +18,7 @@ namespace gradwire {
 // unauthenticated peer. Four messages of fixed size, integers little-endian:
 //
 //   client hello   64  magic 8, version 4, from 4, to 4, world size 4, service 4, rail 2,
-//                      options 2 (bit 0: encrypts what follows), nonce 32
+//                      options 2 (bit 0: TLS after the handshake), nonce 32
 //   server answer  48  magic 8, version 4, zero 4, nonce 32
 //   client proof   32  HMAC-SHA256(secret, "client" | purpose | hello | answer)
 //   verdict        40  verdict 4, the server's world size 4,
@@ -53,7 +53,7 @@ enum class Verdict : std::uint32_t {
   wrong_secret = 1,
   duplicate = 2,         ///< The rank is connected already.
   other_world_size = 3,  ///< The ranks were started with different world sizes.
-  impossible = 4,        ///< No such rank, or not one that may connect here.
+  impossible = 4,        ///< Invalid rank, or one that may not connect here.
   later = 5,             ///< The server is about to close; its successor will accept.
   other_encryption = 6,  ///< One end encrypts, the other does not.
 };
@@ -94,10 +94,10 @@ using Proof = std::array<std::byte, kProofSize>;
 /// Returns true if the received prefix of a message matches the magic.
 bool has_our_magic(ConstBytes message);
 
-/// Of a hello or an answer.
+/// Protocol version in a hello or an answer.
 std::uint32_t version_in(ConstBytes message);
 
-/// With a fresh nonce.
+/// Creates the message with a fresh nonce.
 HandshakeMessage make_hello(const Claims& claims, std::string_view purpose);
 HandshakeMessage make_answer();
 

@@ -15,7 +15,8 @@ namespace gradwire {
 /// carries an authentication code over its content and its number. A message that is modified,
 /// repeated or dropped on the path ends the connection. Not encrypted. Not thread-safe.
 ///
-///     size 4, little-endian; message; code 16: of HMAC-SHA256(key, end 1 | number 8 | message)
+///     size 4, little-endian; message; code 16:
+///     the first bytes of HMAC-SHA256(key, end 1 | number 8 | message)
 class MessageStream {
  public:
   enum class End : std::uint8_t { client = 1, server = 2 };

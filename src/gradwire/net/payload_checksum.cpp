@@ -4,7 +4,7 @@
 
 #include <xxhash.h>
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h>  // Vectors as wide as this processor has, in place of the compiler's.
+#include <xxh_x86dispatch.h>  // Selects the vector width at run time.
 #endif
 
 namespace gradwire {
