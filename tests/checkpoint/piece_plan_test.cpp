@@ -94,8 +94,9 @@ TEST(PiecePlan, RefusesGapsAndWhatIsBeyondTheEnd) {
     }
     return "no error";
   };
-  EXPECT_THAT(error_of({{0, 0, 4}, {1, 6, 4}}), HasSubstr("4 to 5 of 'a.weight' are on no rank"));
-  EXPECT_THAT(error_of({{0, 0, 4}, {1, 4, 7}}), HasSubstr("rank 1 has elements 4 to 10"));
+  EXPECT_THAT(error_of({{0, 0, 4}, {1, 6, 4}}),
+              HasSubstr("no rank holds elements 4 to 5 of 'a.weight'"));
+  EXPECT_THAT(error_of({{0, 0, 4}, {1, 4, 7}}), HasSubstr("rank 1 holds elements 4 to 10"));
 }
 
 }  // namespace

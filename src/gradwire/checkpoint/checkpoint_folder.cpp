@@ -36,8 +36,8 @@ FoundCheckpoint look_at(const fs::path& path) {
   return found;
 }
 
-/// None if there is no such folder. A disk that does not answer is not that: a run that goes on
-/// where it was would begin anew, and prune what it did not see.
+/// Returns the paths in `folder`; none if the folder does not exist. Any other error throws: a run
+/// that resumes would otherwise start from step 0 and prune checkpoints that it did not see.
 std::vector<fs::path> names_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -53,42 +53,42 @@ std::vector<fs::path> names_in(const fs::path& folder) {
                   fmt::format("{} cannot be listed: {}", folder.string(), error.message()));
 }
 
-/// What cannot be looked at is there: whoever opens it learns why.
+/// Returns false only if `path` is known not to exist. If its status cannot be read, opening it
+/// reports why.
 bool is_there(const fs::path& path) {
   std::error_code unknown;
   return fs::status(path, unknown).type() != fs::file_type::not_found;
 }
 
-/// The same.
+/// Returns true also if the status of `path` cannot be read, as is_there() does.
 bool is_folder(const fs::path& path) {
   std::error_code unknown;
   const auto type = fs::status(path, unknown).type();
   return type == fs::file_type::directory || type == fs::file_type::none;
 }
 
-/// The newest of what was found; nothing if nothing was. Nobody can tell whether what is damaged
-/// was newer than what is whole.
+/// Returns the newest checkpoint of `found`, or an empty path if there is none. Throws
+/// Exception(invalid_argument) if any is damaged: a damaged manifest does not tell its sequence
+/// number, so that checkpoint may be the newest.
 fs::path newest_of(const std::vector<FoundCheckpoint>& found) {
   if (found.empty()) return {};
   const auto& damaged = found.front();
   const auto& newest = found.back();
   if (damaged.damage.empty()) return newest.path;
-  const auto rest = newest.damage.empty()
-                        ? fmt::format(
-                              "or name the checkpoint to go on from: the newest that can "
-                              "be read is {}",
-                              newest.path.string())
-                        : "no other one here can be read";
+  const auto rest =
+      newest.damage.empty()
+          ? fmt::format("or resume from the newest readable one, {}", newest.path.string())
+          : "no other checkpoint here is readable";
   refuse(
-      fmt::format("{} (it may be the newest, and nothing older is taken in its place unasked: "
-                  "remove {}, {})",
+      fmt::format("{} (it may be the newest checkpoint, and an older one is never chosen "
+                  "automatically: remove {}, {})",
                   damaged.damage, damaged.path.string(), rest));
 }
 
 void write_manifest(Disk& disk, const fs::path& partial, const Manifest& manifest) {
   const auto path = partial / kManifestName;
   const auto text = manifest_text(manifest);
-  parse_manifest(text, path);  // What nobody could read is not written.
+  parse_manifest(text, path);  // Throws before an unreadable manifest is written.
   const auto file = disk.create(path);
   disk.write(file, std::as_bytes(std::span(text)), path);
   disk.flush(file, path);
@@ -121,13 +121,13 @@ fs::path find_checkpoint(const fs::path& path) {
   }
   if (is_folder(path)) {
     throw NoCheckpoint(
-        fmt::format("{}: there is no complete checkpoint in it: no folder step-N "
-                    "with a {}",
+        fmt::format("{}: no complete checkpoint in this folder: it has no folder "
+                    "step-N with a {}",
                     path.string(), kManifestName));
   }
   throw NoCheckpoint(
-      fmt::format("{} is a model alone, and no run can go on from it: write checkpoints with "
-                  "checkpoint_every, and resume from their folder",
+      fmt::format("{} is a model, not a checkpoint, and no run can resume from it: write "
+                  "checkpoints with checkpoint_every, and resume from their folder",
                   path.string()));
 }
 
@@ -135,8 +135,8 @@ std::string manifest_text_of(const fs::path& checkpoint) {
   const InputFile file(checkpoint / kManifestName);
   if (file.size() > kMostManifestBytes) {
     refuse(
-        fmt::format("{}: is damaged: it has {} bytes, and a manifest at most {}; use another "
-                    "checkpoint",
+        fmt::format("{}: is damaged: it has {} bytes, but a manifest has at most {}; use "
+                    "another checkpoint",
                     file.path().string(), file.size(), kMostManifestBytes));
   }
   std::string text(file.size(), '\0');
@@ -213,7 +213,7 @@ void remove_checkpoint(Disk& disk, const fs::path& checkpoint) {
     if (is_there(checkpoint)) throw;
     return;
   }
-  disk.flush_folder(folder);  // Else the machine might remember that files went, but not the name.
+  disk.flush_folder(folder);  // A crash must not persist removed files without the rename.
   disk.remove_all(old);
 }
 

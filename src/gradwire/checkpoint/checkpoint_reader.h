@@ -10,37 +10,39 @@
 
 namespace gradwire {
 
-/// Opens a checkpoint's file, whose size the manifest has. Throws Exception(invalid_argument) that
-/// names the file and the remedy, if it is not there or has another size.
+/// Opens a file of a checkpoint. Throws Exception(invalid_argument), which names the file and the
+/// remedy, if it is missing or its size differs from the manifest's.
 InputFile open_shard(const std::filesystem::path& checkpoint, const ManifestFile& file);
 
-/// Reads the whole file. Throws Exception(invalid_argument) if it is not what was written.
+/// Reads the whole file. Throws Exception(invalid_argument) if its checksum differs from the
+/// manifest's.
 void verify_shard(const InputFile& file, const ManifestFile& expected);
 
-/// A part of a piece of a tensor: where it lies, and which of the wanted elements it has.
+/// The overlap of a stored piece with a requested range of elements.
 struct PieceOverlap {
   std::size_t file = 0;
   std::uint64_t offset = 0;  ///< In the file, in bytes.
-  std::int64_t begin = 0;    ///< Relative to the first element that is wanted.
+  std::int64_t begin = 0;    ///< Relative to the first requested element.
   std::int64_t count = 0;
 };
 
-/// Where elements `begin` to `begin + count` of a tensor lie; in the order of elements.
+/// Returns where elements `begin` to `begin + count` of a tensor are stored, in the order of
+/// elements.
 std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, std::int64_t begin,
                                    std::int64_t count);
 
-/// A checkpoint all of whose files are in a folder here.
+/// Reads a checkpoint of which all files are in one local folder.
 class CheckpointReader {
  public:
-  /// Throws Exception(invalid_argument), as the functions above.
+  /// Opens all files. Throws Exception(invalid_argument), as the functions above.
   explicit CheckpointReader(const std::filesystem::path& checkpoint);
 
   const Manifest& manifest() const { return manifest_; }
 
-  /// Compares all files with their checksums. Throws Exception(invalid_argument).
+  /// Compares the checksum of every file with the manifest's. Throws Exception(invalid_argument).
   void verify() const;
 
-  /// Fills `into` with the elements of a tensor of the manifest from `begin` on.
+  /// Fills `into` with elements of a tensor of the manifest, starting at element `begin`.
   void read(const ManifestTensor& tensor, std::int64_t begin, Bytes into) const;
 
  private:

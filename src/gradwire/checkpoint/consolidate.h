@@ -7,18 +7,18 @@
 
 namespace gradwire {
 
-/// What a tensor of an optimiser is called: "optimizer.exp_avg.0.weight".
+/// Prefix of an optimizer's tensors: "optimizer.exp_avg.0.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 
 struct Consolidation {
   std::size_t tensors = 0;
-  std::uint64_t bytes = 0;  ///< Of the file.
+  std::uint64_t bytes = 0;  ///< Size of the file.
 };
 
-/// Writes a checkpoint as one safetensors file: the model's tensors, by the names that it has in
-/// PyTorch's state_dict; with `optimizer`, its states too, as "optimizer.STATE.PARAMETER". Needs
-/// little memory, whatever the size. The file appears whole or not at all. Throws Exception, before
-/// anything is written if a file of the checkpoint is damaged.
+/// Writes a checkpoint as one safetensors file: the model's tensors, named as in PyTorch's
+/// state_dict. With `optimizer`, also the optimizer's states, as "optimizer.STATE.PARAMETER".
+/// Memory use does not depend on the size of the checkpoint. The file appears complete or not at
+/// all. Throws Exception; if a file of the checkpoint is damaged, before anything is written.
 Consolidation consolidate(const CheckpointReader& checkpoint, const std::filesystem::path& output,
                           bool optimizer);
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 void Disk::make_folder(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail(path, "cannot be made");
+  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail(path, "cannot be created");
 }
 
 UniqueFd Disk::create(const fs::path& path) {
@@ -53,14 +53,14 @@ void Disk::flush(const UniqueFd& file, const fs::path& path) {
 
 void Disk::flush_folder(const fs::path& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems of networks cannot, and say so.
+  // Some network file systems do not support this and return EINVAL.
   if (!folder.valid() || (::fsync(folder.get()) != 0 && errno != EINVAL)) {
     fail(path, "cannot be flushed to the disk");
   }
 }
 
 void Disk::rename(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot be put in its place");
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot be renamed into place");
 }
 
 void Disk::remove(const fs::path& path) {
@@ -72,7 +72,7 @@ void Disk::make_folders(const fs::path& path) {
   for (const auto& part : path) {
     const auto parent = so_far.empty() ? fs::path(".") : so_far;
     so_far /= part;
-    std::error_code unknown;  // Making it tells.
+    std::error_code unknown;  // Ignored: make_folder() reports the error.
     if (part.empty() || fs::exists(so_far, unknown)) continue;
     make_folder(so_far);
     flush_folder(parent);
@@ -80,7 +80,7 @@ void Disk::make_folders(const fs::path& path) {
 }
 
 void Disk::remove_all(const fs::path& path) {
-  std::error_code gone;  // By another rank's hand.
+  std::error_code gone;  // Another rank may have removed it already.
   if (fs::is_directory(fs::symlink_status(path, gone))) {
     std::vector<fs::path> inside;
     for (fs::directory_iterator entry(path, gone), end; !gone && entry != end;

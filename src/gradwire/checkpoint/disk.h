@@ -7,9 +7,9 @@
 
 namespace gradwire {
 
-/// What saving asks of the file system, one virtual function for each system call that changes
-/// something: tests let any of them fail, or be the last thing a process does. Errors are
-/// Exception(system) with the path and the system's reason.
+/// File system operations of saving, with one virtual function for each system call that changes
+/// something. Tests make any of them fail, or end the process there. Errors are Exception(system)
+/// with the path and the system's reason.
 class Disk {
  public:
   Disk() = default;
@@ -17,25 +17,25 @@ class Disk {
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
 
-  /// One folder inside another; it may exist.
+  /// Creates one folder, whose parent exists; the folder may exist.
   virtual void make_folder(const std::filesystem::path& path);
-  /// A new file, or an existing one made empty.
+  /// Creates a file, or truncates an existing one.
   virtual UniqueFd create(const std::filesystem::path& path);
-  /// A file to add to at its end, a new one if there is none.
+  /// Opens a file for appending; creates it if it does not exist.
   virtual UniqueFd append_to(const std::filesystem::path& path);
   virtual void write(const UniqueFd& file, ConstBytes bytes, const std::filesystem::path& path);
-  /// Until what was written to the file is on the disk.
+  /// Returns after the file's data is on the disk (fsync).
   virtual void flush(const UniqueFd& file, const std::filesystem::path& path);
-  /// Until the names in a folder are on the disk.
+  /// Returns after the folder's entries are on the disk (fsync).
   virtual void flush_folder(const std::filesystem::path& path);
-  /// `to` must not exist, or be a file where `from` is one.
+  /// `to` must not exist, unless both are files.
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
-  /// A file or an empty folder; it need not exist.
+  /// Removes a file or an empty folder; it need not exist.
   virtual void remove(const std::filesystem::path& path);
 
-  /// make_folder() for it and those it lies in; the names of new ones are on the disk then.
+  /// Creates a folder and its missing parents; returns after their names are on the disk.
   void make_folders(const std::filesystem::path& path);
-  /// remove() for it and all that is in it.
+  /// Removes a file, or a folder with its content.
   void remove_all(const std::filesystem::path& path);
 };
 

@@ -24,7 +24,7 @@ namespace {
 
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)),
-      // A pipe that stands where a file should is not waited for.
+      // O_NONBLOCK: do not wait for the writer of a pipe in place of a file.
       fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   struct stat status {};
   if (!fd_.valid() || ::fstat(fd_.get(), &status) != 0) {
@@ -39,7 +39,7 @@ void InputFile::read(std::uint64_t offset, Bytes into) const {
     const auto got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) refuse(path_, fmt::format("cannot be read: {}", std::strerror(errno)));
-    if (got == 0) refuse(path_, "is cut off");
+    if (got == 0) refuse(path_, "is truncated");
     into = into.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
   }

@@ -8,19 +8,20 @@
 
 namespace gradwire {
 
-/// A file to read any part of. Thread-safe. Errors are Exception(invalid_argument) with its name.
+/// A file with random read access. Thread-safe. Errors are Exception(invalid_argument) with the
+/// file's name.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
 
-  /// When it was opened.
+  /// Size at the time when it was opened.
   std::uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Fills `into` with what begins at `offset`; less than that being there is an error.
+  /// Fills `into` with the bytes from `offset`. Fails if the file ends earlier.
   void read(std::uint64_t offset, Bytes into) const;
 
-  /// CRC-32C of all of it.
+  /// CRC-32C of the whole file.
   std::uint32_t checksum() const;
 
  private:

@@ -19,14 +19,16 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "gradwire checkpoint";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // Two of them make no overflow.
-constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // Of what is counted up by one.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // The sum of two does not overflow.
+constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // Maximum of counters; + 1 does not
+                                                              // overflow.
 
 std::string hex(std::uint32_t crc) {
   return fmt::format("{:08x}", crc);
 }
 
-/// Of a manifest without its own checksum: JSON has one text for one content, as keys are sorted.
+/// Checksum of a manifest without its "checksum" key. JSON keys are sorted, so equal content gives
+/// equal text.
 std::string checksum_of(const json& manifest) {
   const auto text = manifest.dump();
   return hex(crc32c(std::as_bytes(std::span(text))));
@@ -57,7 +59,7 @@ json json_list(const std::vector<Item>& items) {
   return list;
 }
 
-/// Names one file in the checkpoint's folder, and none elsewhere.
+/// Returns true if the name is that of a file in the checkpoint's folder, and not a path.
 bool is_plain_name(const std::string& name) {
   const bool plain = name.find_first_of(std::string("/\0", 2)) == std::string::npos;
   return plain && !name.empty() && name != "." && name != ".." && name != kManifestName;
@@ -80,14 +82,15 @@ ManifestFile file_of(const StrictJson& entry) {
 }
 
 std::vector<std::int64_t> shape_of(const StrictJson& entry, const std::string& type) {
-  if (stored_type_bytes(type) == 0) entry.at("type").refuse("a type that safetensors has");
+  if (stored_type_bytes(type) == 0) entry.at("type").refuse("a safetensors type");
   const auto sizes = entry.at("shape").numbers(kMostBytes);
   std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
-  if (!stored_tensor_bytes(type, shape)) entry.at("shape").refuse("less than 4 EiB together");
+  if (!stored_tensor_bytes(type, shape)) entry.at("shape").refuse("at most 4 EiB in total");
   return shape;
 }
 
-/// The pieces of a tensor of which the rest is there: each in a file, one behind the other.
+/// Appends the pieces of a tensor whose other fields are set. Each piece must lie within its file,
+/// and the pieces must be contiguous and cover the tensor.
 void add_pieces(const StrictJson& list, const Manifest& manifest, ManifestTensor& tensor) {
   const auto size = stored_type_bytes(tensor.type);
   const auto elements = elements_of(tensor.shape);
@@ -97,19 +100,20 @@ void add_pieces(const StrictJson& list, const Manifest& manifest, ManifestTensor
     if (numbers.size() != 4) entry.refuse("[file, first element, elements, offset]");
     const ManifestPiece piece{numbers[0], static_cast<std::int64_t>(numbers[1]),
                               static_cast<std::int64_t>(numbers[2]), numbers[3]};
-    if (piece.file >= manifest.files.size()) entry.refuse("in one of the files");
+    if (piece.file >= manifest.files.size()) entry.refuse("a piece of one of the files");
     const auto bytes = manifest.files[piece.file].bytes;
     if (piece.offset > bytes || numbers[2] > (bytes - piece.offset) / size) {
-      entry.refuse(fmt::format("within the {} bytes of its file", bytes));
+      entry.refuse(fmt::format("a piece within the {} bytes of its file", bytes));
     }
     if (piece.begin != next || piece.count > elements - next) {
-      entry.refuse(fmt::format("of elements from {} on, of {}", next, elements));
+      entry.refuse(fmt::format("a piece that begins at element {} and lies within the {} elements",
+                               next, elements));
     }
     next += piece.count;
     tensor.pieces.push_back(piece);
   }
   if (next != elements) {
-    list.refuse(fmt::format("all {} elements of '{}'", elements, tensor.name));
+    list.refuse(fmt::format("pieces of all {} elements of '{}'", elements, tensor.name));
   }
 }
 
@@ -126,18 +130,18 @@ RankTensor rank_tensor_of(const StrictJson& entry, const ManifestFile& file) {
   tensor.offset = entry.at("offset").number(kMostBytes);
   const auto bytes = *stored_tensor_bytes(tensor.type, tensor.shape);
   if (tensor.offset <= file.bytes && bytes <= file.bytes - tensor.offset) return tensor;
-  entry.at("offset").refuse(
-      fmt::format("{} bytes before the end of {}, which has {}", bytes, file.name, file.bytes));
+  entry.at("offset").refuse(fmt::format("at least {} bytes before the end of {}, which has {}",
+                                        bytes, file.name, file.bytes));
 }
 
-/// Reads a list of what has names, of which no two are the same.
+/// Reads a list of named items. Throws Exception(invalid_argument) if two have the same name.
 template <class Item, class Read>
 std::vector<Item> named_items(const StrictJson& list, const Read& read) {
   std::vector<Item> items;
   std::set<std::string> names;
   for (const auto& entry : list.list()) {
     items.push_back(read(entry));
-    if (!names.insert(items.back().name).second) entry.at("name").refuse("a name of its own");
+    if (!names.insert(items.back().name).second) entry.at("name").refuse("a unique name");
   }
   return items;
 }
@@ -145,7 +149,7 @@ std::vector<Item> named_items(const StrictJson& list, const Read& read) {
 void add_rank_tensors(const StrictJson& entry, Manifest& manifest) {
   const auto lists = entry.list();
   const auto ranks = manifest.files.size();
-  if (lists.size() != ranks) entry.refuse(fmt::format("a list for each of {} files", ranks));
+  if (lists.size() != ranks) entry.refuse(fmt::format("one list for each of {} files", ranks));
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     manifest.rank_tensors.push_back(named_items<RankTensor>(lists[rank], [&](const auto& tensor) {
       return rank_tensor_of(tensor, manifest.files[rank]);
@@ -159,17 +163,18 @@ Manifest manifest_of(const StrictJson& root) {
                     .model = root.at("model").json(),
                     .run = root.at("run").object().json()};
   manifest.files = named_items<ManifestFile>(root.at("files"), file_of);
-  if (manifest.files.empty()) root.at("files").refuse("a list with a file for each rank");
+  if (manifest.files.empty()) root.at("files").refuse("a list with one file per rank");
   manifest.tensors = named_items<ManifestTensor>(
       root.at("tensors"), [&](const auto& entry) { return tensor_of(entry, manifest); });
   add_rank_tensors(root.at("rank_tensors"), manifest);
   return manifest;
 }
 
-/// The manifest without its checksum, which is right.
+/// Parses the manifest, verifies its checksum, and returns the content without the checksum.
 json checked_json(std::string_view text) {
   if (text.size() > kMostManifestBytes) {
-    refuse(fmt::format("has {} bytes, and a manifest at most {}", text.size(), kMostManifestBytes));
+    refuse(fmt::format("has {} bytes, but a manifest has at most {}", text.size(),
+                       kMostManifestBytes));
   }
   auto parsed = parse_bounded_json(text);
   if (!parsed)
@@ -181,18 +186,18 @@ json checked_json(std::string_view text) {
   }
   const auto version = StrictJson(root).at("version").number(kMostCount);
   if (version != kVersion) {
-    refuse(fmt::format("has version {}; this gradwire reads version {}: update it", version,
-                       kVersion));
+    refuse(fmt::format("has version {}, but this gradwire reads version {}: update gradwire",
+                       version, kVersion));
   }
   const json checksum = root.contains("checksum") ? root["checksum"] : json();
   root.erase("checksum");
   if (checksum != checksum_of(root)) {
-    refuse("is damaged: its checksum is not that of its content; use another checkpoint");
+    refuse("is damaged: its checksum does not match its content; use another checkpoint");
   }
   return std::move(root);
 }
 
-/// A line for each key, and for each element of a list.
+/// Formats one line per key and per list element.
 std::string text_of(const nlohmann::ordered_json& root) {
   std::string text;
   for (const auto& [key, value] : root.items()) {
@@ -217,7 +222,7 @@ std::string manifest_text(const Manifest& manifest) {
   }
   json ranks = json::array();
   for (const auto& list : manifest.rank_tensors) ranks.push_back(json_list(list));
-  // What people look for comes first.
+  // Fields that users look for come first.
   nlohmann::ordered_json root{{"format", kFormat},
                               {"version", kVersion},
                               {"gradwire", GRADWIRE_VERSION},

@@ -9,17 +9,17 @@
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kLeastToDivide = 16 << 10;  // Bytes: below, one rank writes them all.
+constexpr std::uint64_t kLeastToDivide = 16 << 10;  // In bytes; below, one rank writes all of them.
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, message);
 }
 
-/// Elements that the same ranks hold.
+/// Elements held by the same set of ranks.
 struct Segment {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::vector<int> ranks;  ///< Ascending, each once.
+  std::vector<int> ranks;  ///< Ascending, without duplicates.
 };
 
 std::vector<std::int64_t> cuts_of(const std::vector<HeldPiece>& held, std::int64_t elements) {
@@ -53,7 +53,7 @@ std::vector<Segment> segments_of(const std::string& name, std::int64_t elements,
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
     auto ranks = holders_of(held, cuts[i], cuts[i + 1]);
     if (ranks.empty()) {
-      refuse(fmt::format("checkpoint: elements {} to {} of '{}' are on no rank", cuts[i],
+      refuse(fmt::format("checkpoint: no rank holds elements {} to {} of '{}'", cuts[i],
                          cuts[i + 1] - 1, name));
     }
     segments.push_back({cuts[i], cuts[i + 1], std::move(ranks)});
@@ -78,7 +78,7 @@ std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t element
   };
   for (const auto& piece : held) {
     if (piece.begin >= 0 && piece.count >= 0 && piece.begin + piece.count <= elements) continue;
-    refuse(fmt::format("checkpoint: rank {} has elements {} to {} of '{}', which has {}",
+    refuse(fmt::format("checkpoint: rank {} holds elements {} to {} of '{}', which has {} elements",
                        piece.rank, piece.begin, piece.begin + piece.count - 1, name, elements));
   }
   if (elements == 0) {

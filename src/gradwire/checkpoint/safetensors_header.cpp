@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format's data is little-endian");
 
-constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // As the reference implementation has it.
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // The reference implementation's maximum.
 
 struct TypeSize {
   std::string_view name;
@@ -42,9 +42,10 @@ constexpr std::array<TypeSize, 14> kTypes{{{"F64", 8},
 
 constexpr std::uint64_t kMostTensorBytes = std::uint64_t{1} << 62;
 
-/// How many of a file's first bytes are its header. `bytes`: at least eight of them, if there are.
+/// Returns the size of a file's header, including the 8 bytes of its length. `bytes`: at least the
+/// file's first 8 bytes, if it has that many.
 std::uint64_t header_bytes(std::string_view bytes, std::uint64_t file_bytes) {
-  constexpr const char* kCut = "is not a safetensors file, or is cut off in its header";
+  constexpr const char* kCut = "is not a safetensors file, or its header is truncated";
   if (bytes.size() < 8 || file_bytes < 8) refuse(kCut);
   const auto length =
       load_little_endian<std::uint64_t>(reinterpret_cast<const std::byte*>(bytes.data()));
@@ -55,7 +56,7 @@ std::uint64_t header_bytes(std::string_view bytes, std::uint64_t file_bytes) {
 StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::uint64_t data_bytes) {
   StoredTensor tensor{.name = name, .type = entry.at("dtype").text()};
   if (stored_type_bytes(tensor.type) == 0) {
-    refuse(fmt::format("elements of type {} cannot be read", tensor.type));
+    refuse(fmt::format("element type {} is not supported", tensor.type));
   }
   const auto sizes = entry.at("shape").numbers(kMostTensorBytes);
   tensor.shape.assign(sizes.begin(), sizes.end());
@@ -63,11 +64,11 @@ StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::ui
   if (!bytes) refuse(fmt::format("'{}' has an impossible shape", name));
   const auto offsets = entry.at("data_offsets").numbers(kMostTensorBytes);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    entry.at("data_offsets").refuse("[where its bytes begin, where they end]");
+    entry.at("data_offsets").refuse("[begin, end] of its bytes, in ascending order");
   }
-  if (offsets[1] > data_bytes) refuse(fmt::format("'{}' goes beyond the end of the file", name));
+  if (offsets[1] > data_bytes) refuse(fmt::format("'{}' exceeds the end of the file", name));
   if (*bytes != offsets[1] - offsets[0]) {
-    refuse(fmt::format("'{}' has {} bytes where its shape and type make {}", name,
+    refuse(fmt::format("'{}' has {} bytes, but its shape and type require {}", name,
                        offsets[1] - offsets[0], *bytes));
   }
   tensor.begin = offsets[0];
@@ -77,7 +78,7 @@ StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::ui
 
 SafetensorsHeader header_of(std::string_view bytes, std::uint64_t file_bytes) {
   SafetensorsHeader header{.data_begin = header_bytes(bytes, file_bytes)};
-  if (header.data_begin > bytes.size()) refuse("its header is cut off");
+  if (header.data_begin > bytes.size()) refuse("its header is truncated");
   const auto json = parse_bounded_json(bytes.substr(8, header.data_begin - 8));
   if (!json) refuse(fmt::format("the header is damaged: {}", json.error().message));
   if (!json->is_object()) refuse("the header is not a JSON object");
@@ -135,8 +136,9 @@ SafetensorsHeader lay_out_safetensors(std::vector<StoredTensor> tensors,
   std::uint64_t offset = 0;
   for (auto& tensor : header.tensors) {
     if (stored_type_bytes(tensor.type) == 0) {
-      throw Exception(ErrorKind::unsupported, fmt::format("'{}': safetensors has no elements of {}",
-                                                          tensor.name, tensor.type));
+      throw Exception(
+          ErrorKind::unsupported,
+          fmt::format("'{}': safetensors has no element type {}", tensor.name, tensor.type));
     }
     tensor.begin = offset;
     offset +=

@@ -12,52 +12,52 @@
 
 namespace gradwire {
 
-/// Bytes of an element of a type by the safetensors format's name for it ("F32", "BF16", ...); 0
-/// for names that are none.
+/// Returns the bytes of one element of a type, given by its safetensors name ("F32", "BF16", ...);
+/// 0 for an unknown name.
 std::size_t stored_type_bytes(std::string_view type);
 
 /// A tensor in a safetensors file: row-major, little-endian.
 struct StoredTensor {
   std::string name;
   std::string type;                 ///< "F32", "BF16", ...
-  std::vector<std::int64_t> shape;  ///< Empty: a scalar.
-  std::uint64_t begin = 0;          ///< Of its bytes, from where the file's data begins.
+  std::vector<std::int64_t> shape;  ///< Empty for a scalar.
+  std::uint64_t begin = 0;          ///< First byte, relative to the file's data section.
   std::uint64_t end = 0;
 };
 
-/// What a safetensors file begins with (https://huggingface.co/docs/safetensors, "Format"): eight
-/// bytes, little-endian, that say how long the JSON is; the JSON. The tensors' bytes follow.
+/// Header of a safetensors file (https://huggingface.co/docs/safetensors, "Format"): the length of
+/// the JSON text as eight bytes, little-endian, then the JSON text. The tensors' bytes follow.
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  ///< In the order of their data.
   std::map<std::string, std::string> metadata;
-  std::uint64_t data_begin = 0;  ///< In the file.
+  std::uint64_t data_begin = 0;  ///< Offset of the data section in the file.
 };
 
-/// Elements of a tensor of that shape, which nobody hostile has written: nothing overflows.
+/// Number of elements of a tensor of a trusted shape; does not check for overflow.
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
-/// Bytes of a tensor of any shape and type; none for an unknown type, a size below 0, and more than
-/// 2^62 bytes (sizes of 0 counting as 1), which no file has.
+/// Bytes of a tensor of any shape and type. Returns nullopt for an unknown type, a negative size,
+/// or more than 2^62 bytes (sizes of 0 counted as 1).
 std::optional<std::uint64_t> stored_tensor_bytes(std::string_view type,
                                                  const std::vector<std::int64_t>& shape);
 
-/// Orders the tensors (larger elements first, so that every tensor is aligned to its own; then by
-/// name), and gives them their places. Throws Exception: invalid_argument (two of one name),
-/// unsupported (type).
+/// Orders the tensors and assigns their offsets. Larger element types come first, so that every
+/// tensor is aligned to its elements; equal sizes are sorted by name. Throws Exception:
+/// invalid_argument (duplicate name), unsupported (type).
 SafetensorsHeader lay_out_safetensors(std::vector<StoredTensor> tensors,
                                       std::map<std::string, std::string> metadata = {});
 
-/// The file's first `data_begin` bytes.
+/// Returns the file's first `data_begin` bytes.
 std::string safetensors_header_bytes(const SafetensorsHeader& header);
 
-/// Takes the bytes for hostile: what comes of them is consistent, and each tensor lies within the
-/// file. `bytes`: the file's first ones, with the whole header; more may follow. `file_bytes`: of
-/// the whole file. Touches no disk. Error: invalid_argument, with what is wrong.
+/// Parses an untrusted header. In a returned header, each tensor lies within the file and its size
+/// fits its shape and type. `bytes`: the start of the file, with the whole header; more may follow.
+/// `file_bytes`: size of the whole file. Does no I/O. Error: invalid_argument, with the reason.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
                                                    std::uint64_t file_bytes);
 
-/// Throws Exception(invalid_argument) that names the file and what is wrong with it: not there, cut
-/// off, a header that does not fit the data.
+/// Throws Exception(invalid_argument), which names the file and the reason: missing, truncated, a
+/// header that does not fit the data.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
 
 }  // namespace gradwire

@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Writing changes a file's time all along, so that only who does nothing is silent.
+/// Writing updates file times throughout, so a live saver never stays unchanged this long.
 constexpr std::chrono::minutes kSilence{15};
 
-/// Of this host since it was started; empty if it has none.
+/// Identifies the current boot of this host; empty if the system has none.
 std::string boot_id() {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
@@ -39,7 +39,7 @@ struct flock whole_file(short type) {
 
 enum class Held { yes, no, unknown };
 
-/// Whether somebody has locked the file, as far as the file system tells.
+/// Returns whether any process holds a lock on the file, as far as the file system reports it.
 Held held(const fs::path& path) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   auto lock = whole_file(F_WRLCK);
@@ -47,8 +47,7 @@ Held held(const fs::path& path) {
   return lock.l_type == F_UNLCK ? Held::no : Held::yes;
 }
 
-/// Whether the file says of someone at least that he was on this host, and of nobody that he was on
-/// another.
+/// Returns true if the file has entries, and all are of this host since it booted.
 bool only_of_this_host(const fs::path& file) {
   std::ifstream lines(file);
   const auto here = boot_id();
@@ -60,7 +59,7 @@ bool only_of_this_host(const fs::path& file) {
   return any;
 }
 
-/// When something of the attempt has changed last.
+/// Returns when a file of the attempt last changed.
 fs::file_time_type last_change(const fs::path& partial, const fs::path& file) {
   auto last = fs::file_time_type::min();
   const auto look_at = [&last](const fs::path& path) {
@@ -87,7 +86,7 @@ SaveLock::SaveLock(Disk& disk, const fs::path& folder, const std::string& name,
       file_(folder / fmt::format(".{}.{}.lock", name, token)),
       fd_(disk.append_to(file_)) {
   auto lock = whole_file(F_RDLCK);
-  ::fcntl(fd_.get(), F_OFD_SETLK, &lock);  // Nobody locks it for himself alone: it is granted.
+  ::fcntl(fd_.get(), F_OFD_SETLK, &lock);  // Granted, as no process takes an exclusive lock.
   const auto line = fmt::format("{} {} {}\n", boot_id(), host_name(), ::getpid());
   disk.write(fd_, std::as_bytes(std::span(line)), file_);
 }
@@ -102,8 +101,7 @@ bool is_abandoned(const fs::path& stem, fs::file_time_type now) {
   auto file = stem;
   partial += ".partial";
   file += ".lock";
-  const bool here =
-      only_of_this_host(file);  // Read first: who writes into it has locked it before.
+  const bool here = only_of_this_host(file);  // Read first: a rank locks the file before it writes.
   const auto lock = held(file);
   if (lock == Held::yes) return false;
   if (lock == Held::no && here) return true;

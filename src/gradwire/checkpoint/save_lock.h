@@ -8,24 +8,24 @@
 
 namespace gradwire {
 
-/// One attempt to save a checkpoint, as it is seen by others who save in the same folder:
-/// `.step-000300.5f3a.partial`, where it is written, and `.step-000300.5f3a.lock`, which is there
-/// from before until after. Every rank that takes part holds the lock file locked (an OFD lock,
-/// fcntl(2)), and writes into it on which host it is; the kernel, or the server of a network's file
-/// system, unlocks it when the process ends, however it ends.
+/// One attempt to save a checkpoint, as other savers in the same folder see it. The checkpoint is
+/// written in `.step-000300.5f3a.partial`; the lock file `.step-000300.5f3a.lock` exists from
+/// before that folder until after it. Every participating rank holds a shared lock on the lock file
+/// (an OFD lock, fcntl(2)) and appends its host to it. The kernel, or the server of a network file
+/// system, releases the lock when the process ends for any reason.
 class SaveLock {
  public:
-  /// Several ranks may make that of one attempt at once. `token`: of this attempt alone. A file
-  /// system that has no locks is no error: others then go by time, see is_abandoned(). Throws
-  /// Exception(system).
+  /// All ranks of an attempt may construct it at the same time. `token`: unique to this attempt. A
+  /// file system without locks is no error: other savers then judge by time, see is_abandoned().
+  /// Throws Exception(system).
   SaveLock(Disk& disk, const std::filesystem::path& folder, const std::string& name,
            const std::string& token);
 
-  /// Where the checkpoint is written until it is complete.
+  /// Folder in which the checkpoint is written until it is complete.
   const std::filesystem::path& partial() const { return partial_; }
   const std::filesystem::path& file() const { return file_; }
 
-  /// Unlocks and removes the file; to be called when the partial folder is no more. Throws
+  /// Unlocks and removes the lock file; called after the partial folder is gone. Throws
   /// Exception(system).
   void release();
 
@@ -36,10 +36,12 @@ class SaveLock {
   UniqueFd fd_;
 };
 
-/// Whether nobody will ever complete the attempt whose files are `stem` + ".partial" and ".lock".
-/// If nobody holds its lock, and all who did were on this host since it was started: yes. Locks of
-/// other hosts may be invisible here, or not exist: then only what has not changed for 15 minutes,
-/// by the file system's clock (`now`), is abandoned.
+/// Returns true if no process will complete the attempt whose files are `stem` + ".partial" and
+/// ".lock".
+///
+/// That is certain if the lock is not held and all ranks that held it ran on this host since it
+/// booted. Locks of other hosts may be invisible here, or not exist. In that case an attempt is
+/// abandoned if it has not changed for 15 minutes by the file system's clock (`now`).
 bool is_abandoned(const std::filesystem::path& stem, std::filesystem::file_time_type now);
 
 }  // namespace gradwire

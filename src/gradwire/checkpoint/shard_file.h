@@ -10,8 +10,8 @@
 
 namespace gradwire {
 
-/// Writes a rank's file, and returns when it is on the disk. `bytes(name)` gives a tensor's data,
-/// valid until it is called again. Throws Exception(system).
+/// Writes the file of one rank; returns after it is on the disk. `bytes(name)` returns a tensor's
+/// data, valid until its next call. Throws Exception(system).
 ManifestFile write_shard(Disk& disk, const std::filesystem::path& path,
                          const SafetensorsHeader& header,
                          const std::function<ConstBytes(const std::string& name)>& bytes);

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr int kMostNested = 100;
 
-/// How deep lists and objects are nested, whether the rest is JSON or not.
+/// Returns the maximum nesting depth of lists and objects; the text need not be valid JSON.
 int nesting(std::string_view text) {
   int depth = 0;
   int deepest = 0;
@@ -34,7 +34,7 @@ int nesting(std::string_view text) {
   return deepest;
 }
 
-/// Long values are cut: a message is no place for a whole file.
+/// Returns the value as text for a message; long values are truncated.
 std::string shown(const json& value) {
   constexpr std::size_t kMost = 60;
   auto text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -54,7 +54,7 @@ Result<json> parse_bounded_json(std::string_view text) {
   if (const int depth = nesting(text); depth > kMostNested) {
     return failure(
         ErrorKind::invalid_argument,
-        fmt::format("lists and objects are nested {} deep, at most {} may be", depth, kMostNested));
+        fmt::format("lists and objects are nested {} deep; the maximum is {}", depth, kMostNested));
   }
   auto parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return failure(ErrorKind::invalid_argument, "it is not JSON");
