@@ -63,15 +63,15 @@ TEST_F(Idx, RefusesWhatIsNotIdx) {
 }
 
 TEST_F(Idx, RefusesFilesThatAreCutOffOrTooLong) {
-  EXPECT_THAT(error_for(idx_bytes({2, 3}, "").substr(0, 9)), HasSubstr("cut off in its header"));
+  EXPECT_THAT(error_for(idx_bytes({2, 3}, "").substr(0, 9)), HasSubstr("header is truncated"));
   EXPECT_THAT(error_for(idx_bytes({2, 3}, "abcde")), HasSubstr("5 of 6 bytes"));
-  EXPECT_THAT(error_for(idx_bytes({2, 3}, "abcdefg")), HasSubstr("goes on after the 6 bytes"));
+  EXPECT_THAT(error_for(idx_bytes({2, 3}, "abcdefg")), HasSubstr("more than the 6 bytes"));
 }
 
 TEST_F(Idx, RefusesADamagedHeaderWithoutAskingForItsMemory) {
   EXPECT_THAT(error_for(idx_bytes({0xffffffff, 0xffffffff, 0xffffffff}, "")),
               HasSubstr("impossible shape"));
-  EXPECT_THAT(error_for(idx_bytes({0xffffffff, 16}, "abc")), HasSubstr("cut off"));
+  EXPECT_THAT(error_for(idx_bytes({0xffffffff, 16}, "abc")), HasSubstr("truncated"));
 }
 
 TEST_F(Idx, RefusesACompressedFileThatIsCutOff) {

@@ -90,7 +90,7 @@ TEST(Text, ADamagedFileIsRefused) {
   ASSERT_EQ(gzwrite(file, alphabet(5000).data(), 5000), 5000);
   gzclose(file);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 20);
-  EXPECT_THAT(text_error(path), AllOf(HasSubstr("text.gz"), HasSubstr("cut off")));
+  EXPECT_THAT(text_error(path), AllOf(HasSubstr("text.gz"), HasSubstr("truncated")));
 }
 
 }  // namespace

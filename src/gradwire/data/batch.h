@@ -6,11 +6,11 @@
 
 namespace gradwire {
 
-/// Some samples, stacked along dimension 0.
+/// Samples stacked along dimension 0.
 struct Batch {
   torch::Tensor inputs;
   torch::Tensor targets;
-  std::int64_t own = 0;  ///< The first so many samples are not padding: SampledBatch::own.
+  std::int64_t own = 0;  ///< The first `own` samples are not padding: SampledBatch::own.
 };
 
 }  // namespace gradwire

@@ -9,14 +9,14 @@
 
 namespace gradwire {
 
-/// Samples that training and evaluation take batches of, whatever they are. Copies share the data.
-/// `batch` reads only: threads may call it at the same time.
+/// Data set for training and evaluation. Copies share the data. `batch` only reads, so several
+/// threads may call it at the same time.
 struct DataSet {
-  std::int64_t size = 0;  ///< Samples.
+  std::int64_t size = 0;  ///< Number of samples.
   std::function<Batch(const SampledBatch&)> batch;
 };
 
-/// Of anything that has size() and batch() const.
+/// Wraps an object with size() and batch() const.
 template <class Data>
 DataSet make_data_set(Data data) {
   const auto shared = std::make_shared<const Data>(std::move(data));

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
 constexpr int kClasses = 10;
 
-// Of the 60,000 training images, as fractions of 255.
+// Mean and standard deviation of the 60,000 training images' pixels, scaled to 0 .. 1.
 constexpr double kMean = 0.2860;
 constexpr double kDeviation = 0.3530;
 
@@ -49,7 +49,7 @@ void check(const ImageData& data, const std::filesystem::path& folder) {
     refuse(fmt::format("{} labels for {} images", data.labels.numel(), data.images.size(0)));
   }
   if (data.size() == 0) refuse("the data set is empty");
-  if (data.labels.max().item<int>() >= kClasses) refuse("a label is not in 0 .. 9");
+  if (data.labels.max().item<int>() >= kClasses) refuse("a label is outside 0 .. 9");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace gradwire {
 
-/// Of what an image may show.
+/// Number of classes.
 inline constexpr std::int64_t kFashionMnistClasses = 10;
 
 /// Images and their classes, in memory.
@@ -19,17 +19,17 @@ struct ImageData {
 
   std::int64_t size() const { return images.size(0); }
 
-  /// The samples as a batch of float32, standardised to mean 0 and deviation 1 over the training
-  /// images. Reads only: threads may share the data.
+  /// Returns samples as a float32 batch, normalized to mean 0 and standard deviation 1 over the
+  /// training images. Thread-safe, as it only reads.
   Batch batch(const SampledBatch& sampled) const;
 };
 
 enum class Split { train, test };
 
 /// Reads Fashion-MNIST (Xiao, Rasul, Vollgraf, arXiv:1708.07747), or any data set in the same four
-/// files, such as MNIST itself: {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz, in the
-/// folder `path`; empty: where Debian's package dataset-fashion-mnist puts it. Throws
-/// Exception(invalid_argument) naming the file missing or damaged, and the package.
+/// files, such as MNIST: {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz, in the folder
+/// `path`. An empty `path` means the folder of Debian's package dataset-fashion-mnist. Throws
+/// Exception(invalid_argument), which names the missing or damaged file and the package.
 ImageData load_fashion_mnist(Split split, const std::filesystem::path& path = {});
 
 }  // namespace gradwire

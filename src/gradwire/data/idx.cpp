@@ -20,7 +20,7 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
 }
 
-/// zlib's reader, which passes files that are not compressed through as they are.
+/// zlib reader; uncompressed files pass through unchanged.
 class Reader {
  public:
   explicit Reader(std::filesystem::path path)
@@ -46,7 +46,7 @@ class Reader {
   void check() {
     int code = Z_OK;
     const char* message = gzerror(file_.get(), &code);
-    if (code == Z_BUF_ERROR) refuse(path_, "the compressed file is cut off");
+    if (code == Z_BUF_ERROR) refuse(path_, "the compressed file is truncated");
     if (code != Z_OK) refuse(path_, fmt::format("cannot be read: {}", message));
   }
 
@@ -62,14 +62,14 @@ std::vector<std::int64_t> read_shape(Reader& reader, const std::filesystem::path
   }
   if (magic[2] != kUnsignedByte) {
     refuse(path, fmt::format("holds elements of IDX type 0x{:02x}; only unsigned bytes (0x08) are "
-                             "read",
+                             "supported",
                              magic[2]));
   }
   std::vector<std::int64_t> shape(magic[3]);
   for (auto& size : shape) {
     std::array<std::uint8_t, 4> bytes{};
     if (reader.read(bytes.data(), bytes.size()) != bytes.size()) {
-      refuse(path, "is cut off in its header");
+      refuse(path, "its header is truncated");
     }
     size = (std::int64_t{bytes[0]} << 24) | (bytes[1] << 16) | (bytes[2] << 8) | bytes[3];
   }
@@ -86,7 +86,8 @@ std::int64_t element_count(const std::vector<std::int64_t>& shape,
   return count;
 }
 
-/// Grows as bytes arrive, so that a damaged header cannot ask for more memory than the file fills.
+/// Allocates as bytes arrive, so that a damaged header cannot request more memory than the file
+/// fills.
 std::vector<std::uint8_t> read_values(Reader& reader, std::int64_t count,
                                       const std::filesystem::path& path) {
   constexpr std::int64_t kStep = 64 << 20;
@@ -97,7 +98,7 @@ std::vector<std::uint8_t> read_values(Reader& reader, std::int64_t count,
     values.resize(begin + static_cast<std::size_t>(step));
     const auto got = reader.read(values.data() + begin, static_cast<std::size_t>(step));
     if (got == static_cast<std::size_t>(step)) continue;
-    refuse(path, fmt::format("is cut off: {} of {} bytes of data", begin + got, count));
+    refuse(path, fmt::format("is truncated: {} of {} bytes of data", begin + got, count));
   }
   return values;
 }
@@ -113,7 +114,7 @@ IdxArray read_idx(const std::filesystem::path& path) {
   std::uint8_t more = 0;
   if (reader.read(&more, 1) != 0) {
     refuse(path,
-           fmt::format("goes on after the {} bytes of data that its header announces", count));
+           fmt::format("has more than the {} bytes of data that its header specifies", count));
   }
   return array;
 }

@@ -10,12 +10,12 @@ namespace gradwire {
 /// (http://yann.lecun.com/exdb/mnist, "FILE FORMATS").
 struct IdxArray {
   std::vector<std::int64_t> shape;
-  std::vector<std::uint8_t> values;  ///< Row-major; the product of `shape` many.
+  std::vector<std::uint8_t> values;  ///< Row-major; as many as the product of `shape`.
 };
 
-/// Reads an IDX file of unsigned bytes, plain or compressed by gzip. Throws
-/// Exception(invalid_argument) that names the file and what is wrong with it: not there, not IDX,
-/// another element type, cut off, longer than its header says, or damaged.
+/// Reads an IDX file of unsigned bytes, plain or gzip. Throws Exception(invalid_argument), which
+/// names the file and the reason: missing, not IDX, another element type, truncated, longer than
+/// its header specifies, or damaged.
 IdxArray read_idx(const std::filesystem::path& path);
 
 }  // namespace gradwire

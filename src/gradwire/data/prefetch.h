@@ -13,10 +13,10 @@
 
 namespace gradwire {
 
-/// Makes the next items on a thread of its own while the current one is used. At most `capacity`
-/// wait ready at a time. `make` returns nothing at the end; what it throws comes out of next(),
-/// after the items made before. Destroying it waits for the item under way, and no longer. next()
-/// is for one thread at a time.
+/// Produces items on a separate thread while the caller uses the current one. At most `capacity`
+/// items wait. `make` returns nullopt at the end. An exception of `make` is rethrown by next(),
+/// after the items produced before it. The destructor waits for at most the item that is being
+/// produced. next() is not thread-safe.
 template <class T>
 class Prefetcher {
  public:
@@ -25,7 +25,7 @@ class Prefetcher {
         capacity_(capacity > 0 ? capacity : 1),
         thread_([this](std::stop_token stop) { run(stop); }) {}
 
-  /// The next item, in order; nothing at the end (and ever after).
+  /// Returns the next item in order, or nullopt at the end and in every later call.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !items_.empty() || ended_; });
@@ -79,7 +79,7 @@ class Prefetcher {
   std::deque<T> items_;
   std::exception_ptr error_;
   bool ended_ = false;
-  std::jthread thread_;  ///< Last: it must stop before what it uses goes.
+  std::jthread thread_;  ///< Last: destroyed before the members that it uses.
 };
 
 }  // namespace gradwire

@@ -25,14 +25,14 @@ void check(const SamplerOptions& options) {
           fmt::format("rank {} is not one of {} ranks", options.rank, options.world_size));
 }
 
-/// Fisher-Yates, from our own generator: std::shuffle differs between standard libraries.
+/// Fisher-Yates with gradwire's generator: std::shuffle differs between standard libraries.
 void shuffle(std::vector<std::int64_t>& order, Random random) {
   for (std::size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random.below(i)]);
   }
 }
 
-/// One stream for each pair of seed and epoch.
+/// Returns a separate random stream for each pair of seed and epoch.
 Random random_for(std::uint64_t seed, std::int64_t epoch) {
   return Random(Random(seed).next() + static_cast<std::uint64_t>(epoch));
 }
@@ -45,7 +45,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   const bool drop = options_.uneven == UnevenBatch::drop;
   batches_ = drop ? options_.samples / global : (options_.samples + global - 1) / global;
   require(batches_ > 0,
-          fmt::format("{} samples do not make one batch of {} on each of {} ranks; take a smaller "
+          fmt::format("{} samples are less than one batch of {} on each of {} ranks; use a smaller "
                       "batch, or pad",
                       options_.samples, options_.batch_size, options_.world_size));
   order_.resize(static_cast<std::size_t>(options_.samples));

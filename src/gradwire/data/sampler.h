@@ -8,23 +8,23 @@
 
 namespace gradwire {
 
-/// What happens to the samples at the end of an epoch that do not fill a batch on every rank.
+/// What to do with samples at the end of an epoch that do not fill a batch on every rank.
 enum class UnevenBatch : std::uint8_t {
-  drop,  ///< They are left out of this epoch.
-  pad,   ///< The batch is filled up with samples from the epoch's start.
+  drop,  ///< Leave them out of this epoch.
+  pad,   ///< Fill the batch with samples from the epoch's start.
 };
 
 /// One rank's part of a batch.
 struct SampledBatch {
   std::vector<std::int64_t> samples;
-  /// The first so many are this epoch's own, the rest padding; less than all only in the last
-  /// batch, and then perhaps none.
+  /// The first `own` samples belong to this epoch; the rest is padding. Less than the batch size,
+  /// or 0, only in the last batch.
   std::int64_t own = 0;
 };
 
 struct SamplerOptions {
-  std::int64_t samples = 0;     ///< Samples in the data set.
-  std::int64_t batch_size = 1;  ///< Samples a rank gets at a time.
+  std::int64_t samples = 0;     ///< Number of samples in the data set.
+  std::int64_t batch_size = 1;  ///< Samples per rank and step.
   Rank rank = 0;
   int world_size = 1;
   std::uint64_t seed = 0;
@@ -32,23 +32,24 @@ struct SamplerOptions {
   UnevenBatch uneven = UnevenBatch::drop;
 };
 
-/// Deals a data set out to ranks. In each epoch, over all ranks, every sample is `own` of exactly
-/// one batch (with `drop`: of at most one, less than a batch for each rank left out). All ranks get
-/// equally many batches, of equal size. Step s of P ranks with batches of B takes the same samples
-/// as step s of one rank with a batch of P * B. A pure function of its options, epoch and step.
+/// Distributes a data set over ranks. In each epoch, each sample is `own` of exactly one batch over
+/// all ranks. With `drop` it is of at most one: less than one batch per rank is left out. All ranks
+/// get the same number of batches, of equal size. Step s of P ranks with batches of B takes the
+/// same samples as step s of one rank with a batch of P * B. A pure function of options, epoch and
+/// step.
 class Sampler {
  public:
-  /// Throws Exception(invalid_argument) if an option is out of its range, or if there is not one
-  /// batch for each rank and the rest is to be dropped.
+  /// Throws Exception(invalid_argument) if an option is out of range, or if the samples do not fill
+  /// one batch on each rank with `drop`.
   explicit Sampler(const SamplerOptions& options);
 
-  /// Shuffles anew, from seed and epoch.
+  /// Reshuffles, from the seed and `epoch`.
   void start_epoch(std::int64_t epoch);
 
-  /// Batches in an epoch, for each rank.
+  /// Batches per epoch on each rank.
   std::int64_t batches() const { return batches_; }
 
-  /// Batch number `step`, 0 .. batches() - 1, of the epoch.
+  /// Returns batch number `step`, 0 .. batches() - 1, of the epoch.
   SampledBatch batch(std::int64_t step) const;
 
   const SamplerOptions& options() const { return options_; }

@@ -19,7 +19,7 @@ constexpr std::int64_t kOneInTests = 10;
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
 }
 
-/// zlib passes files that are not compressed through as they are. A .dz file is gzip with an index.
+/// zlib passes uncompressed files through unchanged. A .dz file is gzip with an index.
 std::string read_all(const std::filesystem::path& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   if (!file || std::filesystem::is_directory(path)) {
@@ -35,12 +35,13 @@ std::string read_all(const std::filesystem::path& path) {
   }
   int code = Z_OK;
   const char* message = gzerror(file.get(), &code);
-  if (code == Z_BUF_ERROR) refuse(path, "the compressed file is cut off");
+  if (code == Z_BUF_ERROR) refuse(path, "the compressed file is truncated");
   if (got < 0) refuse(path, fmt::format("cannot be read: {}", message));
   return text;
 }
 
-/// N x (context + 1), each window overlapping the next by one byte; what is left over is dropped.
+/// N x (context + 1); each window overlaps the next by one byte, and a partial last window is
+/// dropped.
 torch::Tensor windows_of(const std::string& text, std::int64_t context) {
   auto bytes = torch::empty({static_cast<std::int64_t>(text.size())}, torch::kUInt8);
   if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());

@@ -9,25 +9,25 @@
 
 namespace gradwire {
 
-/// Characters are bytes: a model of text tells one of so many.
+/// Number of classes of a text model: characters are bytes.
 inline constexpr std::int64_t kCharacters = 256;
 
-/// A text, cut into samples of `context` bytes, in memory. Of ten samples nine are for training and
-/// the last is for testing.
+/// A text, cut into samples of `context` bytes, in memory. Every tenth sample is for testing, the
+/// other nine are for training.
 struct TextData {
-  torch::Tensor windows;  ///< N x (context + 1), uint8: each a sample and the byte after it.
+  torch::Tensor windows;  ///< N x (context + 1), uint8: each a sample and the next byte.
 
   std::int64_t size() const { return windows.size(0); }
 
-  /// Inputs and targets are N x context, int64; the target of each byte is the one after it. Reads
-  /// only: threads may share the data.
+  /// Returns inputs and targets of shape N x context, int64; the target of each byte is the next
+  /// byte. Thread-safe, as it only reads.
   Batch batch(const SampledBatch& sampled) const;
 };
 
-/// Reads a text, plain or compressed by gzip, from the file `path`; empty: the Jargon File (version
-/// 4.4.7, in the public domain, 1.4 MB of English), where Debian's package dict-jargon puts it.
-/// Throws Exception(invalid_argument) that names the file and the package if it is not there,
-/// cannot be read or is too short to test on.
+/// Reads a text file, plain or gzip. An empty `path` means the Jargon File (version 4.4.7, public
+/// domain, 1.4 MB of English) of Debian's package dict-jargon. Throws Exception(invalid_argument),
+/// which names the file and the package, if the file is missing, cannot be read or is too short to
+/// test on.
 TextData load_text(Split split, std::int64_t context, const std::filesystem::path& path = {});
 
 }  // namespace gradwire
