@@ -140,7 +140,7 @@ class Page(unittest.TestCase):
                      compute=0.05 * i) for i in range(1, 21)]
         dom = self.shown(*sample_runs.write(self.folder, runs))
         self.assertEqual(len(list(self.section(dom, "memory").all("figure"))), 41)
-        self.assertIn("axes of its own", self.section(dom, "steps").text())
+        self.assertIn("its own axes", self.section(dom, "steps").text())
 
     def test_text_of_users_is_text(self):
         path = sample_runs.write_ladder(self.folder, NASTY.replace("=", "-"))

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr double kNotable = 0.1;  ///< Less of a step is no bottleneck.
+constexpr double kNotable = 0.1;  ///< Minimum share of a step that counts as a bottleneck.
 
 double share_of(double part, double total) {
   return total > 0 ? part / total : 0;
@@ -26,7 +26,7 @@ std::string communication_text(const StepMedians& step) {
   const double sent = step.hidden + step.exposed;
   const double computing = step.forward + step.backward;
   auto text = fmt::format(
-      "communication: {} of the step waits for gradients, which are under way "
+      "communication: {} of the step waits for gradients, which are in flight "
       "for {:.3g} ms, ",
       percent(share_of(step.exposed, step.total)), 1e3 * sent);
   if (sent <= computing) {
@@ -36,12 +36,12 @@ std::string communication_text(const StepMedians& step) {
                       1e3 * computing);
   }
   return text + fmt::format(
-                    "{:.2g}x forward and backward, which cannot hide that: send less (a stronger "
+                    "{:.2g}x forward and backward, too long to hide: send less (a stronger "
                     "codec, such as int8 or top_k, or accumulate {}x the steps)",
                     sent / std::max(computing, 1e-9), sent > 2 * computing ? 4 : 2);
 }
 
-/// The part in which the slow rank differs most, and by how many seconds.
+/// Returns the part in which the slow rank exceeds the others most, and by how many seconds.
 std::pair<std::string_view, double> worst_part(const StepMedians& slow, const StepMedians& usual) {
   const std::array<std::pair<std::string_view, double>, 5> parts = {{
       {"data", slow.data - usual.data},
@@ -60,7 +60,7 @@ std::string straggler_text(const std::vector<RankMedians>& ranks, const SlowestR
   const auto [part, more] = worst_part(slow.step, medians_over(others));
   return fmt::format(
       "rank {} on {} is {:.2g}x slower than the others, which wait for it: {:.3g} ms "
-      "more a step, most of it ({:.3g} ms) in {}; look at what else runs there",
+      "more per step, mostly ({:.3g} ms) in {}; check what else runs on that host",
       slow.rank, slow.host, slowest.ratio, 1e3 * slowest.excess, 1e3 * more, part);
 }
 
@@ -77,7 +77,7 @@ std::string compute_text(const StepMedians& step, std::size_t ranks) {
                                 percent(share_of(step.forward, step.total)),
                                 percent(share_of(step.backward, step.total)));
   if (ranks == 1) return text + "; more ranks would share it";
-  return text + "; the network is not what holds it up";
+  return text + "; the network is not the bottleneck";
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ SlowestRank slowest_of(const std::vector<RankMedians>& ranks) {
 Bottleneck bottleneck(const std::vector<RankMedians>& all) {
   auto ranks = all;
   std::erase_if(ranks, [](const RankMedians& rank) { return rank.steps == 0; });
-  if (ranks.empty()) return {.text = "no whole step was recorded"};
+  if (ranks.empty()) return {.text = "no complete step was recorded"};
   const auto step = medians_over(ranks);
   const auto slowest = slowest_of(ranks);
   const double network = share_of(ranks[slowest.index].step.exposed, step.total);

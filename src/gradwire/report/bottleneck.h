@@ -9,29 +9,29 @@
 
 namespace gradwire {
 
-/// One rank's steps in short.
+/// Summary of one rank's steps.
 struct RankMedians {
   Rank rank = 0;
   std::string host;
-  std::size_t steps = 0;  ///< The medians are over so many.
+  std::size_t steps = 0;  ///< Number of steps that the medians are over.
   StepMedians step;
 };
 
-/// A step in the middle of all ranks: of each part the median over ranks.
+/// Returns the median over ranks of each part of a step.
 StepMedians medians_over(const std::vector<RankMedians>& ranks);
 
-/// The rank that is busy longest in a step, and so keeps the others waiting.
+/// The rank with the longest busy time per step, which the other ranks wait for.
 struct SlowestRank {
-  std::size_t index = 0;  ///< In the list of ranks.
-  double others = 0;      ///< Seconds for which the others are busy, the median of them.
-  double excess = 0;      ///< Seconds that it takes longer; 0 for one rank.
-  double ratio = 1;       ///< Its time by the others'.
+  std::size_t index = 0;  ///< Index into the list of ranks.
+  double others = 0;      ///< Median busy time of the other ranks, in seconds.
+  double excess = 0;      ///< Its busy time minus `others`, in seconds; 0 for one rank.
+  double ratio = 1;       ///< Its busy time divided by `others`.
 };
 
 /// `ranks` must not be empty.
 SlowestRank slowest_of(const std::vector<RankMedians>& ranks);
 
-/// What a step loses most time to.
+/// The dominant loss of time in a step.
 enum class BottleneckCause {
   none,           ///< Nothing was recorded.
   communication,  ///< Waiting for gradients.
@@ -42,12 +42,13 @@ enum class BottleneckCause {
 
 struct Bottleneck {
   BottleneckCause cause = BottleneckCause::none;
-  double share = 0;  ///< Of a step, 0 .. 1; of `compute`: what is not waited.
-  std::string text;  ///< One sentence: what, how much, and what to do.
+  double share = 0;  ///< Of a step, 0 .. 1; for `compute`, the share not spent waiting.
+  std::string text;  ///< One sentence: cause, size and remedy.
 };
 
-/// Waiting for gradients is communication only as far as the slowest rank waits too: it waits for
-/// nobody else. How much longer that one is busy than the others is the straggler's share.
+/// Returns the bottleneck of a step. Waiting for gradients counts as communication only as far as
+/// the slowest rank waits too, as that rank waits for no other. The straggler's share is how much
+/// longer the slowest rank is busy than the others.
 Bottleneck bottleneck(const std::vector<RankMedians>& ranks);
 
 }  // namespace gradwire

@@ -4,7 +4,7 @@
 
 namespace gradwire {
 
-/// Files that the build compiles in (cmake/GradwireEmbed.cmake). Empty: was not there.
+/// Files that the build compiles in (cmake/GradwireEmbed.cmake). Empty if missing at build time.
 namespace embedded {
 std::string_view charts_css();
 std::string_view charts_js();
@@ -26,7 +26,7 @@ constexpr std::string_view kHead = R"(<!doctype html>
 
 constexpr std::string_view kBody = R"(</head>
 <body>
-<noscript>This page draws its charts with JavaScript, which is switched off here.</noscript>
+<noscript>This page needs JavaScript to draw its charts, and JavaScript is disabled.</noscript>
 <main id="page"></main>
 )";
 
@@ -65,7 +65,7 @@ std::string html_escaped(std::string_view text) {
 std::string json_for_script(std::string_view json) {
   std::string safe;
   for (const char c : json) {
-    // Only inside strings can JSON have it.
+    // In JSON, '<' occurs only in strings.
     if (c == '<') {
       safe += "\\u003c";
     } else {
@@ -77,10 +77,10 @@ std::string json_for_script(std::string_view json) {
 
 Result<std::string> html_page(const HtmlPage& page) {
   if (embedded::echarts_js().empty()) {
-    return failure(ErrorKind::unsupported,
-                   "this gradwire was built without the chart library that pages are drawn with: "
-                   "run scripts/setup.sh build where npm's registry can be reached, and build "
-                   "gradwire again");
+    return failure(
+        ErrorKind::unsupported,
+        "this gradwire was built without the chart library (Apache ECharts): run "
+        "scripts/setup.sh build where npm's registry is reachable, and rebuild gradwire");
   }
   std::string html{kHead};
   html += element("title", "", html_escaped(page.title));

@@ -8,24 +8,24 @@
 
 namespace gradwire {
 
-/// A page that needs nothing but itself: what it shows, how it looks and the scripts that draw it
-/// lie in it, and it forbids the browser to load anything else.
+/// A self-contained HTML page: data, styles and scripts are inline, and its Content-Security-Policy
+/// forbids the browser to load anything else.
 struct HtmlPage {
   std::string title;
-  std::string data;                       ///< JSON, which scripts find as gradwire.data.
-  std::vector<std::string_view> styles;   ///< CSS, after that which all pages have.
+  std::string data;                       ///< JSON, available to scripts as gradwire.data.
+  std::vector<std::string_view> styles;   ///< CSS, after the common style of all pages.
   std::vector<std::string_view> scripts;  ///< Run in this order, after the chart library and
                                           ///< page/charts.js, which wraps it.
 };
 
-/// The page's text, with the chart library (Apache ECharts) inside. Error: unsupported, if gradwire
-/// was built without it, with what to do.
+/// Returns the page's HTML, including the chart library (Apache ECharts). Error: unsupported, with
+/// the remedy, if gradwire was built without the library.
 Result<std::string> html_page(const HtmlPage& page);
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 std::string html_escaped(std::string_view text);
 
-/// JSON as a <script> may contain it: the same value, without "<".
+/// Returns JSON of the same value without "<", safe inside a <script> element.
 std::string json_for_script(std::string_view json);
 
 }  // namespace gradwire

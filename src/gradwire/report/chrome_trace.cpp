@@ -14,7 +14,7 @@
 namespace gradwire {
 namespace {
 
-/// Threads of a process are numbered: computing from 0, communication from here.
+/// Thread numbers of a process: computing from 0, communication from here.
 constexpr int kCommunication = 1000;
 
 int thread_of(const TracePlace& place) {
@@ -28,12 +28,12 @@ std::string thread_name(int thread) {
   return lane == 0 ? name : fmt::format("{} {}", name, lane + 1);
 }
 
-/// A text between quotes. What is not UTF-8 becomes U+FFFD.
+/// Returns a JSON string literal. Invalid UTF-8 becomes U+FFFD.
 std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Nanoseconds as microseconds, none lost.
+/// Formats nanoseconds as microseconds, without loss.
 std::string microseconds(Duration duration) {
   const auto ns = duration.count();
   const auto size = ns < 0 ? -ns : ns;
@@ -55,7 +55,7 @@ std::string complete(const TraceOfRank& trace, const TracePlace& place, Time ori
                      microseconds(span.end - span.begin), span.step, bytes);
 }
 
-/// A value of several series, which viewers stack.
+/// Counter event with one series per category, which viewers stack.
 std::string counter(const TraceOfRank& trace, const MemorySample& sample, Time origin) {
   std::string bytes;
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
@@ -68,7 +68,7 @@ std::string counter(const TraceOfRank& trace, const MemorySample& sample, Time o
                      trace.rank, microseconds(trace.memory_begin + since - origin), bytes);
 }
 
-/// One end of an arrow, or a point on its way: it ties to the slice of that thread at that time.
+/// Start, step or end of an arrow; binds to the slice of that thread at that time.
 std::string flow_point(const TraceOfRank& trace, char phase, std::size_t number, int thread,
                        Duration since_origin) {
   const auto id = (static_cast<std::uint64_t>(trace.rank) << 32) + number;
@@ -78,7 +78,8 @@ std::string flow_point(const TraceOfRank& trace, char phase, std::size_t number,
                      phase, trace.rank, thread, id, microseconds(since_origin), binding);
 }
 
-/// Arrows from where computing launched what it came to wait for, by way of that, to the wait.
+/// Returns arrows from the launch of a communication, through its span, to the end of the wait for
+/// it.
 std::vector<std::string> arrows(const TraceOfRank& trace, const std::vector<TracePlace>& places,
                                 Time origin) {
   std::vector<int> threads(trace.log.spans.size());

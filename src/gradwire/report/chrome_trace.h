@@ -7,23 +7,23 @@
 
 namespace gradwire {
 
-/// Writes the JSON that ui.perfetto.dev and chrome://tracing load ("Trace Event Format", JSON
-/// object form): a process a rank, named with its host; a thread for computing and as many for
-/// communication as there are buckets under way at once; complete ("X") events with times in
-/// microseconds since `origin`, and step and bytes as arguments; arrows ("s", "t", "f") from where
-/// something was launched to the wait for it; where memory was measured, counter ("C") events with
-/// bytes by category. One rank at a time is in memory.
+/// Writes JSON for ui.perfetto.dev and chrome://tracing ("Trace Event Format", JSON object form).
+/// One process per rank, named with its host; one thread for computing, and as many for
+/// communication as buckets are in flight at the same time. Complete ("X") events have times in
+/// microseconds since `origin`, and step and bytes as arguments. Arrows ("s", "t", "f") lead from a
+/// launch to the wait for it. Where memory was measured, counter ("C") events have bytes by
+/// category. Holds one rank in memory at a time.
 class ChromeTraceWriter {
  public:
-  /// Takes the next piece of the text.
+  /// Receives the next piece of the text.
   using Sink = std::function<void(std::string_view)>;
 
   ChromeTraceWriter(Sink sink, Time origin);
 
-  /// `trace` is aligned() to the clock of `origin`.
+  /// `trace` must be aligned() to the clock of `origin`.
   void add(const TraceOfRank& trace);
 
-  /// Ends the text. Nothing may be added afterwards.
+  /// Ends the text; no call may follow.
   void finish();
 
  private:

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// The smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is not below `value`.
+/// Returns the minimum of 1, 2, 2.5, 5 and 10 times a power of ten that is not below `value`.
 double round_up(double value) {
   const double power = std::pow(10, std::floor(std::log10(value)));
   for (const double step : {1.0, 2.0, 2.5, 5.0}) {
@@ -37,7 +37,7 @@ Histogram histogram(std::span<const double> values, const Bins& bins) {
 Bins bins_between(double low, double high, std::size_t count) {
   const double range = std::max(high - low, 1e-3 * std::abs(high) + 1e-12);
   const double width = round_up(range / static_cast<double>(count));
-  // A border that rounding missed by little is that border.
+  // Snap values to a bin edge that they miss by a rounding error.
   const double first = std::floor(low / width + 1e-6);
   const double bins = std::floor(high / width + 1e-6) + 1 - first;
   return {.low = first * width,

@@ -7,10 +7,10 @@
 
 namespace gradwire {
 
-/// Which values are counted together: `count` stretches of the same width from `low` to `high`.
+/// `count` bins of equal width from `low` to `high`.
 struct Bins {
   double low = 0;
-  double high = 1;  ///< Above `low`.
+  double high = 1;  ///< Greater than `low`.
   std::size_t count = 1;
 
   double width() const { return (high - low) / static_cast<double>(count); }
@@ -18,18 +18,19 @@ struct Bins {
 
 struct Histogram {
   Bins bins;
-  std::vector<std::int64_t> counts;  ///< One a bin; a value on a border belongs to the upper one.
-  std::int64_t below = 0;            ///< Values below the first.
-  std::int64_t above = 0;            ///< Values from the end of the last.
+  std::vector<std::int64_t> counts;  ///< One per bin; a value on an edge counts in the upper bin.
+  std::int64_t below = 0;            ///< Values below the first bin.
+  std::int64_t above = 0;            ///< Values at or above the end of the last bin.
 };
 
 Histogram histogram(std::span<const double> values, const Bins& bins);
 
-/// About `count` bins of round width (1, 2, 2.5 or 5 times a power of ten) that hold low to high.
+/// Returns about `count` bins of round width (1, 2, 2.5 or 5 times a power of ten) that cover low
+/// to high.
 Bins bins_between(double low, double high, std::size_t count);
 
-/// Those for the values up to the 99th percentile, so that one slow step does not squeeze all
-/// others into one bar. At least one value.
+/// Returns bins for the values up to the 99th percentile, so that one slow step does not compress
+/// all others into one bar. `values` must not be empty.
 Bins bins_for(std::vector<double> values, std::size_t count);
 
 }  // namespace gradwire

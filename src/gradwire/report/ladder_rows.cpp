@@ -10,7 +10,7 @@ namespace {
 constexpr double kMost = 9e15;
 constexpr int kMany = 1 << 30;
 
-/// Further keys are fine: the report shows what it knows.
+/// Ignores unknown keys: the report shows the known ones.
 LadderRow row_of(JsonFields& fields) {
   LadderRow row;
   row.system = fields.text("system");

@@ -8,10 +8,10 @@
 
 namespace gradwire {
 
-/// A case that `gradwire bench step` measured, as its JSON says (docs/ladder.md). Times in
-/// milliseconds, of the slowest rank for a step.
+/// A case measured by `gradwire bench step`, read from its JSON (docs/ladder.md). Times are
+/// milliseconds per step, of the slowest rank.
 struct LadderRow {
-  std::string system;  ///< "gradwire", or the peer that it was compared with.
+  std::string system;  ///< "gradwire", or the system it was compared with.
   std::string codec;
   int accumulate = 1;
   int local_steps = 1;
@@ -22,15 +22,15 @@ struct LadderRow {
   double single_ms = 0;
   double step_ms = 0;
   double exposed_ms = 0;
-  double eta = 0;             ///< 0 .. 1, or a little more by noise.
-  double bytes_per_step = 0;  ///< Payload that a rank sends.
-  double bound = 0;           ///< The most that eta can be on those links; 0: not known.
+  double eta = 0;             ///< 0 .. 1; measurement noise may exceed 1.
+  double bytes_per_step = 0;  ///< Payload sent by a rank.
+  double bound = 0;           ///< Maximum eta on those links; 0 if unknown.
 };
 
-/// Errors: invalid_argument, which names the key.
+/// Error: invalid_argument, which names the key.
 Result<std::vector<LadderRow>> parse_ladder(std::string_view text);
 
-/// "int8, 2 passes", "ZeRO-3, bf16": what tells a case from others.
+/// Returns what distinguishes the case: "int8, 2 passes", "ZeRO-3, bf16".
 std::string label_of(const LadderRow& row);
 
 }  // namespace gradwire

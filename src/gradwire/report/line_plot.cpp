@@ -16,7 +16,7 @@ constexpr double kWidth = 760, kHeight = 440;
 constexpr double kLeft = 70, kRight = 24, kTop = 48, kBottom = 64;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 
-/// Distinguishable also for the colour-blind (Okabe and Ito, "Color universal design", 2008).
+/// Distinguishable with color blindness (Okabe and Ito, "Color universal design", 2008).
 constexpr std::array<const char*, 6> kColours{"#0072b2", "#d55e00", "#009e73",
                                               "#cc79a7", "#e69f00", "#56b4e9"};
 
@@ -34,7 +34,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-/// 1, 2 or 5 times a power of ten, so that 4 to 10 of it make `total`.
+/// Returns 1, 2 or 5 times a power of ten, such that `total` has 4 to 10 ticks.
 double tick_step(double total) {
   const double power = std::pow(10, std::floor(std::log10(total / 10)));
   for (double factor : {1.0, 2.0, 5.0}) {
@@ -43,14 +43,14 @@ double tick_step(double total) {
   return 10 * power;
 }
 
-/// "64 K", as on a command line.
+/// Formats bytes as on a command line: "64 K".
 std::string short_bytes(double bytes) {
   std::string text = format_bytes(static_cast<std::size_t>(bytes));
   if (text.ends_with("iB")) text.resize(text.size() - 2);
   return text;
 }
 
-/// Where values lie on the picture.
+/// Maps values to positions in the picture.
 class Scale {
  public:
   explicit Scale(const LinePlot& plot) : top_(plot.limit) {
@@ -126,7 +126,7 @@ class Picture {
         kTop + kPlotHeight / 2, escaped(plot_.y_title));
   }
 
-  /// Every power of two, or every second, ..., so that the labels do not touch.
+  /// Labels every power of two, or every n-th, so that labels do not overlap.
   void sizes() {
     const int stride =
         std::max(1, static_cast<int>(std::ceil((scale_.last() - scale_.first()) / 14)));

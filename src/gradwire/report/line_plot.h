@@ -5,24 +5,24 @@
 
 namespace gradwire {
 
-/// One curve of a plot: points from left to right. x > 0 and y >= 0.
+/// A curve: points from left to right, with x > 0 and y >= 0.
 struct PlotLine {
   std::string name;
   std::vector<double> x;
-  std::vector<double> y;  ///< As many as x.
+  std::vector<double> y;  ///< Same size as x.
 };
 
-/// A plot over sizes in bytes, or over numbers of something, which lie evenly by their logarithm.
+/// A plot with a logarithmic x axis of bytes, or of another number.
 struct LinePlot {
   std::string title;
   std::string y_title;          ///< With its unit.
-  std::vector<PlotLine> lines;  ///< Each in a colour and with markers of its own.
-  double limit = 0;             ///< A dashed line at this y; 0: none.
+  std::vector<PlotLine> lines;  ///< Each with its own color and markers.
+  double limit = 0;             ///< Draws a dashed line at this y; 0: none.
   std::string limit_name;
-  std::string x_title;  ///< What is counted along x; empty: bytes.
+  std::string x_title;  ///< Quantity on the x axis; empty: bytes.
 };
 
-/// The plot as an SVG document, for browsers and papers; needs nothing else. Pure.
+/// Returns the plot as a self-contained SVG document. Pure.
 std::string to_svg(const LinePlot& plot);
 
 }  // namespace gradwire

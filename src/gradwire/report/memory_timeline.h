@@ -8,43 +8,43 @@
 
 namespace gradwire {
 
-/// What memory of a training run is for (Rajbhandari et al., "ZeRO: memory optimizations toward
-/// training trillion parameter models", SC 2020, section 3: model states and residual states).
+/// Use of a training run's memory (Rajbhandari et al., "ZeRO: memory optimizations toward training
+/// trillion parameter models", SC 2020, section 3: model states and residual states).
 enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
-  optimiser,      ///< States of the optimiser, master weights included.
-  activations,    ///< What forward keeps for backward, and what both make on the way.
+  optimiser,      ///< Optimizer states, including master weights.
+  activations,    ///< Saved by forward for backward, and temporaries of both.
   communication,  ///< Buffers of buckets, gathers and codecs.
   other,
 };
 
 inline constexpr std::size_t kMemoryCategories = 6;
 
-/// "parameters", ..., as in files.
+/// Category names in files: "parameters", ...
 inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames{
     "parameters", "gradients", "optimiser", "activations", "communication", "other"};
 
 /// Bytes in use, by category.
 using MemoryBytes = std::array<std::int64_t, kMemoryCategories>;
 
-/// What was in use at one moment.
+/// Memory in use at one moment.
 struct MemorySample {
   double seconds = 0;      ///< Since the run began.
-  std::int64_t step = -1;  ///< During which; < 0: before the first.
+  std::int64_t step = -1;  ///< Current step; < 0: before the first.
   MemoryBytes bytes{};
 };
 
-/// Memory of one rank over time. Plain data: who measures it is in the layers above.
+/// Memory of one rank over time. Plain data, measured by the layers above.
 struct MemoryTimeline {
-  std::vector<MemorySample> samples;  ///< In the order of time.
-  std::int64_t peak_bytes = 0;  ///< Most that was in use at once, sampled or not; 0: not measured.
+  std::vector<MemorySample> samples;  ///< In order of time.
+  std::int64_t peak_bytes = 0;        ///< Peak, whether sampled or not; 0: not measured.
 };
 
 std::int64_t total_bytes(const MemoryBytes& bytes);
 
-/// At most `most` of the samples (at least 1): of each of as many equal stretches of their number
-/// the one with the most bytes, so that peaks stay.
+/// Returns at most `most` samples (at least 1): divides the samples into that many groups of
+/// consecutive ones and keeps the maximum of each, so that peaks are preserved.
 std::vector<MemorySample> thinned(const std::vector<MemorySample>& samples, std::size_t most);
 
 }  // namespace gradwire

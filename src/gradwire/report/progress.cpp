@@ -11,7 +11,7 @@ namespace {
 constexpr Duration kLiveInterval = std::chrono::milliseconds(100);
 constexpr Duration kLogInterval = std::chrono::seconds(5);
 
-// Back to the line's start, and clear what the last one leaves over.
+// Carriage return, then erase the rest of the previous line.
 constexpr const char* kRestartLine = "\r\x1b[K";
 
 }  // namespace

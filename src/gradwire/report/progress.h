@@ -9,15 +9,15 @@
 
 namespace gradwire {
 
-/// How far a training run is.
+/// Progress of a training run.
 struct TrainingProgress {
-  int epoch = 1;  ///< Of `epochs`, from 1.
+  int epoch = 1;  ///< Current epoch, from 1 to `epochs`.
   int epochs = 1;
-  std::int64_t step = 0;  ///< Of `steps` in this epoch, from 1.
+  std::int64_t step = 0;  ///< Current step in this epoch, from 1 to `steps`.
   std::int64_t steps = 0;
   double loss = 0;
   double images_per_second = 0;    ///< Over all ranks.
-  double communication_share = 0;  ///< Part of the time spent waiting for communication, 0 .. 1.
+  double communication_share = 0;  ///< Share of time spent waiting for communication, 0 .. 1.
   Duration left{};                 ///< Estimated.
 };
 
@@ -27,18 +27,18 @@ std::string progress_line(const TrainingProgress& progress);
 /// "1:05", "1:00:05".
 std::string format_clock(Duration duration);
 
-/// Shows progress: on a terminal one line that keeps changing, elsewhere (a file, a log) a line now
-/// and then. Reads no clock: the time is an argument.
+/// Prints progress: on a terminal one line that is overwritten, otherwise (file, log) a line at
+/// intervals. Reads no clock: the time is an argument.
 class ProgressPrinter {
  public:
   ProgressPrinter(std::ostream& out, bool terminal);
 
   void update(const TrainingProgress& progress, Time now);
 
-  /// A line of its own.
+  /// Prints a separate line.
   void say(const std::string& line);
 
-  /// Lets other output follow: ends the live line.
+  /// Ends the live line, so that other output can follow.
   void end_line();
 
  private:

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kCurvePoints = 500;
 constexpr std::size_t kMemoryPoints = 600;
 
-/// With six digits, which is more than a chart shows and a third of the bytes.
+/// Rounds to six significant digits: more than a chart shows, at a third of the bytes.
 Json number(double value) {
   if (!std::isfinite(value)) return {};
   if (value == 0 || std::floor(value) == value) return value;
@@ -79,7 +79,7 @@ Json categories_json(const MemoryBytes& at_peak) {
   return {{"total", total_bytes(at_peak)}, {"bytes", std::move(bytes)}};
 }
 
-/// Of the rank that needed most; where only rank 0 was asked, of that.
+/// Of the rank with the maximum; if only rank 0 was measured, of rank 0.
 Json peak_json(const RunRecord& run) {
   if (run.summary.memory.bytes > 0) return categories_json(run.summary.memory.at_peak);
   if (run.memory.samples.empty()) return {};
@@ -130,7 +130,7 @@ Json run_json(const ReportRun& item, const Bins& bins) {
           {"memory_at_peak", peak_json(run)}};
 }
 
-/// Of each run, how far its losses are from those of the first run that has any.
+/// Adds to each run the maximum difference of its losses from those of the first run that has any.
 void add_differences(const std::vector<ReportRun>& runs, Json& entries) {
   const auto reference =
       std::ranges::find_if(runs, [](const ReportRun& run) { return !run.record.steps.empty(); });

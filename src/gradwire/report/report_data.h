@@ -11,12 +11,12 @@
 
 namespace gradwire {
 
-/// What the page shows, made of what runs left: every figure of the page is computed here, its
-/// script only draws them. docs/report.md says what each is. Pure.
+/// Returns the page's data. Every figure of the page is computed here; its script only draws.
+/// docs/report.md describes each. Pure.
 nlohmann::ordered_json report_data(const ReportInputs& inputs, const std::string& title);
 
-/// A curve of at most `most` points: of each of as many stretches of steps the mean loss, at its
-/// middle step. Losses that are not finite are left out and counted.
+/// A curve of at most `most` points: steps are divided into that many intervals, each shown as its
+/// mean loss at its middle step. Losses that are not finite are excluded and counted.
 struct LossCurve {
   std::vector<double> step;
   std::vector<double> loss;
@@ -24,16 +24,16 @@ struct LossCurve {
 };
 LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t most);
 
-/// The largest difference of two runs' losses at the same step; < 0 if they share none.
+/// Returns the maximum difference of two runs' losses at the same step; < 0 if they share no step.
 double largest_difference(const std::vector<RunStep>& a, const std::vector<RunStep>& b);
 
-/// The samples of the step that has the most, the later of several; none if there is no step with
-/// 8, which is the least that shows how memory rises and falls in it.
+/// Returns the samples of the step with the most samples, the later of equal ones. Returns none if
+/// no step has 8, the minimum that shows how memory changes within a step.
 std::vector<MemorySample> busiest_step(const MemoryTimeline& memory);
 
-/// Bins for each run's step times: the same for all, if the medians lie within a factor of 4, so
-/// that the histograms can be compared by eye; otherwise each run's own. Runs without steps get
-/// any. `shared`: which of the two.
+/// Returns bins for each run's step times. If the medians lie within a factor of 4, all runs share
+/// bins, so that their histograms can be compared; otherwise each run has its own. Runs without
+/// steps get arbitrary bins. `shared`: set to true if the bins are shared.
 std::vector<Bins> step_time_bins(const std::vector<ReportRun>& runs, bool& shared);
 
 }  // namespace gradwire

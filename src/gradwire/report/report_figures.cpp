@@ -11,7 +11,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kBins = 40;
-constexpr double kComparable = 4;  ///< Step times within this factor share their bins.
+constexpr double kComparable = 4;  ///< Runs share bins if their medians lie within this factor.
 
 std::vector<double> seconds_of(const RunRecord& run) {
   std::vector<double> seconds;

@@ -29,7 +29,7 @@ T value_of(Result<T> result, const fs::path& path) {
   return std::move(*result);
 }
 
-/// The name, or "", and the path of an argument.
+/// Splits NAME=PATH; the name is "" if the argument is a path.
 std::pair<std::string, fs::path> split(const std::string& argument) {
   const auto equals = argument.find('=');
   if (equals == std::string::npos || fs::exists(argument)) return {"", argument};
@@ -49,7 +49,7 @@ std::string content_of(const fs::path& file) {
   return value_or_throw(read_file(file));
 }
 
-/// "out/ddp-x4/run.json" is called ddp-x4, "ladder.json" ladder.
+/// Default name: ddp-x4 for "out/ddp-x4/run.json", ladder for "ladder.json".
 std::string usual_name(const fs::path& file) {
   if (file.filename() != RunRecord::kFileName) return file.stem().string();
   return fs::absolute(file).lexically_normal().parent_path().filename().string();

@@ -10,7 +10,7 @@ namespace gradwire {
 
 struct ReportRun {
   RunRecord record;    ///< Its name is unique among the runs of a report.
-  std::string source;  ///< The file it came from.
+  std::string source;  ///< File that it was read from.
 };
 
 struct ReportLadder {
@@ -19,15 +19,15 @@ struct ReportLadder {
   std::vector<LadderRow> rows;
 };
 
-/// What a report is made of.
+/// Inputs of a report.
 struct ReportInputs {
   std::vector<ReportRun> runs;
   std::vector<ReportLadder> ladders;
 };
 
-/// Reads what each argument names: a folder with run.json, such a file, the JSON of `gradwire bench
-/// step --json`, or that of `gradwire train --json`. NAME=PATH gives it another name. Throws
-/// Exception(invalid_argument) that names the file, the key and what would be right.
+/// Reads each argument: a folder with run.json, a run.json, the JSON of `gradwire bench step
+/// --json`, or that of `gradwire train --json`. NAME=PATH sets its name. Throws
+/// Exception(invalid_argument), which names the file, the key and what is expected.
 ReportInputs read_report_inputs(const std::vector<std::string>& arguments);
 
 }  // namespace gradwire

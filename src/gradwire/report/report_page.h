@@ -7,7 +7,7 @@
 
 namespace gradwire {
 
-/// The report as one HTML page that needs no network. Errors as html_page().
+/// Returns the report as one self-contained HTML page. Errors as html_page().
 Result<std::string> report_page(const ReportInputs& inputs, const std::string& title);
 
 }  // namespace gradwire

@@ -15,7 +15,7 @@ Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
 
-/// One list of a member of each.
+/// Returns a list of get(item) for each item.
 template <class Item, class Get>
 Json list_of(const std::vector<Item>& items, Get get) {
   Json list = Json::array();

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr double kMany = 9e15;  ///< Below 2^53: whole numbers that a double holds exactly.
+constexpr double kMany = 9e15;  ///< Below 2^53: a double holds such integers exactly.
 constexpr int kManyRanks = 1 << 20;
 
 std::int64_t whole(JsonFields& fields, std::string_view key, double least = 0) {
@@ -21,12 +21,12 @@ std::int64_t whole(JsonFields& fields, std::string_view key, double least = 0) {
   return static_cast<std::int64_t>(value);
 }
 
-/// A list of numbers of which there must be `size`, none of them below `least` or missing.
+/// Reads a list of `size` numbers, none missing or below `least`.
 std::vector<double> column(JsonFields& fields, std::string_view key, std::size_t size,
                            double least) {
   auto values = fields.numbers(key);
   if (values.size() != size) {
-    fields.refuse(key, fmt::format("a list of {} numbers, as those beside it", size));
+    fields.refuse(key, fmt::format("a list of {} numbers, as in the other columns", size));
   }
   const auto wrong = [least](double value) { return !(value >= least && value <= kMany); };
   if (std::ranges::any_of(values, wrong)) {

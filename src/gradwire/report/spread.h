@@ -5,10 +5,11 @@
 
 namespace gradwire {
 
-/// How values spread: quantiles by linear interpolation (Hyndman and Fan, "Sample quantiles in
-/// statistical packages", The American Statistician 50(4), 1996, type 7, as numpy's default).
+/// Minimum, maximum and quantiles of values. Quantiles use linear interpolation (Hyndman and Fan,
+/// "Sample quantiles in statistical packages", The American Statistician 50(4), 1996, type 7, as
+/// numpy's default).
 struct Spread {
-  std::size_t count = 0;  ///< With 0, nothing else means anything.
+  std::size_t count = 0;  ///< If 0, the other members have no meaning.
   double least = 0;
   double lower_quartile = 0;
   double median = 0;
@@ -16,10 +17,10 @@ struct Spread {
   double most = 0;
 };
 
-/// The values must be finite.
+/// Values must be finite.
 Spread spread_of(std::vector<double> values);
 
-/// The quantile `share` (0 .. 1) of sorted values, at least one.
+/// Returns the quantile `share` (0 .. 1) of sorted values, of which there must be at least one.
 double quantile(const std::vector<double>& sorted, double share);
 
 }  // namespace gradwire

@@ -8,21 +8,21 @@
 
 namespace gradwire {
 
-/// Steps in bounded memory: when there are more than `most`, every second one goes, and from then
-/// on only every second one of those is taken that would have been. What stays are steps as they
-/// were, not means, so that their times spread as those of all.
+/// Keeps steps in bounded memory. Above `most` steps, drops every second one, and from then on
+/// keeps every second of those that it would have kept. It keeps single steps, not means, so their
+/// times have the same distribution as those of all steps.
 class StepLog {
  public:
   static constexpr std::size_t kMost = 8192;
 
-  /// `most`: at least 2.
+  /// `most` must be at least 2.
   explicit StepLog(std::size_t most = kMost) : most_(most) {}
 
   void add(const RunStep& step);
 
   const std::vector<RunStep>& steps() const { return steps_; }
 
-  /// Every how many steps one is kept: a power of two.
+  /// One of this many steps is kept; a power of two.
   std::int64_t every() const { return every_; }
 
  private:

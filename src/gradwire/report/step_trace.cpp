@@ -18,7 +18,7 @@ std::size_t index_of(TraceKind kind) {
   return static_cast<std::size_t>(kind);
 }
 
-/// Gives every moment to the innermost span of the computing thread: the one that began last.
+/// Assigns every moment to the innermost span of the computing thread: the one that began last.
 class Sweep {
  public:
   explicit Sweep(const std::vector<TraceSpan>& spans) : spans_(spans) {
@@ -30,7 +30,7 @@ class Sweep {
     std::ranges::sort(events_, {}, &Event::at);
   }
 
-  /// By kind.
+  /// Returns the intervals of each kind.
   std::array<TraceIntervals, kKinds> run() {
     for (const auto& event : events_) {
       if (!active_.empty()) {
@@ -54,7 +54,8 @@ class Sweep {
     std::size_t span = 0;
     bool begins = false;
   };
-  /// Of spans that began at once, the shorter is inside; of equal ones, the one recorded first.
+  /// Of spans that began at the same time, the shorter is inside; of equal ones, the one recorded
+  /// first.
   using Order = std::pair<std::pair<Time, Duration>, std::size_t>;
   struct Outermost {
     bool operator()(const Order& a, const Order& b) const {

@@ -7,11 +7,11 @@
 
 namespace gradwire {
 
-/// Where the time of one step on one rank went. Exact:
+/// Breakdown of the time of one step on one rank. Exact:
 ///   data + forward + backward + optimiser + exposed + other = total,
-/// each counting the moments in which it was the innermost span. Communication is what buckets are
-/// under way for and what is waited for, overlaps counted once, inside this step, whichever step
-/// began it: hidden + exposed, and hidden is what went on behind the other parts.
+/// where each part counts the moments in which it was the innermost span. Communication = hidden +
+/// exposed: the time within this step in which a bucket is in flight or computing waits, overlaps
+/// counted once, whichever step began it. `hidden` is the share that overlaps the other parts.
 struct StepBreakdown {
   std::int64_t step = 0;
   Time begin{};
@@ -23,17 +23,17 @@ struct StepBreakdown {
   Duration exposed{};  ///< Computing waited.
   Duration other{};
   Duration hidden{};
-  std::uint64_t bytes = 0;  ///< Sent, if the step's span says so.
+  std::uint64_t bytes = 0;  ///< Sent, if the step's span has it.
 
   Duration communication() const { return hidden + exposed; }
-  /// What the rank did itself, rather than wait.
+  /// Time in which the rank did not wait for communication.
   Duration busy() const { return total - exposed; }
 };
 
-/// The steps of a log from which nothing is missing, in order of time.
+/// Returns the complete steps of a log, in order of time.
 std::vector<StepBreakdown> break_down(const TraceLog& log);
 
-/// Medians over steps, in seconds; they need not add up. All zero for no steps.
+/// Medians over steps, in seconds; their sum may differ from the total. All zero for no steps.
 struct StepMedians {
   double total = 0;
   double data = 0;

@@ -16,17 +16,17 @@
 
 namespace gradwire {
 
-/// What a stretch of time went into. All but `communication` are of the thread that computes; they
-/// nest, and a moment counts for the innermost.
+/// What a span of time was spent on. All kinds but `communication` belong to the computing thread.
+/// They nest, and each moment counts for the innermost span.
 enum class TraceKind : std::uint8_t {
-  step,     ///< A whole step: everything else of it happens inside. Its bytes: sent in it.
+  step,     ///< A whole step, which contains its other spans. Its bytes: sent in the step.
   data,     ///< Waiting for the next batch.
-  forward,  ///< Also the loss.
+  forward,  ///< Includes the loss.
   backward,
   optimiser,
-  wait,           ///< Computing stands still until communication is over.
-  communication,  ///< A bucket is under way, whatever is computed meanwhile.
-  other,          ///< Anything else that deserves a name.
+  wait,           ///< Computing waits for communication to complete.
+  communication,  ///< A bucket is in flight, possibly during compute.
+  other,          ///< Any other named span.
 };
 
 /// "step", "data", ...
@@ -41,18 +41,18 @@ struct TraceSpan {
   std::uint64_t bytes = 0;
 };
 
-/// What one rank recorded, on its own clock.
+/// Spans recorded by one rank, on its own clock.
 struct TraceLog {
   std::vector<std::string> names;
   std::vector<TraceSpan> spans;  ///< In the order in which they ended.
-  std::uint64_t dropped = 0;     ///< Spans that the newer ones took the place of.
-  Time whole_from{};             ///< From here on none is missing.
+  std::uint64_t dropped = 0;     ///< Spans overwritten by newer ones.
+  Time whole_from{};             ///< No span that ends later is missing.
 };
 
-/// Keeps a rank's newest spans in bounded memory (48 bytes each). A span costs two readings of the
-/// clock and one uncontended lock. Thread-safe.
+/// Keeps a rank's newest spans in bounded memory (48 bytes each). A span costs two clock readings
+/// and one uncontended lock. Thread-safe.
 ///
-/// Who records: `gradwire train`, `gradwire bench step`, or any loop of one's own:
+/// Used by `gradwire train`, `gradwire bench step`, and any training loop:
 ///
 ///     TraceSession session(...);                        // gradient/trace_session.h
 ///     TraceRecorder* trace = session.recorder();        // null: nothing is recorded, at no cost
@@ -67,29 +67,29 @@ struct TraceLog {
 class TraceRecorder {
  public:
   static constexpr std::size_t kSpans = 1 << 16;
-  static constexpr std::size_t kNames = 1 << 12;  ///< Further ones become "...".
+  static constexpr std::size_t kNames = 1 << 12;  ///< Further names become "...".
 
-  /// `clock` must outlive it. `capacity`: most spans that are kept; at least 1.
+  /// `clock` must outlive this object. `capacity`: maximum number of spans kept; at least 1.
   explicit TraceRecorder(const Clock& clock, std::size_t capacity = kSpans);
 
   Time now() const { return clock_.now(); }
 
-  /// The step that spans belong to which begin from now on.
+  /// Sets the step of spans that begin afterwards.
   void begin_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
-  /// Has `observer(step)` called at each beginning and end of a TraceScope, on its thread: to
-  /// sample something else then. Before the first scope.
+  /// Calls `observer(step)` at each beginning and end of a TraceScope, on its thread, so that it
+  /// can sample other values. To be set before the first scope.
   void observe(std::function<void(std::int64_t step)> observer) { observer_ = std::move(observer); }
   void tell_observer() const {
     if (observer_) observer_(step());
   }
 
-  /// An empty name is that of the kind.
+  /// An empty name means that of the kind.
   void record(TraceKind kind, std::string_view name, std::int64_t step, Time begin, Time end,
               std::uint64_t bytes = 0);
 
-  /// What has been recorded and not been overwritten.
+  /// Returns the spans that have not been overwritten.
   TraceLog log() const;
 
  private:
@@ -108,8 +108,8 @@ class TraceRecorder {
   Time whole_from_{};
 };
 
-/// A span from here to the end of the block. With a null recorder it does nothing, not even read
-/// the clock. `name` must live as long as this.
+/// Records a span from construction to destruction. With a null recorder it does nothing and does
+/// not read the clock. `name` must outlive this object.
 class [[nodiscard]] TraceScope {
  public:
   TraceScope(TraceRecorder* recorder, TraceKind kind, std::string_view name = {})
@@ -139,13 +139,13 @@ class [[nodiscard]] TraceScope {
   std::uint64_t bytes_ = 0;
 };
 
-/// A whole step, from here to the end of the block.
+/// Records a step from construction to destruction.
 class [[nodiscard]] TraceStep {
  public:
   TraceStep(TraceRecorder* recorder, std::int64_t step)
       : scope_(begun(recorder, step), TraceKind::step) {}
 
-  /// What this rank sent in it.
+  /// Bytes sent by this rank in the step.
   void set_bytes(std::uint64_t bytes) { scope_.set_bytes(bytes); }
 
  private:

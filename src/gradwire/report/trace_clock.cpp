@@ -12,7 +12,7 @@ ClockReading read_clock(std::span<const ClockSample> samples) {
   const auto& best = *std::ranges::min_element(samples, {}, round_trip);
   const auto half = round_trip(best) / 2;
   const auto at = best.sent + half;
-  // An odd round trip has no whole middle.
+  // + 1 ns: half of an odd round trip is rounded down.
   return {.at = at, .ahead = best.theirs - at, .error = half + Duration(1)};
 }
 

@@ -6,36 +6,36 @@
 
 namespace gradwire {
 
-/// A question to the rank whose clock is the reference, and its answer.
+/// A request to the rank with the reference clock, and its reply.
 struct ClockSample {
   Time sent{};      ///< On this rank's clock.
-  Time theirs{};    ///< On the reference, between the two others.
+  Time theirs{};    ///< On the reference clock, between the other two.
   Time received{};  ///< On this rank's clock.
 };
 
-/// What two clocks have to do with each other at one moment.
+/// Offset of two clocks at one moment.
 struct ClockReading {
   Time at{};         ///< On this rank's clock.
-  Duration ahead{};  ///< What the reference shows then, less `at`.
-  Duration error{};  ///< `ahead` is wrong by at most this.
+  Duration ahead{};  ///< Reference clock minus this rank's, at `at`.
+  Duration error{};  ///< Maximum error of `ahead`.
 };
 
-/// From the sample with the shortest round trip: theirs - (sent + received) / 2, right to within
-/// half of the round trip (Cristian, "Probabilistic clock synchronization", Distributed Computing
-/// 3, 1989; the clock filter of NTP, RFC 5905, section 10). `samples` must not be empty.
+/// Uses the sample with the shortest round trip: theirs - (sent + received) / 2, accurate to half
+/// of the round trip (Cristian, "Probabilistic clock synchronization", Distributed Computing 3,
+/// 1989; the clock filter of NTP, RFC 5905, section 10). `samples` must not be empty.
 ClockReading read_clock(std::span<const ClockSample> samples);
 
-/// A rank's clock against the reference, read when recording began and when it ended. In between
-/// the offset is taken to drift evenly; outside it stays what it was there.
+/// Offset of a rank's clock from the reference, read when recording began and ended. In between,
+/// the offset drifts linearly; outside, it is constant.
 struct ClockAlignment {
   ClockReading first;
   ClockReading last;
 
-  /// What the reference showed when this rank's clock showed `own`. Never turns the order of two
-  /// moments round, as long as clocks differ by less than their own speed.
+  /// Returns the reference's time when this rank's clock showed `own`. Preserves the order of
+  /// moments if the relative drift of the clocks is below 1.
   Time aligned(Time own) const;
 
-  /// The greater error of the two readings.
+  /// Maximum error of the two readings.
   Duration error() const;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kWaitFor = "wait for ";
 
-/// Of each name's communications, in the order in which they began.
+/// Returns the indices of communications by name, in the order in which they began.
 std::map<std::string_view, std::vector<std::size_t>> communications_of(const TraceLog& log) {
   std::map<std::string_view, std::vector<std::size_t>> by_name;
   for (std::size_t i = 0; i < log.spans.size(); ++i) {

@@ -7,14 +7,14 @@
 
 namespace gradwire {
 
-/// A communication that computing came to wait for: indices into a log's spans.
+/// A communication and the wait for it: indices into a log's spans.
 struct TraceFlow {
   std::size_t communication = 0;
   std::size_t wait = 0;
 };
 
-/// Every wait named "wait for X" together with the last communication X that began before the wait
-/// ended, if there is one. In the order of the waits.
+/// Returns, for every wait named "wait for X", the last communication X that began before the wait
+/// ended, if any. In the order of the waits.
 std::vector<TraceFlow> flows_of(const TraceLog& log);
 
 }  // namespace gradwire

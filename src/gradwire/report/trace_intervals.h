@@ -6,7 +6,7 @@
 
 namespace gradwire {
 
-/// From `begin` up to and without `end`.
+/// Half-open: includes `begin`, excludes `end`.
 struct TraceInterval {
   Time begin{};
   Time end{};
@@ -14,17 +14,17 @@ struct TraceInterval {
   bool operator==(const TraceInterval&) const = default;
 };
 
-/// A set of moments: intervals in order, none empty, none touching the next. All functions are
-/// exact: times are whole nanoseconds.
+/// A set of moments: sorted intervals, none empty, none touching the next. All functions are exact,
+/// as times are integer nanoseconds.
 using TraceIntervals = std::vector<TraceInterval>;
 
-/// All moments in any of these intervals, which may be in any order, overlap or be empty.
+/// Returns the union of intervals, which may be unsorted, overlapping or empty.
 TraceIntervals united(TraceIntervals intervals);
 
-/// The moments of `a` that are not in `b`.
+/// Returns the moments of `a` that are not in `b`.
 TraceIntervals without(const TraceIntervals& a, const TraceIntervals& b);
 
-/// How long all of them are together inside `window`. O(log n + those inside).
+/// Returns the total length of the intervals inside `window`. O(log n + intervals inside).
 Duration length_within(const TraceIntervals& intervals, TraceInterval window);
 
 }  // namespace gradwire

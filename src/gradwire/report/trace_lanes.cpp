@@ -6,7 +6,7 @@
 namespace gradwire {
 namespace {
 
-/// The ends of the spans that are open in a lane, the innermost last.
+/// Ends of the open spans in a lane, the innermost last.
 using Lane = std::vector<Time>;
 
 void close_until(Lane& lane, Time time) {

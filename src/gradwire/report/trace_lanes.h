@@ -7,16 +7,16 @@
 
 namespace gradwire {
 
-/// A span's place in a drawing.
+/// Position of a span in a drawing.
 struct TracePlace {
-  std::size_t span = 0;  ///< Index.
+  std::size_t span = 0;  ///< Index of the span.
   bool communication = false;
-  int lane = 0;  ///< From 0, apart for communication and for the rest.
+  int lane = 0;  ///< From 0; communication and computing are numbered separately.
 };
 
-/// Lays spans out in as few lanes as it takes, so that in a lane of communication no two overlap,
-/// and in any other they are apart or one lies inside the other. In order of begin, the outer
-/// before the inner ones.
+/// Assigns each span to the first lane in which it fits. Spans in a communication lane do not
+/// overlap; spans in a computing lane are disjoint or nested. Returns them in the order of begin,
+/// outer before inner.
 std::vector<TracePlace> lay_out(const std::vector<TraceSpan>& spans);
 
 }  // namespace gradwire

@@ -132,7 +132,7 @@ Result<TraceOfRank> decode_trace(ConstBytes bytes) {
     return trace;
   } catch (const std::exception& error) {
     return failure(ErrorKind::corrupted,
-                   fmt::format("what a rank sent of its trace cannot be read: {}", error.what()));
+                   fmt::format("cannot decode the trace of a rank: {}", error.what()));
   }
 }
 

@@ -13,24 +13,23 @@
 
 namespace gradwire {
 
-/// What one rank adds to the trace of all.
+/// One rank's part of a trace.
 struct TraceOfRank {
   Rank rank = 0;
   std::string host;
   ClockAlignment clock;
   TraceLog log;
   MemoryTimeline memory;  ///< No samples: not measured.
-  Time memory_begin{};    ///< When its seconds begin.
+  Time memory_begin{};    ///< Origin of its seconds.
 };
 
-/// All times on the reference's clock instead of the rank's own. What is left of the alignment is
-/// its error.
+/// Returns the trace with all times on the reference clock. The alignment then has only its error.
 TraceOfRank aligned(TraceOfRank trace);
 
-/// For the way to the rank that writes the trace (CBOR).
+/// Encodes a trace for the rank that writes the file (CBOR).
 std::vector<std::byte> encode_trace(const TraceOfRank& trace);
 
-/// Errors: corrupted, if `bytes` cannot be what encode_trace() made.
+/// Error: corrupted, if `bytes` is not a valid output of encode_trace().
 Result<TraceOfRank> decode_trace(ConstBytes bytes);
 
 }  // namespace gradwire

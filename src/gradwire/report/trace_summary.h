@@ -9,16 +9,16 @@
 
 namespace gradwire {
 
-/// A trace in a few lines.
+/// Summary of a trace.
 struct TraceSummary {
-  std::string file;                ///< Where the whole of it is.
-  std::vector<RankMedians> ranks;  ///< By rank.
+  std::string file;                ///< File of the complete trace.
+  std::vector<RankMedians> ranks;  ///< In the order of ranks.
   std::uint64_t spans = 0;         ///< In the file.
-  std::uint64_t dropped = 0;       ///< Older ones that memory did not suffice for.
-  Duration clock_error{};          ///< Ranks' clocks are aligned to within this.
+  std::uint64_t dropped = 0;       ///< Older spans, overwritten in the ring buffer.
+  Duration clock_error{};          ///< Maximum error of the ranks' aligned clocks.
 };
 
-/// What a step spends where (the median over ranks of each rank's median), the slowest rank and the
+/// Formats the parts of a step (median over ranks of each rank's median), the slowest rank and the
 /// bottleneck.
 std::string format_trace_summary(const TraceSummary& summary);
 

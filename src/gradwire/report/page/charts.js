@@ -1,13 +1,13 @@
 "use strict";
 
-// What pages share: the data, colours, texts of quantities, tables and figures with a chart. Text
-// from the data goes into the page as text, never as markup.
+// Shared by all pages: the data, colors, formatted quantities, tables and figures with a chart.
+// Text from the data is inserted as text, never as markup.
 const gradwire = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // Distinguishable also for the colour-blind: runs have those of Okabe and Ito, "Color universal
-  // design" (2008), what they are made of those of Tol, "Colour schemes" (2021), so that no colour
-  // means two things.
+  // Distinguishable with color blindness. Runs have the colors of Okabe and Ito, "Color universal
+  // design" (2008); parts of a run have those of Tol, "Colour schemes" (2021), so that no color has
+  // two meanings.
   const RUNS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#7d7d7d"];
   const DASHES = ["solid", "dashed", "dotted"];
   const PARTS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377", "#bbbbbb"];
@@ -18,7 +18,7 @@ const gradwire = (() => {
 
   // --- quantities ---
 
-  // With three digits that mean something.
+  // Three significant digits.
   const digits = (value) => (value === 0 ? "0"
     : Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 9 }));
 
@@ -27,7 +27,7 @@ const gradwire = (() => {
     seconds: [["s", 1], ["ms", 1e-3], ["µs", 1e-6]],
   };
 
-  // The largest unit of which there is one at least: {name, size}.
+  // Returns the largest unit that is not above `value`: {name, size}.
   function unitFor(kind, value) {
     const units = UNITS[kind];
     const [name, size] = units.find(([, s]) => Math.abs(value) >= s) ?? units[units.length - 1];
@@ -52,7 +52,7 @@ const gradwire = (() => {
     return made;
   }
 
-  // `head`: the titles of the columns; the first column names the row. Cells are texts or nodes.
+  // `head`: column titles; the first column names the row. Cells are text or nodes.
   function table(head, rows) {
     const cell = (tag, content, scope) => {
       const made = element(tag, {}, content);
@@ -93,13 +93,13 @@ const gradwire = (() => {
 
   const draw = ({ chart, option }) => chart.setOption(option(theme()), { notMerge: true });
 
-  // A figure: `title`, `note`, the chart that `option(theme)` says, `height` pixels high, and the
-  // same figures as a table.
+  // A figure: `title`, `note`, a chart of `option(theme)`, `height` pixels high, and the same
+  // values as a table.
   function figure({ title, mark, note, height, option, head, rows, open = false }) {
     const plot = element("div", { className: "plot" });
     plot.style.height = `${height}px`;
     plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", `Chart: ${title}. The table below it has its figures.`);
+    plot.setAttribute("aria-label", `Chart: ${title}. The table below lists its values.`);
     const made = element("figure", {},
       element("figcaption", {}, element("h3", {}, mark, title),
         note ? element("p", { className: "note" }, note) : null),
@@ -110,7 +110,7 @@ const gradwire = (() => {
     return made;
   }
 
-  // Draws all figures, which must be in the page by now, and keeps them as wide as it is.
+  // Draws all figures, which must be in the page, and resizes them with it.
   function drawAll() {
     for (const item of charts) {
       item.chart = echarts.init(item.plot, null, { renderer: "svg" });
@@ -124,15 +124,16 @@ const gradwire = (() => {
       for (const item of charts) {
         item.chart.resize();
         draw(item);
-        item.chart.getZr().flush();  // Nobody waits for the next frame.
+        item.chart.getZr().flush();  // Flush: printing does not wait for the next frame.
       }
     };
     addEventListener("beforeprint", () => print(true));
     addEventListener("afterprint", () => print(false));
-    document.documentElement.dataset.charts = String(charts.length);  // Drawn.
+    document.documentElement.dataset.charts = String(charts.length);  // Marks that all charts are
+                                                                      // drawn.
   }
 
-  // After what their options depend on has changed.
+  // Called after data that options depend on has changed.
   const redraw = () => charts.forEach(draw);
 
   // --- parts of options ---
@@ -158,17 +159,17 @@ const gradwire = (() => {
     ...more,
   });
 
-  // An upright axis has its name above its end, where it needs no turning of heads.
+  // A vertical axis has its name above its end, written horizontally.
   const upright = (look, more) => axis(look, {
     type: "value", nameLocation: "end", nameGap: 10,
     nameTextStyle: { color: look.faint, align: "left", padding: [0, 0, 0, -30] }, ...more,
   });
 
-  // What tells long names apart is often at their end.
+  // Keep both ends: long names often differ at their end.
   const shortened = (name) =>
     (name.length > 60 ? `${name.slice(0, 29)}…${name.slice(-30)}` : name);
 
-  // Names from top to bottom, for bars that lie.
+  // Names from top to bottom, for horizontal bars.
   const names = (look, list) => axis(look, {
     type: "category", data: list.map(shortened), inverse: true, axisTick: { show: false },
     axisLabel: {

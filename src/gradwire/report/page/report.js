@@ -1,13 +1,13 @@
 "use strict";
 
-// The report: its sections in order, each only if a run has something for it.
+// The sections of the report in order; a section without data is omitted.
 (() => {
   const { data, colour, element, section, table, figure, swatch, text, missing } = gradwire;
   const page = document.getElementById("page");
   const runs = data.runs.map((run, index) => ({ ...run, index }));
   const having = (key) => runs.filter((run) => !missing(run[key]));
 
-  // `layout`: "wide", "half", or "" for as many beside each other as fit.
+  // `layout`: "wide", "half", or "" for as many columns as fit.
   function charts(into, figures, layout = "") {
     into.append(element("div", { className: `charts ${layout}` }, ...figures.map(figure)));
   }
@@ -33,9 +33,9 @@
       ["tensors, at most", (run) => text("bytes", run.peak_bytes)],
       ["process, at most", (run) => text("bytes", run.resident_bytes)],
     ];
-    section("overview", "Overview", "A line for each run. Times of a step are medians; T_s, T_c " +
-      "and bytes sent are means over ranks. Memory is the largest of any rank: of tensors, and " +
-      "resident of the whole process.").append(
+    section("overview", "Overview", "One line per run. Step times are medians; T_s, T_c and " +
+      "bytes sent are means over ranks. Memory is the maximum over ranks: of tensors, and " +
+      "resident memory of the whole process.").append(
       table(["run", ...columns.map(([name]) => name)],
         runs.map((run) => [named(run), ...columns.map(([, get]) => get(run))])));
   }
@@ -43,17 +43,17 @@
   function losses() {
     const some = having("loss");
     if (!some.length) return;
-    charts(section("loss", "Loss", "Of each step's whole batch; long runs as means of " +
-      "stretches of steps, 500 at most. Curves that coincide lie on one another, the first the " +
-      "widest. Scroll over the chart to look closer."), [reportCharts.loss(some)], "wide");
+    charts(section("loss", "Loss", "Loss of each step's global batch. Long runs show means " +
+      "of at most 500 intervals of steps. Where curves coincide, the first is the widest. " +
+      "Scroll over the chart to zoom."), [reportCharts.loss(some)], "wide");
   }
 
   function epochs() {
     const some = having("epoch_s");
     if (!some.length) return;
-    charts(section("epochs", "Time per epoch", "Whole epochs of training without evaluation. " +
-      "Bars are medians over epochs; the thick line goes from quartile to quartile, the thin one from " +
-      "the shortest to the longest."),
+    charts(section("epochs", "Time per epoch", "Complete epochs of training, without evaluation. " +
+      "Bars are medians over epochs; the thick line spans the quartiles, the thin one the " +
+      "minimum and maximum."),
       [reportCharts.times(some, "epoch_s", "Time per epoch", "time of an epoch")], "wide");
   }
 
@@ -61,8 +61,8 @@
     const some = having("histogram");
     if (!some.length) return;
     const into = section("steps", "Step times", data.same_bins
-      ? "The same bars and axes for all runs."
-      : "Medians differ by more than a factor of 4, so each run has axes of its own.");
+      ? "All runs have the same bins and axes."
+      : "Medians differ by more than a factor of 4, so each run has its own axes.");
     charts(into, [reportCharts.times(some, "step_s", "Time per step", "time of a step")], "wide");
     const highest = (run) => Math.max(...run.histogram.counts) /
       (run.histogram.counts.reduce((sum, count) => sum + count, 0) + run.histogram.above);
@@ -76,17 +76,17 @@
   function shares() {
     const some = runs.filter((run) => run.summary.compute_s > 0);
     if (!some.length) return;
-    charts(section("shares", "T_s and T_c", "What a step's time goes into: computing (T_s), " +
-      "waiting for communication that compute did not hide (T_c), waiting for the next batch. " +
-      "Medians over steps, means of those over ranks."), [reportCharts.shares(some)], "wide");
+    charts(section("shares", "T_s and T_c", "Parts of a step's time: compute (T_s), waiting for " +
+      "communication not hidden behind compute (T_c), waiting for the next batch. Medians over " +
+      "steps, averaged over ranks."), [reportCharts.shares(some)], "wide");
   }
 
   function memory() {
     const some = having("memory_at_peak");
     if (!some.length) return;
-    const into = section("memory", "Memory", "Of tensors, as libtorch's allocator counted it: at " +
-      "the peak of the rank that needed most, over time of rank 0. Of long runs each stretch " +
-      "shows its greatest moment. All axes reach to the greatest peak.");
+    const into = section("memory", "Memory", "Memory of tensors, by libtorch's allocator: " +
+      "at the peak of the rank with the maximum, and over time on rank 0. Long runs show the " +
+      "maximum of each interval. All axes end at the maximum peak.");
     charts(into, [reportCharts.memoryAtPeak(some)], "wide");
     const peak = 1.05 * Math.max(...some.map((run) => run.memory_at_peak.total));
     const figures = [];
@@ -104,13 +104,13 @@
   function ladders() {
     if (!data.ladders.length) return;
     charts(section("ladder", "Ladder", "Measured by gradwire bench step: η is the time of a " +
-      "step without communication by that with it, at the median of rounds."),
+      "step without communication divided by the time with it, the median over rounds."),
       data.ladders.map((ladder) => reportCharts.ladder(ladder, ladder.name)), "wide");
   }
 
   function configurations() {
     if (!runs.length) return;
-    const into = section("runs", "Runs", "Where the figures come from.");
+    const into = section("runs", "Runs", "Source and configuration of each run.");
     for (const run of runs) {
       into.append(element("details", {}, element("summary", {}, `${run.name} – ${run.source}`),
         element("pre", {}, missing(run.config) ? "no configuration was recorded"

@@ -1,6 +1,6 @@
 "use strict";
 
-// The charts of a report: each function takes runs and returns what gradwire.figure() takes.
+// Charts of a report: each function takes runs and returns arguments of gradwire.figure().
 const reportCharts = (() => {
   const { colour, dash, partColour, digits, unitFor, text, missing } = gradwire;
   const { base, axis, upright, names, barsHeight } = gradwire;
@@ -16,10 +16,10 @@ const reportCharts = (() => {
 
   const most = (values) => Math.max(...values, 0);
 
-  // Curves that coincide are told apart by their width: the first is the widest.
+  // The first of coinciding curves is the widest, so that all are visible.
   const lineWidth = (index, count) => (count > 8 ? 1.5 : 1.2 + (count - 1 - index) * 0.9);
 
-  // Lines that a legend of so many names takes in a wide chart, about.
+  // Approximate number of legend lines in a wide chart.
   const legendLines = (runs) =>
     Math.ceil(runs.reduce((sum, run) => sum + 45 + 6.5 * run.name.length, 0) / 1080);
 
@@ -42,7 +42,7 @@ const reportCharts = (() => {
         })),
         dataZoom: [{ type: "inside" }],
       }),
-      head: ["run", "first", "last", "least", "largest difference from the first run",
+      head: ["run", "first", "last", "minimum", "maximum difference from the first run",
         "steps not finite"],
       rows: runs.map((run) => [
         run.name, fine(run.loss.loss[0]), fine(run.loss.loss.at(-1)),
@@ -52,10 +52,10 @@ const reportCharts = (() => {
     };
   }
 
-  // From quartile to quartile a thick line, from the least to the most a thin one.
+  // A thick line spans the quartiles, a thin one the minimum and maximum.
   function whiskers(look, spreads, size) {
     return {
-      name: "quartiles (thick), least and most (thin)", type: "custom", z: 5,
+      name: "quartiles (thick), minimum and maximum (thin)", type: "custom", z: 5,
       itemStyle: { color: look.text },
       encode: { x: [1, 2, 3, 4], y: 0 },
       data: spreads.map((s, i) => [i, s.least / size, s.lower_quartile / size,
@@ -108,7 +108,7 @@ const reportCharts = (() => {
     };
   }
 
-  // One run's step times. `range`: what the axes of all of them reach from and to, or null.
+  // Step times of one run. `range`: axis limits shared by all runs, or null.
   function histogram(run, range) {
     const { low, width, counts, above } = run.histogram;
     const total = counts.reduce((sum, count) => sum + count, 0) + above;
@@ -207,7 +207,7 @@ const reportCharts = (() => {
     };
   }
 
-  // Memory over time; `peak`: bytes that the upright axis reaches to, the same for all runs.
+  // Memory over time; `peak`: end of the vertical axis in bytes, the same for all runs.
   function memory(run, samples, peak, title, note) {
     const unit = unitFor("bytes", peak);
     const begin = samples.time_s[0];
@@ -232,7 +232,7 @@ const reportCharts = (() => {
             [(samples.time_s[j] - begin) / time.size, bytes / unit.size]),
         })),
       }),
-      head: ["category", "least", "most", "last"],
+      head: ["category", "minimum", "maximum", "last"],
       rows: categories.map((category) => {
         const bytes = samples.bytes[category];
         return [category, text("bytes", Math.min(...bytes)), text("bytes", most(bytes)),
@@ -241,11 +241,11 @@ const reportCharts = (() => {
     };
   }
 
-  // Efficiencies of `gradwire bench step`, each with the most that its links allow.
+  // Efficiencies of `gradwire bench step`, each with the upper bound of its links.
   function ladder({ rows }, title) {
     const label = (row) => (row.system === "gradwire" ? row.label : `${row.system}: ${row.label}`);
     const bound = (look) => ({
-      name: "bound: what is sent fills the link", type: "custom", z: 5,
+      name: "bound: bytes sent fill the link", type: "custom", z: 5,
       itemStyle: { color: look.text }, encode: { x: 1, y: 0 },
       data: rows.map((row, i) => [i, 100 * row.bound]).filter(([i]) => !missing(rows[i].bound)),
       renderItem: (params, api) => {
