@@ -181,7 +181,7 @@ TEST(CheckPhases, AGoodPredictionBlamesNobody) {
   phases.exposed = 0;
   phases.step = 0.1;
   const std::string text = format_checks(check_phases(phases, phases));
-  EXPECT_THAT(text, ::testing::EndsWith("predicted were 100.00: +0.0 %.\n"));
+  EXPECT_THAT(text, ::testing::EndsWith("predicted 100.00 ms: +0.0 %.\n"));
   EXPECT_LT(step_error({}), 0);
 }
 

@@ -110,7 +110,7 @@ TEST(Models, UnknownOnesAreRefusedWithTheNearest) {
   EXPECT_THAT(refusal("transformer:layers=3x"), HasSubstr("whole number"));
   EXPECT_THAT(refusal("transformer:width=100,heads=3"), HasSubstr("do not divide"));
   EXPECT_THAT(refusal("gpt2:layers=3"), HasSubstr("tokens"));
-  EXPECT_THAT(refusal("vgg16:layers=3"), HasSubstr("nothing to set"));
+  EXPECT_THAT(refusal("vgg16:layers=3"), HasSubstr("no settings"));
 }
 
 TEST(Models, OfAProfileHaveItsTimes) {

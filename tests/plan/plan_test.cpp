@@ -62,13 +62,13 @@ TEST(Advice, AveragesOfLocalStepsHideBehindMoreSteps) {
   const Plan plan = make_plan(input);
   const Advice* const plain = advice_called(plan, "8 local steps");
   const Advice* const hidden =
-      advice_called(plan, "8 local steps, half a model averaged over each 3 of them");
+      advice_called(plan, "8 local steps, averages of half a model overlapped with 3 of them");
   ASSERT_NE(plain, nullptr);
   ASSERT_NE(hidden, nullptr);
   EXPECT_GT(hidden->eta, plain->eta);
   input.strategy.local_steps = 8;
   const Plan local = make_plan(input);
-  EXPECT_NE(advice_called(local, "averages over 7 steps"), nullptr);
+  EXPECT_NE(advice_called(local, "averages overlapped with 7 steps"), nullptr);
   input.strategy.overlap_steps = 7;
   for (const Advice& a : make_plan(input).advice)
     EXPECT_FALSE(a.change.starts_with("averages")) << a.change;

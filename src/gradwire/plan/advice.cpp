@@ -52,7 +52,7 @@ class Changes {
       if (wire_bytes(codec, s.data()).contribution > 0.9 * now) continue;
       const bool lossy = std::string_view(codec) != "bf16";
       add(fmt::format("codec {}", codec),
-          lossy ? "gradients lose digits, which error feedback brings in later" : "")
+          lossy ? "gradients lose precision; error feedback corrects it in later steps" : "")
           .strategy.codec = codec;
     }
   }
@@ -72,7 +72,7 @@ class Changes {
         2 * s.accumulate;
     PlanInput& twice = add(fmt::format("batch {:g}", 2 * s.batch), larger);
     twice.strategy.batch = 2 * s.batch;
-    // What was measured took its time for the batch as it was.
+    // Measured times are those of the original batch.
     twice.measured.step *= 2;
     twice.model.recorded_seconds *= 2;
   }
@@ -83,14 +83,14 @@ class Changes {
     if (s.local_steps == 1) {
       constexpr const char* apart = "ranks drift apart between averages";
       add("8 local steps", apart).strategy.local_steps = 8;
-      if (s.overlap != Overlap::full) return;  // What costs no accuracy comes first.
+      if (s.overlap != Overlap::full) return;  // Try first what costs no accuracy.
       Strategy& hidden =
-          add("8 local steps, half a model averaged over each 3 of them", apart).strategy;
+          add("8 local steps, averages of half a model overlapped with 3 of them", apart).strategy;
       hidden.local_steps = 8;
       hidden.fragments = 2;
       hidden.overlap_steps = 3;
     } else if (const int most = s.local_steps / s.fragments - 1; s.overlap_steps < most) {
-      add(fmt::format("averages over {} steps", most), "they are of that many steps before")
+      add(fmt::format("averages overlapped with {} steps", most), "they are that many steps old")
           .strategy.overlap_steps = most;
     }
   }
@@ -121,7 +121,7 @@ class Changes {
           2 * s.micro_batches;
   }
 
-  /// For models that do not fit.
+  /// Changes for models that do not fit.
   void memory() {
     const Strategy& s = input_.strategy;
     for (int stage = s.zero_stage + 1; stage <= 3 && s.servers == 0; ++stage) {

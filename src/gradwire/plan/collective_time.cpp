@@ -9,25 +9,25 @@
 namespace gradwire {
 namespace {
 
-/// Larger messages of many senders at once overflow the queue of a switch's port.
+/// Larger messages of many concurrent senders overflow a switch port's queue (incast).
 constexpr double kLargestAtOnce = 64 << 10;
-/// Fewer of them do not.
+/// This many concurrent senders do not overflow it.
 constexpr double kFewSenders = 3;
 
 struct Problem {
   double nodes;
-  double log;    ///< Of nodes, rounded up.
+  double log;    ///< log2 of nodes, rounded up.
   double hop;    ///< Seconds: latency and a message's CPU time at both ends.
   double each;   ///< Seconds: a message's CPU time.
-  double data;   ///< Seconds of all the bytes on a node's cards: T'.
-  double cross;  ///< How many times more they take where half of them cross the switches' middle.
+  double data;   ///< Seconds for all bytes over a node's cards: T'.
+  double cross;  ///< Oversubscription between halves of the nodes, at least 1.
 };
 
 struct Form {
   std::string_view name;
   double (*hops)(const Problem&);    ///< Seconds.
-  double (*volume)(const Problem&);  ///< In units of the data, through each port.
-  bool neighbours;                   ///< Only neighbours talk to each other.
+  double (*volume)(const Problem&);  ///< Bytes through each port, in units of the data.
+  bool neighbours;                   ///< Messages only between neighbors.
 };
 
 double optimal(const Problem& p) {
@@ -81,7 +81,7 @@ CollectiveTime time_of(const Form& form, const Problem& p, double bytes) {
           .algorithm = std::string(form.name)};
 }
 
-/// Ports that `gradwire probe` found to differ, if all hosts take part.
+/// Returns true if `gradwire probe` measured ports of different rates, and all hosts take part.
 bool unequal(const Network& network, int nodes) {
   if (!network.measured || network.measured->hosts() != nodes) return false;
   double most = 0;
@@ -105,7 +105,7 @@ bool may_choose(const Form& form, const Problem& p, double bytes) {
   return p.nodes <= 1 + kFewSenders || bytes / p.nodes <= kLargestAtOnce;
 }
 
-/// Of two halves that are alike.
+/// Returns one of two equal halves.
 CollectiveTime half_of(CollectiveTime time) {
   time.bandwidth /= 2;
   time.latency /= 2;
@@ -134,7 +134,7 @@ CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double byt
   CollectiveTime best = time_of(kForms.front(), p, bytes);
   for (const Form& form : kForms) {
     const CollectiveTime time = time_of(form, p, bytes);
-    // A ring's neighbours are kinder to a switch: what gains nearly nothing is not worth it.
+    // Prefer a ring, which loads switches least, to gains below 1 %.
     if (may_choose(form, p, bytes) && time.total() < 0.99 * best.total()) best = time;
   }
   return best;

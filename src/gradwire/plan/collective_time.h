@@ -8,21 +8,21 @@
 
 namespace gradwire {
 
-/// How long a collective takes, apart into what bytes and what hops cost.
+/// Time of a collective, split into costs of bytes and of hops.
 struct CollectiveTime {
   double bandwidth = 0;  ///< Seconds.
   double latency = 0;    ///< Seconds.
-  double sent = 0;       ///< Bytes that each node sends.
+  double sent = 0;       ///< Bytes sent by each node.
   std::string algorithm;
 
   double total() const { return bandwidth + latency; }
 };
 
-/// The ways of an all-reduce that have a closed form here: names of schedule/catalogue.h.
+/// Returns the all-reduce algorithms with a closed form here; names as in schedule/catalogue.h.
 std::vector<std::string_view> planned_algorithms();
 
-/// An all-reduce of `bytes` among `nodes` nodes, each with `network.goodput()`. With P nodes, L a
-/// hop's latency and CPU time, T' = bytes / goodput, logs to base 2, rounded up:
+/// Returns the time of an all-reduce of `bytes` among `nodes` nodes, each with `network.goodput()`.
+/// P nodes, L: latency and CPU time of a hop, T' = bytes / goodput, logs to base 2, rounded up:
 ///
 ///   ring                2 (P-1) L        + 2 (P-1)/P T'
 ///   direct              2 L + messages   + 2 (P-1)/P T'
@@ -32,30 +32,32 @@ std::vector<std::string_view> planned_algorithms();
 ///   double_tree         2 log P L        + 2.05 T'
 ///   star                2 L + messages   + (P-1) T'
 ///
-/// The textbook's trees and star wait for whole messages (4 T' and more, 2 (P-1) T'); ours pass on
-/// pieces as they come, both ways at once. Their factors are those of ScheduleCost, which plays the
-/// schedules through; the tests hold all of these against it.
+/// Textbook trees and stars wait for whole messages (4 T' or more, 2 (P-1) T'). The trees and stars
+/// here are cut-through, in both directions at the same time. Their factors are those of
+/// ScheduleCost, which simulates the schedules; tests compare all of these with it.
 ///
-/// "auto": the fastest; direct only where its messages are small, as large ones all at once
-/// overflow a switch's queue. Between halves of the nodes an oversubscribed switch carries less:
-/// the bytes of all but the ring, half of which cross it, count so many times. Measured ports that
-/// differ: auto takes max(M / min B, 2 (P-1) M / (B_1 + ... + B_P)) (docs/vocabulary.md).
+/// "auto" is the fastest; direct only where its messages are small, as large concurrent ones
+/// overflow a switch's queue (incast). An oversubscribed switch carries less between halves of the
+/// nodes: half of the bytes of all algorithms but the ring cross it, so their bandwidth term is
+/// multiplied by oversubscription / 2, if that is above 1. If measured ports differ, auto takes
+/// max(M / min B, 2 (P-1) M / (B_1 + ... + B_P)) (docs/vocabulary.md).
 CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double bytes,
                                const Network& network);
 
-/// Half of an all-reduce by a ring or directly: (P-1)/P of the bytes, one or P - 1 hops.
+/// Returns half of an "auto" all-reduce; with ring or direct: (P-1)/P of the bytes, P - 1 hops or
+/// one.
 CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& network);
 
-/// What gradients that a codec encodes take (ARCHITECTURE.md): an all-to-all of contributions of
-/// `contribution` bytes a node, and an all-gather of `mean` bytes.
+/// Returns the time of encoded gradients (ARCHITECTURE.md): an all-to-all of contributions of
+/// `contribution` bytes per node, and an all-gather of `mean` bytes.
 CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network);
 
-/// The first of these two alone: each node keeps the part that it adds up.
+/// Returns the time of the all-to-all alone: each node keeps the part that it reduces.
 CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network);
 
-/// Synchronous, `servers` nodes beside `workers`: each worker sends all and gets all, each server's
-/// port carries its part for all workers, in and out (Li et al., OSDI 2014): 2 (L + max(T',
-/// workers T' / servers)).
+/// Returns the time of synchronous parameter servers on `servers` nodes besides `workers`. Each
+/// worker sends and receives all bytes; each server's port carries its part for all workers, in and
+/// out (Li et al., OSDI 2014): 2 (L + max(T', workers T' / servers)).
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network);
 
 }  // namespace gradwire

@@ -7,13 +7,14 @@ namespace gradwire {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
-/// Of matrix products in training: half, as the rule of the cluster article has it (8 A100 at 50 %
-/// of 300 TFLOP/s). What moves activations through memory comes on top (step_time.cpp).
+/// Share of the peak in training's matrix products: half, by the rule of the cluster article (8
+/// A100 at 50 % of 300 TFLOP/s). The time to move activations through memory is added
+/// (step_time.cpp).
 constexpr double kMatrixShare = 0.5;
 
 struct Entry {
   std::string_view name, title;
-  double fp32, bf16;   ///< TFLOP/s, dense; bf16 with sums in fp32.
+  double fp32, bf16;   ///< TFLOP/s, dense; bf16 with fp32 accumulation.
   double memory;       ///< GB.
   double memory_rate;  ///< GB/s.
   double inside;       ///< GB/s each direction to a device of the same host.
@@ -21,8 +22,8 @@ struct Entry {
   std::string_view source;
 };
 
-/// Data sheets of the makers; NVLink and Infinity Fabric count one direction, PCIe 4 x16 as 25 GB/s
-/// and PCIe 3 x16 as 12. The processors are arithmetic: cores x GHz x operations a cycle.
+/// From vendors' data sheets. NVLink and Infinity Fabric: one direction; PCIe 4 x16: 25 GB/s, PCIe
+/// 3 x16: 12 GB/s. Processors: cores x GHz x operations per cycle.
 constexpr std::array<Entry, 19> kDevices{{
     {"v100", "NVIDIA V100 SXM2, 32 GB", 15.7, 125, 32, 900, 150, 300, "NVIDIA V100 data sheet"},
     {"t4", "NVIDIA T4, 16 GB", 8.1, 65, 16, 320, 12, 70, "NVIDIA T4 data sheet (fp16)"},

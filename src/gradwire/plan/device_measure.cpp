@@ -17,12 +17,12 @@
 namespace gradwire {
 namespace {
 
-/// Fits the first cache, three times.
+/// Three such matrices fit the L1 cache.
 constexpr std::size_t kSide = 48;
-/// Does not fit any cache, per core.
+/// Exceeds any cache, per core.
 constexpr std::size_t kElements = std::size_t{8} << 20;
 
-/// c += a b, for squares of kSide. The inner loop runs along rows, so that it is vectorised.
+/// c += a b, for square matrices of kSide. The inner loop runs along rows, so that it vectorizes.
 void multiply_add(std::span<const float> a, std::span<const float> b, std::span<float> c) {
   for (std::size_t i = 0; i < kSide; ++i) {
     for (std::size_t k = 0; k < kSide; ++k) {
@@ -36,15 +36,15 @@ double seconds_between(Time begin, Time end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-/// Rounds of `once` per second on all cores together, for about `seconds`. `once` is called with
-/// the number of its thread.
+/// Returns calls of `once` per second on all cores together, measured for about `seconds`. The
+/// argument of `once` is its thread's number.
 double rounds_per_second(Clock& clock, double seconds, const std::function<void(int)>& once) {
   const int cores = usable_cores();
   std::vector<double> rates(static_cast<std::size_t>(cores));
   std::vector<std::thread> threads;
   for (int core = 0; core < cores; ++core) {
     threads.emplace_back([&, core] {
-      once(core);  // Memory is there, the processor awake.
+      once(core);  // Warm-up: maps the memory, wakes the processor.
       const Time begin = clock.now();
       Time end = begin;
       int rounds = 0;

@@ -63,7 +63,7 @@ Explained compute(const Plan& plan) {
         "activation through memory at 80 %) + update {}",
         in.strategy.accumulate, in.model.forward_flops() / 1e9, in.strategy.batch,
         ms(t.phases.update));
-    e.source = "modelled: src/gradwire/plan/step_time.cpp; give --step-ms for a measured one";
+    e.source = "modeled: src/gradwire/plan/step_time.cpp; give --step-ms for a measured one";
   }
   return e;
 }
@@ -71,7 +71,7 @@ Explained compute(const Plan& plan) {
 Explained bandwidth(const Plan& plan) {
   const PlanInput& in = plan.input;
   const WireBytes wire = wire_bytes(in.strategy.codec, in.strategy.nodes);
-  // With ZeRO parameters come back, as they are.
+  // With ZeRO, parameters return unencoded.
   const double back = in.strategy.zero_stage > 0 ? 4 : wire.mean;
   Explained e{"T_c, bandwidth", ms(plan.time.phases.bandwidth), {}, {}};
   e.how = fmt::format("{} sent by each node in a step, by {}", gigabytes(plan.time.wire_bytes),

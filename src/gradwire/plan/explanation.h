@@ -7,18 +7,18 @@
 
 namespace gradwire {
 
-/// Where one number of a plan comes from.
+/// Origin of one number of a plan.
 struct Explained {
   std::string what;    ///< "T_c, bandwidth"
   std::string value;   ///< "106 ms"
   std::string how;     ///< The formula, with its numbers.
-  std::string source;  ///< "measured: --comm-ms", "assumed: ...", or who published it.
+  std::string source;  ///< "measured: --step-ms", "assumed: ...", or a publication.
 };
 
-/// All inputs and results of the plan.
+/// Returns all inputs and results of the plan.
 std::vector<Explained> explain(const Plan& plan);
 
-/// As text: a paragraph each.
+/// Formats one paragraph each.
 std::string to_text(const std::vector<Explained>& all);
 
 }  // namespace gradwire

@@ -12,11 +12,11 @@ double ring_share(int ranks) {
   return 2.0 * (ranks - 1) / ranks;
 }
 
-/// Who exchanges how much of the model's parameters over the network.
+/// Replicas in and between nodes, and the parameters that nodes exchange.
 struct Groups {
-  int nodes = 1;          ///< Nodes that hold the same piece.
+  int nodes = 1;          ///< Nodes that hold the same part of the model.
   int inside = 1;         ///< Replicas in one node.
-  double parameters = 0;  ///< That each node has to exchange.
+  double parameters = 0;  ///< Exchanged by each node.
 };
 
 Groups groups_of(const PlanInput& input) {
@@ -27,7 +27,7 @@ Groups groups_of(const PlanInput& input) {
   return {s.data(), 1, parameters * s.devices_per_node / replica};
 }
 
-/// The network at the rate that the measurement shows.
+/// Returns the network with the rate that the measured communication implies.
 Network effective_network(const PlanInput& input) {
   Network network = input.network;
   const Measurements& measured = input.measured;
@@ -56,7 +56,7 @@ CollectiveTime averaging(const PlanInput& input, const Groups& groups, const Net
   return all_reduce_time(s.algorithm, groups.nodes, bytes, network);
 }
 
-/// Replicas of one node, over what joins its devices.
+/// Time to reduce among the replicas of one node, over its device links.
 double inside_time(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   if (groups.inside < 2) return 0;
@@ -65,7 +65,7 @@ double inside_time(const PlanInput& input, const Groups& groups) {
   return ring_share(groups.inside) * bytes / input.device.inside_bytes_per_second;
 }
 
-/// Gradients to the ranks that step with them.
+/// Reduces gradients to the ranks that update with them.
 CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Network& network) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
@@ -75,16 +75,16 @@ CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Net
   return reduce_scatter_time(groups.nodes, bytes, network);
 }
 
-/// ZeRO: in place of an all-reduce, reductions, and gathers of the parameters.
+/// ZeRO: reductions of gradients and gathers of parameters, in place of an all-reduce.
 GradientExchange sharded(const PlanInput& input, const Groups& groups, const Network& network) {
   const Strategy& s = input.strategy;
   const double bytes = bytes_per_parameter(s.compute, s.optimiser).parameter * groups.parameters;
   const CollectiveTime reduce = reduction(input, groups, network);
   const CollectiveTime gather = reduce_scatter_time(groups.nodes, bytes, network);
   const bool gathers_in_passes = s.zero_stage == 3;
-  // Stage 1 adds up passes before it reduces; the others have no room for that.
+  // Stage 1 accumulates passes before it reduces; the others have no memory for that.
   const double reductions = s.zero_stage == 1 ? 1 : s.accumulate;
-  // Forward and backward each; what follows the update is the next forward's.
+  // Stage 3: forward and backward of each pass. Others: after the update, for the next forward.
   const double gathers = gathers_in_passes ? 2 * s.accumulate : 1;
   const double gathered = gathers * gather.total();
   return {.bandwidth = reductions * reduce.bandwidth + gathers * gather.bandwidth,

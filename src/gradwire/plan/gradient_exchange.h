@@ -6,27 +6,28 @@
 
 namespace gradwire {
 
-/// What the gradients, and with ZeRO the parameters, take on the network in one step.
+/// Communication of gradients, and with ZeRO of parameters, in one step.
 struct GradientExchange {
   double bandwidth = 0;   ///< Seconds.
   double latency = 0;     ///< Seconds.
-  double wire_bytes = 0;  ///< That each node sends.
+  double wire_bytes = 0;  ///< Sent by each node.
   std::string algorithm;
-  /// Of these, parts that do not follow the last backward: what is reduced after earlier passes
-  /// (ZeRO 2, 3), ...
+  /// The part of these seconds in reductions after earlier passes (ZeRO 2, 3), before the last
+  /// backward ends.
   double reduced_before = 0;
-  double gathered_after = 0;      ///< ... gathered after the update (ZeRO 1, 2), ...
-  double gathered_in_passes = 0;  ///< ... and for each layer of forward and backward (ZeRO 3).
+  double gathered_after = 0;      ///< In gathers after the update (ZeRO 1, 2).
+  double gathered_in_passes = 0;  ///< In gathers of forward and backward (ZeRO 3).
 };
 
-/// With d devices a node of which t share a replica: replicas of a node add up inside first
-/// (hierarchical), then nodes exchange, each of them its pieces of the model: 1 or d / t of it.
-/// ZeRO (arXiv:1910.02054, section 7): stages 1 and 2 send as much as data parallelism, stage 3
-/// half as much again: parameters are gathered for forward and for backward. Stages 2 and 3 reduce
-/// after each accumulated pass. A codec makes the reductions smaller, and nothing else.
+/// Returns the communication of one step. With d devices per node and t devices per replica, the
+/// replicas of a node reduce first (hierarchical). Then nodes exchange their parts of the model, 1
+/// or d / t of it. ZeRO (arXiv:1910.02054, section 7): stages 1 and 2 send as much as data
+/// parallelism. Stage 3 sends 1.5 times as much, as parameters are gathered for forward and for
+/// backward. Stages 2 and 3 reduce after each accumulated pass. A codec shrinks the reductions
+/// only.
 ///
-/// Measured communication stands for a ring of fp32 gradients over one card: it is taken for bytes
-/// alone, and sets the rate; hops count only as far as there are more than were measured.
+/// Measured communication is that of a ring all-reduce of fp32 gradients over one card. It sets the
+/// rate of bytes; hops count only beyond those of the measurement.
 GradientExchange gradient_exchange(const PlanInput& input);
 
 }  // namespace gradwire

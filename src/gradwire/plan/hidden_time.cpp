@@ -7,15 +7,15 @@
 namespace gradwire {
 namespace {
 
-/// A bucket holds about this part of the gradients: as many buckets as 4 MiB ones of ResNet-50 are
-/// few enough to be quick. And the least.
+/// Maximum and minimum share of the gradients in a bucket. The maximum gives as many buckets as
+/// ResNet-50 has of 4 MiB, few enough to compute quickly.
 constexpr double kBucketShare = 1.0 / 48, kLeastShare = 1.0 / 3000;
 
 struct Bucket {
   std::size_t first_layer = 0;
   double share = 0;  ///< Of the gradients.
-  double ready = 0;  ///< Seconds from when backward begins.
-  double done = 0;   ///< When its mean is there.
+  double ready = 0;  ///< Seconds since the start of backward.
+  double done = 0;   ///< When its mean has arrived.
 };
 
 double backward_share(const ModelShape& model) {
@@ -24,7 +24,7 @@ double backward_share(const ModelShape& model) {
   return share;
 }
 
-/// In the order of backward.
+/// Returns the buckets in the order of backward.
 std::vector<Bucket> buckets_of(const ModelShape& model, double backward) {
   const double all = static_cast<double>(model.parameters()), shares = backward_share(model);
   std::vector<Bucket> buckets;
@@ -40,14 +40,14 @@ std::vector<Bucket> buckets_of(const ModelShape& model, double backward) {
     bucket.share += static_cast<double>(layer.parameters) / all;
     left -= static_cast<double>(layer.parameters) / all;
     bucket.ready = time;
-    // They taper (gradient/bucket_plan.h): nothing can hide the last one.
+    // Buckets taper (gradient/bucket_plan.h), as nothing hides the last one.
     open = bucket.share < std::clamp(left, kLeastShare, kBucketShare);
   }
   return buckets;
 }
 
-/// Each bucket's `done`, if the link always carries the most urgent of those that are ready:
-/// the last in the list, where `urgent`; otherwise the first.
+/// Sets `done` of each bucket, if the link always carries the ready bucket of the highest priority.
+/// That is the last in the list if `urgent`, otherwise the first.
 void carry(std::vector<Bucket>& buckets, const OverlapInput& input, bool urgent) {
   const std::size_t count = buckets.size();
   std::vector<double> left(count);
@@ -55,7 +55,7 @@ void carry(std::vector<Bucket>& buckets, const OverlapInput& input, bool urgent)
   double time = 0;
   for (std::size_t open = count; open > 0;) {
     std::size_t chosen = count;
-    double next = std::numeric_limits<double>::infinity();  // When another becomes ready.
+    double next = std::numeric_limits<double>::infinity();  // When another bucket becomes ready.
     for (std::size_t i = 0; i < count; ++i) {
       if (left[i] < 0) continue;
       if (buckets[i].ready > time) {
@@ -80,7 +80,7 @@ void carry(std::vector<Bucket>& buckets, const OverlapInput& input, bool urgent)
   }
 }
 
-/// How long the next forward takes, longer than it computes, each layer waiting for its bucket.
+/// Returns the stall time of the next forward, in which each layer waits for its bucket.
 double waits_of_forward(const ModelShape& model, const std::vector<Bucket>& buckets,
                         const OverlapInput& input) {
   const double shares = 1 - backward_share(model);

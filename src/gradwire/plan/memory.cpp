@@ -8,8 +8,8 @@
 namespace gradwire {
 namespace {
 
-/// Elements that are kept of a whole pass of one sample. Recomputed: what goes from layer to layer,
-/// and all of the layer that is being recomputed.
+/// Elements kept for backward by a pass of one sample. With recomputation: the outputs between
+/// layers, and all of the layer that is being recomputed.
 double kept_elements(const ModelShape& model, bool recompute) {
   if (!recompute) return model.kept();
   double between = 0, largest = 0;
@@ -20,8 +20,8 @@ double kept_elements(const ModelShape& model, bool recompute) {
   return std::min(between + largest, model.kept());
 }
 
-/// A stage has as many micro-batches under way as there are stages after it (1F1B), if there are
-/// so many; and its share of the layers.
+/// The first stage has as many micro-batches in flight as there are stages (1F1B), at most all of
+/// them, for its share of the layers.
 double activations(const ModelShape& model, const Strategy& s) {
   const double under_way = std::min(1.0, static_cast<double>(s.pipeline) / s.micro_batches);
   return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * under_way /
@@ -37,19 +37,19 @@ double buffers(const ModelShape& model, const Strategy& s, double parameters) {
   if (s.zero_stage == 3) {
     std::int64_t largest = 0;
     for (const ModelLayer& layer : model.layers) largest = std::max(largest, layer.parameters);
-    // The layer that computes and the one that is fetched meanwhile.
+    // The layer that computes, and the one that is prefetched.
     total += 2 * bytes.parameter * static_cast<double>(largest) / s.tensor;
   }
   return total;
 }
 
-/// What a device has of something that its ranks may share.
+/// Returns a device's share of state that its ranks may divide.
 double divided(bool by_ranks, int ranks) {
   return by_ranks ? 1.0 / ranks : 1.0;
 }
 
-/// Of several passes, which train/zero adds up in fp32 whatever type gradients have. Stage 1 does
-/// so for all of them, the others for a rank's part, or in the gradients themselves.
+/// fp32 sums over accumulated passes, which train/zero keeps for any gradient type. Stage 1 has
+/// them for all gradients; the others for a rank's part, or in the gradients themselves.
 double sums_of_passes(double parameters, const BytesPerParameter& bytes, const Strategy& s) {
   const bool apart = s.zero_stage == 1 && s.accumulate > 1 && bytes.gradient < 4;
   return apart ? 4 * parameters : 0;

@@ -8,32 +8,32 @@
 
 namespace gradwire {
 
-/// Bytes on one device, by what they are for.
+/// Bytes on one device, by use.
 struct MemoryUse {
   double parameters = 0;
   double gradients = 0;
-  double optimiser = 0;    ///< Its states, and the fp32 copy of the parameters where that is apart.
-  double activations = 0;  ///< Of a pass, those that are kept for backward.
-  double buffers = 0;      ///< Buckets, what a codec keeps back, gathered layers.
+  double optimiser = 0;    ///< States, and the fp32 copy of the parameters if separate.
+  double activations = 0;  ///< Of a pass, kept for backward.
+  double buffers = 0;      ///< Buckets, error-feedback residuals, gathered layers.
   bool activations_known = true;
 
   double states() const { return parameters + gradients + optimiser; }
   double total() const { return states() + activations + buffers; }
 };
 
-/// Bytes of a parameter's copies: [parameter, gradient, optimiser]. Mixed precision with Adam has
-/// 2, 2 and K = 12 (Rajbhandari et al., "ZeRO", arXiv:1910.02054, section 3.1).
+/// Bytes per parameter: [parameter, gradient, optimizer]. Mixed precision with Adam has 2, 2 and K
+/// = 12 (Rajbhandari et al., "ZeRO", arXiv:1910.02054, section 3.1).
 struct BytesPerParameter {
   double parameter = 4, gradient = 4, optimiser = 8;
 };
 BytesPerParameter bytes_per_parameter(ComputeType compute, Optimiser optimiser);
 
-/// Model states of `parameters` parameters on each of `ranks` devices with ZeRO's stage 0 .. 3
-/// (the same paper, figure 1): 2Psi + 2Psi + K Psi; stage 1 divides K Psi by the ranks, stage 2
-/// also the gradients, stage 3 everything.
+/// Returns the bytes of model states of `parameters` parameters on each of `ranks` devices, for
+/// ZeRO stage 0 .. 3 (the same paper, figure 1): 2Psi + 2Psi + K Psi. Stage 1 divides K Psi by the
+/// ranks, stage 2 also the gradients, stage 3 everything.
 double zero_states(double parameters, const BytesPerParameter& bytes, int stage, int ranks);
 
-/// What the fullest device needs.
+/// Returns the memory use of the device with the maximum.
 MemoryUse memory_use(const ModelShape& model, const Strategy& strategy);
 
 }  // namespace gradwire

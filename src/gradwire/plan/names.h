@@ -11,7 +11,7 @@
 
 namespace gradwire {
 
-/// A name as people may write it, "ResNet-50", without what does not matter: "resnet50".
+/// Normalizes a name: lower case, without '-', '_' and spaces. "ResNet-50" becomes "resnet50".
 inline std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
@@ -21,7 +21,7 @@ inline std::string plain_name(std::string_view name) {
   return plain;
 }
 
-/// The entry of a table whose member `name` is that name, or null.
+/// Returns the entry of a table whose member `name` equals `name` after normalization, or null.
 template <class Table>
 auto* find_named(Table& table, std::string_view name) {
   const auto found = std::ranges::find_if(
@@ -36,7 +36,7 @@ std::vector<std::string_view> names_of(const Table& table) {
   return names;
 }
 
-/// Throws Exception(invalid_argument) with the nearest right name, and `hint`.
+/// Throws Exception(invalid_argument) with the nearest valid name, and `hint`.
 [[noreturn]] inline void refuse_name(std::string_view what, std::string_view name,
                                      const std::vector<std::string_view>& known,
                                      std::string_view hint = {}) {

@@ -14,11 +14,11 @@
 namespace gradwire {
 namespace {
 
-/// TCP over Ethernet with packets of 1500 bytes and time stamps: 1448 of 1538 bytes.
+/// TCP over Ethernet with packets of 1500 bytes and timestamps: 1448 of 1538 bytes.
 constexpr double kTcpShare = 0.9415;
-/// A core or two cannot fill faster Ethernet with TCP (docs/vocabulary.md, bench/RESULTS.md).
+/// TCP on one or two cores cannot fill faster Ethernet (docs/vocabulary.md, bench/RESULTS.md).
 constexpr double kFastTcpShare = 0.85;
-/// RDMA: 42 of 50 GB/s over four cards of 100 Gb/s, in the case study.
+/// RDMA: 42 of 50 GB/s over four 100 Gb/s cards, in the case study.
 constexpr double kRdmaShare = 0.84;
 
 struct Entry {
@@ -73,7 +73,7 @@ Network entry_of(const Entry& entry) {
           .source = std::string(entry.source)};
 }
 
-/// Any rate, as the catalogue has the next slower one.
+/// Returns a network of any rate, otherwise like the next slower one of the catalogue.
 Network network_of_rate(const std::string& text, double bytes_per_second) {
   const Entry* like = kNetworks.data();
   for (const Entry& entry : kNetworks) {

@@ -19,7 +19,7 @@ bool fits(const PlanInput& input) {
   return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
 }
 
-/// The most frugal way that keeps nodes and degrees.
+/// Returns the input with the least memory use that keeps nodes and degrees.
 PlanInput frugal(PlanInput input, int stage) {
   Strategy& s = input.strategy;
   s.batch = std::min(s.batch, 1.0);
@@ -33,7 +33,7 @@ bool can_fit(const PlanInput& input) {
   return fits(frugal(input, 0)) || fits(frugal(input, 3));
 }
 
-/// More nodes never take more of a device's memory.
+/// Binary search: more nodes never need more of a device's memory.
 int fewest_nodes(const PlanInput& input, int stage) {
   PlanInput one = frugal(input, stage);
   const int replica = one.strategy.tensor * one.strategy.pipeline;
@@ -58,7 +58,7 @@ std::string time_text(double seconds) {
 std::string of_gradients(const Plan& plan, const char* what) {
   const StepTime& t = plan.time;
   return fmt::format(
-      "{}: the gradients' {} of {} are not hidden by computation, {:.0f} % of the step.", what,
+      "{}: {} of the {} of gradient communication are exposed, {:.0f} % of the step.", what,
       time_text(t.exposed), time_text(t.t_c), percent(t.exposed, t.step));
 }
 
@@ -91,11 +91,11 @@ std::string bottleneck_sentence(const Plan& plan) {
   switch (t.bottleneck) {
     case PlanBottleneck::bandwidth:
       return of_gradients(plan, "Bandwidth") +
-             fmt::format(" All of them would fit behind a step's computation at {} a node.",
+             fmt::format(" At {} a node, a step's computation would hide all of it.",
                          format_rate(needed_network(plan.input)));
     case PlanBottleneck::latency:
       return of_gradients(plan, "Latency") +
-             " It is hops that take the time: fewer, or larger "
+             " Hops take the time: use fewer hops, or larger "
              "steps.";
     case PlanBottleneck::storage:
       return fmt::format(
@@ -104,20 +104,20 @@ std::string bottleneck_sentence(const Plan& plan) {
           time_text(t.phases.storage), time_text(t.step - t.waiting_for_data));
     case PlanBottleneck::update:
       return fmt::format(
-          "The update: the optimiser takes {:.0f} % of the step; a larger batch "
-          "would need it less often.",
+          "The update: the optimizer takes {:.0f} % of the step; a larger batch "
+          "needs it less often.",
           percent(t.phases.update, t.step));
     case PlanBottleneck::pipeline:
       return fmt::format(
-          "The pipeline: bubbles and activations on their way take {:.0f} % of the "
-          "step; more micro-batches make them shorter.",
+          "The pipeline: bubbles and transfers of activations take {:.0f} % of the "
+          "step; more micro-batches shorten them.",
           percent(t.phases.bubble + t.phases.inside, t.step));
     case PlanBottleneck::compute:
       break;
   }
   return fmt::format(
       "Computation, {:.1f} % of the step: only faster devices, or more of them, "
-      "make it shorter.",
+      "shorten it.",
       percent(t.t_s, t.step));
 }
 
@@ -139,11 +139,11 @@ std::string memory_sentence(const Plan& plan) {
   const MemoryUse& m = plan.memory;
   return fmt::format(
       "{} needs {:.3g} GB of {}'s {:.3g} GB on each device: parameters {:.3g}, gradients {:.3g}, "
-      "optimiser {:.3g}, activations {}, buffers {:.3g}",
+      "optimizer {:.3g}, activations {}, buffers {:.3g}",
       plan.input.model.name, m.total() / giga, plan.input.device.name,
       plan.input.device.memory_bytes / giga, m.parameters / giga, m.gradients / giga,
       m.optimiser / giga,
-      m.activations_known ? fmt::format("{:.3g}", m.activations / giga) : "not known",
+      m.activations_known ? fmt::format("{:.3g}", m.activations / giga) : "unknown",
       m.buffers / giga);
 }
 

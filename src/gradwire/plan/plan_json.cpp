@@ -44,7 +44,7 @@ Json memory_json(const MemoryUse& m) {
           {"buffers", m.buffers},       {"activations_known", m.activations_known}};
 }
 
-/// By stage.
+/// Model states by ZeRO stage.
 Json zero_json(const PlanInput& input) {
   const Strategy& s = input.strategy;
   Json stages = Json::array();

@@ -23,7 +23,7 @@ constexpr int kMostNodes = 4096;
 constexpr std::array<const char*, 7> kUsual{"1gbe",   "2.5gbe", "10gbe", "25gbe",
                                             "100gbe", "ib_hdr", "ib_ndr"};
 
-/// Four digits are more than a model knows.
+/// Rounds to four digits, more than the model's accuracy.
 double rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return 0;
   const double scale = std::pow(10, 3 - std::floor(std::log10(std::abs(value))));
@@ -35,7 +35,7 @@ PlanInput at(const PlanInput& input, int nodes, const Network& network, double b
   PlanInput point = input;
   point.strategy.nodes = nodes;
   point.strategy.codec = codec;
-  // Time that was measured is of the batch that was given.
+  // Measured times are those of the given batch.
   const double times = batch / input.strategy.batch;
   point.strategy.batch = batch;
   point.measured.step *= times;
@@ -45,8 +45,7 @@ PlanInput at(const PlanInput& input, int nodes, const Network& network, double b
   return point;
 }
 
-/// What can be asked at a point of the grid, each with nodes, networks, batches and codecs, the
-/// last varying fastest.
+/// Results for each point of the grid: nodes, networks, batches, codecs; the last varies fastest.
 struct Table {
   Json eta = Json::array(), step = Json::array(), rate = Json::array(), memory = Json::array(),
        bottleneck = Json::array();
@@ -113,7 +112,7 @@ Json bottlenecks_json() {
 PlanGrid usual_grid(const PlanInput& input) {
   PlanGrid grid;
   const Strategy& s = input.strategy;
-  // Fewer nodes than one replica of the model do not train it.
+  // A replica needs at least this many devices.
   const int replica = s.tensor * s.pipeline;
   for (int nodes = 1; nodes <= kMostNodes; nodes *= 2) {
     if (nodes * s.devices_per_node % replica == 0) grid.nodes.push_back(nodes);

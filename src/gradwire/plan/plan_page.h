@@ -8,21 +8,22 @@
 
 namespace gradwire {
 
-/// What the page's table has an axis for.
+/// Axes of the page's table.
 struct PlanGrid {
   std::vector<int> nodes;         ///< Ascending.
-  std::vector<Network> networks;  ///< The slowest first.
+  std::vector<Network> networks;  ///< Slowest first.
   std::vector<double> batches;    ///< Ascending.
   std::vector<std::string> codecs;
 };
 
-/// Nodes from 1 to 4096, the catalogue's networks and `input`'s, batches round `input`'s, the usual
-/// codecs (none alone with ZeRO).
+/// Returns the default grid: nodes from 1 to 4096, the usual networks of the catalogue and
+/// `input`'s, batches around `input`'s, the usual codecs (only `input`'s with servers, or with ZeRO
+/// in mixed precision).
 PlanGrid usual_grid(const PlanInput& input);
 
-/// A page with sliders for nodes, network, batch and codec. It has a table of plans, one for each
-/// point of the grid, and goes between them by interpolation: linear in the logarithms of nodes and
-/// batch. Error: that of html_page().
+/// Returns a page with sliders for nodes, network, batch and codec. It contains a table with one
+/// plan per point of the grid, and interpolates between them linearly in the logarithms of nodes
+/// and batch. Errors as html_page().
 Result<std::string> plan_page(const PlanInput& input, const PlanGrid& grid);
 
 }  // namespace gradwire

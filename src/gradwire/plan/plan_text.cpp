@@ -15,7 +15,7 @@ std::string time_text(double seconds) {
   return format_duration(Duration(std::llround(1e9 * seconds)));
 }
 
-/// "120", "31.4", "1.9"; small ones with three digits.
+/// Formats gigabytes: "120", "31.4", "1.9"; below 1 with three digits.
 std::string gigabytes(double bytes) {
   const double giga = bytes / 1e9;
   return giga < 1 ? fmt::format("{:.3g}", giga) : fmt::format("{:g}", std::round(10 * giga) / 10);
@@ -77,7 +77,7 @@ std::string stages(const Plan& plan) {
   const auto bytes = bytes_per_parameter(s.compute, s.optimiser);
   const double parameters =
       static_cast<double>(plan.input.model.parameters()) / (s.tensor * s.pipeline);
-  std::string text = "Parameters, gradients and optimiser with ZeRO's stages:";
+  std::string text = "Parameters, gradients and optimizer with ZeRO's stages:";
   for (int stage = 0; stage <= 3; ++stage) {
     text += fmt::format("{} {}: {} GB", stage == 0 ? "" : ",", stage,
                         gigabytes(zero_states(parameters, bytes, stage, s.data())));

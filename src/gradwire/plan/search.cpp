@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kEqual = 1e-4;
 
-/// The same global batch in twice as many passes, and so on, as far as whole samples go.
+/// Returns the same global batch in 1, 2, 4, ... passes, as long as passes have whole samples.
 std::vector<PlanInput> cut_into_passes(const PlanInput& input) {
   std::vector<PlanInput> all;
   const double samples = input.strategy.batch * input.strategy.accumulate;
@@ -56,11 +56,11 @@ void consider_stages(Search& search, const PlanInput& input,
                      const std::vector<std::string>& codecs) {
   const std::vector<std::string> none{"none"};
   for (const bool recompute : {false, true}) {
-    // `gradwire train` recomputes the blocks of transformers.
+    // `gradwire train` recomputes only blocks of transformers.
     if (recompute && input.model.transformer.layers == 0) break;
     PlanInput one = input;
     one.strategy.recompute = recompute;
-    // Only with ZeRO are there parameters of 16 bits, and they have gradients that no codec takes.
+    // Only ZeRO has 16-bit parameters, and no codec takes their gradients.
     const bool mixed = one.strategy.compute == ComputeType::mixed;
     const int stages = one.strategy.data() > 1 ? 3 : 0;
     for (int stage = mixed ? 1 : 0; stage <= stages; ++stage) {
@@ -73,7 +73,7 @@ void consider_stages(Search& search, const PlanInput& input,
   }
 }
 
-/// What is like GPT-2 can `gradwire train` make as well.
+/// Adds the model to the configuration: `gradwire train` can build models like GPT-2.
 void add_model(nlohmann::ordered_json& json, const TransformerShape& shape) {
   json["model"] = {{"name", "gpt"},
                    {"layers", shape.layers},
@@ -117,7 +117,7 @@ std::string train_config(const PlanInput& input) {
   }
   if (input.model.transformer.vocabulary > 0) add_model(json, input.model.transformer);
   if (s.local_steps > 1) {
-    json["parallel"].erase("codec");  // It would have no gradients to work on.
+    json["parallel"].erase("codec");  // It would have no gradients to encode.
     json["local_steps"] = {{"steps", s.local_steps},
                            {"fragments", s.fragments},
                            {"overlap_steps", s.overlap_steps},

@@ -7,26 +7,25 @@
 
 namespace gradwire {
 
-/// Where to look for a strategy.
+/// Limits of a search.
 struct SearchSpace {
-  std::vector<std::string> codecs{"none", "bf16"};  ///< Those that may be used.
-  double memory_bytes = 0;                          ///< Of a device; 0: the device's.
+  std::vector<std::string> codecs{"none", "bf16"};  ///< Allowed codecs.
+  double memory_bytes = 0;                          ///< Per device; 0: all of its memory.
 };
 
-/// A strategy that fits.
+/// A strategy that fits into memory.
 struct FoundStrategy {
   PlanInput input;
   StepTime time;
   MemoryUse memory;
 };
 
-/// Every way of `gradwire train` to train `input`'s global batch on its nodes: ZeRO's stages,
-/// codecs, passes that a step is cut into, recomputed activations; overlapped as far as possible.
-/// Those that fit, the most samples per second first; of equals the one that needs less memory.
-/// Empty if none fits.
+/// Returns every way in which `gradwire train` can train `input`'s global batch on its nodes: ZeRO
+/// stages, codecs, passes per step, recomputed activations; with full overlap. Only those that fit,
+/// the most samples per second first; ties are ordered by memory. Empty if none fits.
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space = {});
 
-/// The strategy as the configuration that `gradwire train` takes (docs/training.md).
+/// Returns the strategy as a configuration of `gradwire train` (docs/training.md).
 std::string train_config(const PlanInput& input);
 
 }  // namespace gradwire

@@ -12,26 +12,26 @@
 namespace gradwire {
 namespace {
 
-/// How often each kept element goes through memory, outside of matrix products: written and read
-/// again in forward; read in backward, as are its gradient and the one before, which is written.
+/// Memory accesses per kept element, outside of matrix products. Forward writes it and reads it
+/// again. Backward reads it, its gradient and the previous gradient, and writes the latter.
 constexpr double kForwardTraffic = 2, kBackwardTraffic = 4;
-/// The part of memory's bandwidth that such kernels get.
+/// Share of memory bandwidth that such kernels reach.
 constexpr double kMemoryShare = 0.8;
-/// A loss that is less of a step than this is not worth a word.
+/// Minimum share of a step that counts as a bottleneck.
 constexpr double kWorthSaying = 0.1;
 
 struct Pass {
   double forward = 0, backward = 0;
 };
 
-/// A time that is known, split as the layers' shares say.
+/// Splits a known time by the layers' shares.
 Pass split(const ModelShape& model, double seconds) {
   double forward = 0;
   for (const ModelLayer& layer : model.layers) forward += layer.forward;
   return {forward * seconds, (1 - forward) * seconds};
 }
 
-/// One pass of one device: operations at the rate it gets, and activations through its memory.
+/// One pass of one device: operations at its rate, plus activations through its memory.
 Pass modelled_pass(const PlanInput& input) {
   const Strategy& s = input.strategy;
   const double replica = s.tensor * s.pipeline;
@@ -48,15 +48,16 @@ Pass pass_of(const PlanInput& input) {
   if (input.measured.step > 0) return split(input.model, input.measured.step);
   if (!input.model.recorded()) return modelled_pass(input);
   if (input.model.recorded_seconds > 0) return split(input.model, input.model.recorded_seconds);
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{}: this profile has shares of time only; say what a step takes on "
-                              "one device: --step-ms",
-                              input.model.name));
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("{}: this profile has only shares of time; give the time of a step on "
+                  "one device with --step-ms",
+                  input.model.name));
 }
 
-/// Everything that the optimiser reads and writes, of the parameters that are this device's.
+/// Time to read and write all data of the optimizer, for the parameters that this device owns.
 double update_time(const PlanInput& input) {
-  if (input.measured.step > 0) return 0;  // It is in the step.
+  if (input.measured.step > 0) return 0;  // The measured step includes it.
   const Strategy& s = input.strategy;
   const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
   const double owned = static_cast<double>(input.model.parameters()) / (s.tensor * s.pipeline) /
@@ -65,8 +66,8 @@ double update_time(const PlanInput& input) {
          (kMemoryShare * input.device.memory_bytes_per_second);
 }
 
-/// Of one pass: layers that are shared add up their activations, twice in forward and twice in
-/// backward a block (Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3).
+/// Time of one pass: devices that share layers all-reduce activations, twice in forward and twice
+/// in backward per block (Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3).
 double tensor_time(const PlanInput& input) {
   const Strategy& s = input.strategy;
   const TransformerShape& shape = input.model.transformer;
@@ -78,7 +79,8 @@ double tensor_time(const PlanInput& input) {
   return 4.0 * shape.layers / s.pipeline * 2 * (s.tensor - 1) / s.tensor * bytes / rate;
 }
 
-/// Of one pass: the first micro-batch's activations through all stages, and its gradients back.
+/// Time of one pass: the first micro-batch's activations through all stages, and its gradients
+/// back.
 double stages_time(const PlanInput& input) {
   const Strategy& s = input.strategy;
   if (s.pipeline < 2) return 0;
@@ -94,7 +96,7 @@ PhaseTimes compute_phases(const PlanInput& input) {
   const double passes = s.accumulate;
   return {.forward = passes * pass.forward,
           .backward = passes * pass.backward,
-          // GPipe (Huang et al., NeurIPS 2019, section 2.3), and 1F1B alike: (p - 1) / m.
+          // GPipe (Huang et al., NeurIPS 2019, section 2.3) and 1F1B: (p - 1) / m.
           .bubble = passes * (pass.forward + pass.backward) * (s.pipeline - 1) / s.micro_batches,
           .inside = passes * (tensor_time(input) + stages_time(input)),
           .update = update_time(input)};
@@ -107,16 +109,16 @@ double storage_time(const PlanInput& input) {
   return samples * input.model.sample_bytes / input.storage_bytes_per_second;
 }
 
-/// What nothing computes behind, in a step.
+/// Returns the exposed communication of a step.
 double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientExchange& exchange) {
   const Strategy& s = input.strategy;
   const double all = exchange.bandwidth + exchange.latency;
   const double compute = phases.forward + phases.backward;
-  // Whatever the overlap of gradients: averages hide behind the steps they are given.
+  // Independent of s.overlap: averages hide behind their overlap steps.
   if (s.local_steps > 1) return std::max(0.0, all - hiding_share(s.local()) * compute);
   if (all <= 0 || s.overlap == Overlap::none) return all;
   if (s.zero_stage == 3) {
-    // The first layer of each pass waits for its parameters; others are fetched ahead.
+    // The first layer of each pass waits for its parameters; others are prefetched.
     const double first =
         exchange.gathered_in_passes / static_cast<double>(input.model.layers.size());
     return std::max(std::min(first, all), all - compute);

@@ -19,7 +19,7 @@ void refuse_unless(bool right, const std::string& what) {
 }
 
 struct Bound {
-  std::string_view text;  ///< With the value.
+  std::string_view text;  ///< Format string for the value.
   int Strategy::*member;
   int low, high;
 };
@@ -41,14 +41,14 @@ void check_together(const Strategy& s) {
                   "(tensor {} x pipeline {})",
                   s.nodes, s.devices_per_node, s.tensor * s.pipeline, s.tensor, s.pipeline));
   refuse_unless(s.servers == 0 || (s.zero_stage == 0 && s.tensor * s.pipeline == 1),
-                "parameter servers go with plain data parallelism only: ZeRO stage 0, tensor 1, "
+                "parameter servers require plain data parallelism: ZeRO stage 0, tensor 1, "
                 "pipeline 1");
   refuse_unless(s.zero_stage == 0 || s.codec == "none" || s.compute != ComputeType::mixed,
-                fmt::format("ZeRO stage {} with codec {}: its gradients are fp32, which precision "
-                            "mixed has not; give codec none, or precision fp32 or bf16",
+                fmt::format("ZeRO stage {} with codec {} requires fp32 gradients, which precision "
+                            "mixed does not have; use codec none, or precision fp32 or bf16",
                             s.zero_stage, s.codec));
   refuse_unless(s.zero_stage == 0 || s.local_steps == 1,
-                "ZeRO averages in every step: give local steps 1, or ZeRO stage 0");
+                "ZeRO averages in every step: use local steps 1, or ZeRO stage 0");
 }
 
 }  // namespace

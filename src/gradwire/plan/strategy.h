@@ -10,17 +10,17 @@
 
 namespace gradwire {
 
-/// What the optimiser keeps, besides parameters and gradients.
+/// State that the optimizer keeps, besides parameters and gradients.
 enum class Optimiser : std::uint8_t { sgd, momentum, adam };
 
 std::string_view name_of(Optimiser optimiser);
 
-/// How a model is trained on so many devices. The degrees multiply: nodes * devices_per_node =
-/// data() * tensor * pipeline.
+/// How a model is trained. The degrees multiply: nodes * devices_per_node = data() * tensor *
+/// pipeline.
 struct Strategy {
   int nodes = 1;
   int devices_per_node = 1;
-  double batch = 32;  ///< Samples that a replica of the model takes in one pass.
+  double batch = 32;  ///< Samples per pass of a replica.
   ComputeType compute = ComputeType::fp32;
   Optimiser optimiser = Optimiser::adam;
 
@@ -30,23 +30,23 @@ struct Strategy {
   int zero_stage = 0;          ///< 0 (data parallel), 1, 2 or 3.
   /// Steps between two averages of the parameters; 1: gradients are averaged in every step.
   int local_steps = 1;
-  int fragments = 1, overlap_steps = 0;  ///< Of local steps: LocalStepsConfig's.
-  /// All-reduce: "auto" takes the fastest of collective_time.h's; or one of them.
+  int fragments = 1, overlap_steps = 0;  ///< Of local steps: see LocalStepsConfig.
+  /// All-reduce algorithm: one of collective_time.h, or "auto" for the fastest.
   std::string algorithm = "auto";
-  /// Nodes besides `nodes` that hold the parameters, in place of an all-reduce; 0: none.
+  /// Nodes besides `nodes` that are parameter servers, in place of an all-reduce; 0: none.
   int servers = 0;
 
-  int tensor = 1;    ///< Devices that share every layer (Megatron), in one node as far as may be.
-  int pipeline = 1;  ///< Stages.
-  int micro_batches = 1;   ///< A pass is cut into, for pipelines.
-  bool recompute = false;  ///< Activations are computed again in backward (checkpointing).
+  int tensor = 1;         ///< Devices that share every layer (Megatron), within a node if possible.
+  int pipeline = 1;       ///< Number of stages.
+  int micro_batches = 1;  ///< Per pass, for pipelines.
+  bool recompute = false;  ///< Recompute activations in backward (checkpointing).
 
   int devices() const { return nodes * devices_per_node; }
   int data() const { return devices() / (tensor * pipeline); }  ///< Replicas of the model.
-  /// Samples of one step of the optimiser, over all replicas.
+  /// Samples per optimizer step, over all replicas.
   double global_batch() const { return batch * accumulate * data(); }
 
-  /// As `gradwire train` has them. Not checked.
+  /// As in `gradwire train`. Not checked.
   LocalStepsConfig local() const {
     return {.steps = local_steps,
             .fragments = fragments,
@@ -57,9 +57,9 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
-/// Throws Exception(invalid_argument), which says what the limits are: zero nodes, degrees that do
-/// not multiply to the number of devices, an unknown codec or algorithm (with the nearest right
-/// name), what cannot go together, of local steps what the trainer refuses (check_local_steps()).
+/// Throws Exception(invalid_argument), which states the limits: zero nodes, degrees that do not
+/// multiply to the number of devices, an unknown codec or algorithm (with the nearest valid name),
+/// invalid combinations, local steps that the trainer refuses (check_local_steps()).
 void check_strategy(const Strategy& strategy);
 
 }  // namespace gradwire

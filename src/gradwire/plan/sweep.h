@@ -8,10 +8,10 @@
 
 namespace gradwire {
 
-/// How efficiency depends on the number of nodes, for networks and algorithms.
+/// Efficiency by number of nodes, for networks and algorithms.
 struct Sweep {
   std::vector<int> nodes;
-  /// One network with one algorithm each; of each node count in `nodes` its step.
+  /// One network with one algorithm: a step for each entry of `nodes`.
   struct Line {
     std::string network, algorithm;
     std::vector<StepTime> steps;
@@ -19,16 +19,16 @@ struct Sweep {
   std::vector<Line> lines;
 };
 
-/// FROM, its doubles, and TO, of "nodes=2..4096". Throws Exception(invalid_argument).
+/// Returns FROM, its doublings, and TO, of "nodes=2..4096". Throws Exception(invalid_argument).
 std::vector<int> parse_sweep(const std::string& text);
 
 /// Each device keeps its batch, so the global batch grows with the nodes. With a codec or servers
-/// there is no choice of algorithms: one line a network. What was measured of communication is of
-/// `input`'s own network, and so is only used for that.
+/// the algorithm is fixed: one line per network. Measured communication applies to `input`'s own
+/// network only.
 Sweep sweep_nodes(const PlanInput& input, const std::vector<int>& nodes,
                   const std::vector<Network>& networks, const std::vector<std::string>& algorithms);
 
-/// Efficiency in percent against nodes.
+/// Efficiency in percent by nodes.
 LinePlot plot_of(const Sweep& sweep, const std::string& title);
 std::string table_of(const Sweep& sweep);
 std::string to_json(const Sweep& sweep);

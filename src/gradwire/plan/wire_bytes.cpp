@@ -22,7 +22,7 @@ WireBytes wire_bytes(const std::string& codec, int ranks) {
   if (spec.kind() == CodecKind::none) return {};
   if (spec.kind() != CodecKind::codec) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("codec \"{}\": what it sends depends on more than a number of "
+                    fmt::format("codec \"{}\": its encoded size depends on more than the number of "
                                 "values; plan with none, bf16, int8, int4 or top_k:0.01",
                                 codec));
   }

@@ -11,7 +11,7 @@ namespace {
 struct Phase {
   std::string_view name;
   double StepPhases::*member;
-  bool is_part;  ///< Of the step: parts add up to it.
+  bool is_part;  ///< Part of the step: the parts add up to it.
 };
 
 constexpr std::array<Phase, 9> kPhases{{
@@ -26,7 +26,7 @@ constexpr std::array<Phase, 9> kPhases{{
     {"step", &StepPhases::step, false},
 }};
 
-/// Within that share of the step, nothing is worth a word.
+/// Errors below this share of the step are not reported.
 constexpr double kGood = 0.03;
 
 bool is_part(std::string_view name, bool parts_known) {
@@ -36,7 +36,7 @@ bool is_part(std::string_view name, bool parts_known) {
   return false;
 }
 
-/// The part of the step that is most wrong, or null.
+/// Returns the part of the step with the largest error, or null.
 const PhaseCheck* worst_of(const std::vector<PhaseCheck>& checks) {
   bool parts_known = false;
   for (const PhaseCheck& check : checks) parts_known = parts_known || check.phase == "forward";
@@ -50,16 +50,15 @@ const PhaseCheck* worst_of(const std::vector<PhaseCheck>& checks) {
 }
 
 std::string sentence(const std::vector<PhaseCheck>& checks) {
-  if (checks.empty() || checks.back().phase != "step")
-    return "The run says nothing about whole steps.\n";
+  if (checks.empty() || checks.back().phase != "step") return "The run has no complete steps.\n";
   const PhaseCheck& step = checks.back();
   const double error = step.predicted / step.measured - 1;
-  std::string text = fmt::format("The step takes {:.2f} ms, predicted were {:.2f}: {:+.1f} %",
+  std::string text = fmt::format("The step takes {:.2f} ms, predicted {:.2f} ms: {:+.1f} %",
                                  1e3 * step.measured, 1e3 * step.predicted, 100 * error);
   const PhaseCheck* worst = worst_of(checks);
   if (worst == nullptr || std::abs(worst->share_of(step.measured)) < kGood) return text + ".\n";
-  return text + fmt::format("; most of what is wrong is in {}, predicted {:.2f} ms {}.\n",
-                            worst->phase, 1e3 * std::abs(worst->predicted - worst->measured),
+  return text + fmt::format("; the largest error is in {}, predicted {:.2f} ms {}.\n", worst->phase,
+                            1e3 * std::abs(worst->predicted - worst->measured),
                             worst->predicted > worst->measured ? "too long" : "too short");
 }
 

@@ -8,22 +8,22 @@
 
 namespace gradwire {
 
-/// A phase as it was predicted and as it then was, in seconds.
+/// Predicted and measured time of a phase, in seconds.
 struct PhaseCheck {
   std::string_view phase;
   double predicted = 0, measured = 0;
 
-  /// Of the whole step's time: how much the phase makes the prediction too long (above 0) or short.
+  /// Error as a share of the step; positive if the phase makes the prediction too long.
   double share_of(double step) const { return (predicted - measured) / step; }
 };
 
-/// Every phase that both know. `step` comes last.
+/// Returns every phase that both know; `step` is last.
 std::vector<PhaseCheck> check_phases(const StepPhases& predicted, const StepPhases& measured);
 
-/// |predicted / measured - 1| of the whole step; negative: it is not among them.
+/// Returns |predicted / measured - 1| of the whole step; negative if it is not in `checks`.
 double step_error(const std::vector<PhaseCheck>& checks);
 
-/// A table, and in one sentence how good the prediction was and which phase it errs in most.
+/// Formats a table, and a sentence with the error of the step and the phase with the largest error.
 std::string format_checks(const std::vector<PhaseCheck>& checks);
 
 }  // namespace gradwire

@@ -41,8 +41,8 @@ MeasuredRun run_of(const TrainingSummary& summary) {
   return run;
 }
 
-/// A configuration's own words, or what `gradwire train` does without (docs/training.md). Of what
-/// is not there nothing is known.
+/// Reads a configuration; missing keys have the defaults of `gradwire train` (docs/training.md),
+/// except overlap, which is then unknown.
 RunCase case_of(const nlohmann::json& config, RunCase how) {
   using Path = nlohmann::json::json_pointer;
   const auto number = [&](const char* key, int otherwise) {
@@ -73,7 +73,7 @@ Result<std::vector<MeasuredRun>> from_rows(std::string_view text) {
   if (!rows) return tl::unexpected(rows.error());
   std::vector<MeasuredRun> runs;
   for (const LadderRow& row : *rows) {
-    // Those of ZeRO send other things than the prediction, which is of all-reduces.
+    // Skips ZeRO: the prediction is of all-reduces.
     if (row.system == "gradwire" && row.zero_stage == 0) runs.push_back(run_of(row));
   }
   return runs;
@@ -89,7 +89,7 @@ Result<std::vector<MeasuredRun>> from_record(std::string_view text) {
   try {
     if (zero_stage_of(config) > 0) return std::vector<MeasuredRun>();
     run.how = case_of(config, run.how);
-  } catch (const nlohmann::json::exception& error) {  // A number where a text belongs.
+  } catch (const nlohmann::json::exception& error) {  // A value has the wrong type.
     return failure(ErrorKind::invalid_argument, fmt::format("config: {}", error.what()));
   }
   return std::vector{run};
@@ -122,7 +122,7 @@ Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::str
   if (!runs) return failure(runs.error().kind, fmt::format("{}: {}", source, runs.error().message));
   if (runs->empty()) {
     return failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: there is no step of gradwire's without ZeRO in it", source));
+                   fmt::format("{}: it has no step of gradwire without ZeRO", source));
   }
   return runs;
 }

@@ -8,42 +8,42 @@
 
 namespace gradwire {
 
-/// Where a step's time goes, in seconds; negative: not known. forward + backward + update + data +
-/// other + exposed = step, as far as they are known.
+/// Breakdown of a step, in seconds; negative: unknown. forward + backward + update + data + other +
+/// exposed = step, as far as they are known.
 struct StepPhases {
   double forward = -1, backward = -1;
   double update = -1;
   double data = -1;  ///< Waiting for batches.
   double other = -1;
-  double compute = -1;        ///< T_s: all of the above but waiting for batches.
-  double communication = -1;  ///< Something was under way, hidden or not.
+  double compute = -1;        ///< T_s: all of the above except `data`.
+  double communication = -1;  ///< Communication in flight, hidden or not.
   double exposed = -1;        ///< Computing waited for communication.
   double step = -1;
 };
 
-/// How a case was run, as far as the run says.
+/// Configuration of a case, as far as the run records it.
 struct RunCase {
-  std::string codec;                               ///< Empty: not known.
-  std::string overlap;                             ///< Likewise.
-  int accumulate = 0, local_steps = 0, ranks = 0;  ///< 0: not known.
-  int fragments = 1, overlap_steps = 0;            ///< If local_steps is known.
-  double gradient_bytes = 0;                       ///< Of all parameters; 0: not known.
-  double single = 0;  ///< Seconds of a step without communication, measured by itself.
+  std::string codec;                               ///< Empty: unknown.
+  std::string overlap;                             ///< Empty: unknown.
+  int accumulate = 0, local_steps = 0, ranks = 0;  ///< 0: unknown.
+  int fragments = 1, overlap_steps = 0;            ///< Valid if local_steps is known.
+  double gradient_bytes = 0;                       ///< Of all parameters; 0: unknown.
+  double single = 0;  ///< Seconds of a step without communication, measured separately.
 };
 
 struct MeasuredRun {
-  std::string name;  ///< "int8, full": what tells it from the file's others; may be empty.
+  std::string name;  ///< "int8, full": distinguishes it within the file; may be empty.
   RunCase how;
-  StepPhases phases;  ///< Medians or means, of the slowest rank or over ranks, as the run has them.
+  StepPhases phases;  ///< Medians or means, of the slowest rank or over ranks.
 };
 
-/// What a run left: the JSON of `gradwire bench step --json` (a run for each row of gradwire's), a
-/// trace (`--trace`, of `gradwire bench step` or `gradwire train`), run.json in a run's output
-/// folder, or the JSON of `gradwire train --json`. Errors: invalid_argument, which says what was
-/// expected or which key is wrong; `source` is what they call it.
+/// Parses the record of a run: the JSON of `gradwire bench step --json` (one run per row of
+/// gradwire), a trace (`--trace`, of `gradwire bench step` or `gradwire train`), run.json in a
+/// run's output folder, or the JSON of `gradwire train --json`. Error: invalid_argument, with what
+/// was expected or which key is wrong. `source`: the name in error messages.
 Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::string& source);
 
-/// The same from a file, or from run.json in a folder. Errors: also system.
+/// As above, from a file, or from run.json in a folder. Error: also system.
 Result<std::vector<MeasuredRun>> read_run(const std::string& path);
 
 }  // namespace gradwire

@@ -27,7 +27,7 @@ Time at(double microseconds) {
   return Time(Duration(std::llround(1e3 * microseconds)));
 }
 
-/// What each rank recorded, by rank.
+/// Returns the log of each rank.
 std::map<int, TraceLog> logs_of(const nlohmann::json& trace) {
   std::map<int, TraceLog> logs;
   for (const auto& event : trace.at("traceEvents")) {
@@ -73,7 +73,7 @@ Result<std::vector<MeasuredRun>> phases_of_trace(const nlohmann::json& trace) {
     logs = logs_of(trace);
   } catch (const nlohmann::json::exception& e) {
     return failure(ErrorKind::invalid_argument,
-                   std::string("an event of the trace is not as gradwire writes it: ") + e.what());
+                   std::string("an event of the trace is not in gradwire's format: ") + e.what());
   }
   std::vector<StepPhases> ranks;
   for (const auto& [rank, log] : logs) {

@@ -9,8 +9,8 @@
 
 namespace gradwire {
 
-/// The steps of a trace (docs/trace.md) as one run: of each phase the median over ranks of their
-/// medians over steps. Errors: invalid_argument, for an event that lacks something.
+/// Returns the steps of a trace (docs/trace.md) as one run: for each phase, the median over ranks
+/// of the ranks' medians over steps. Error: invalid_argument, if an event is incomplete.
 Result<std::vector<MeasuredRun>> phases_of_trace(const nlohmann::json& trace);
 
 }  // namespace gradwire

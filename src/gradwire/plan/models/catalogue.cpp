@@ -18,7 +18,7 @@ struct Transformer {
   TransformerSpec spec;
 };
 
-/// Depth, width and heads are those of the papers' tables; counts of parameters those of the
+/// Depth, width and heads are from the papers' tables; the numbers of parameters are those of the
 /// published weights (tests/plan/model_test.cpp).
 const std::array<Transformer, 13>& transformers() {
   static const std::array<Transformer, 13> all{{
@@ -103,7 +103,7 @@ constexpr std::array<Key, 6> kKeys{{{"layers", &TransformerSpec::layers, 1, 1000
                                     {"vocabulary", &TransformerSpec::vocabulary, 1, 1 << 24},
                                     {"feed_forward", &TransformerSpec::feed_forward, 1, 1 << 24}}};
 
-/// One "key=value" of what follows a transformer's name.
+/// Applies one "key=value" setting of a transformer.
 void set(TransformerSpec& spec, std::string_view setting) {
   const std::size_t equals = setting.find('=');
   const Key* const key = find_named(kKeys, setting.substr(0, equals));
@@ -129,7 +129,7 @@ ModelShape transformer_with(const Transformer& base, std::string_view settings) 
     const std::string_view setting = settings.substr(0, comma);
     if (fixed && (spec.image || !plain_name(setting).starts_with("tokens="))) {
       refuse(
-          fmt::format("{}:{}: of {} only a text's tokens can be set, not {}; write "
+          fmt::format("{}:{}: of {} only the tokens of a text can be set, not {}; use "
                       "transformer:layers=...,width=... for others",
                       base.name, settings, base.name, setting));
     }
@@ -159,12 +159,12 @@ ModelShape model_named(const std::string& name) {
   if (const auto* transformer = find_named(transformers(), plain))
     return transformer_with(*transformer, settings);
   if (const Other* other = find_named(kOthers, plain)) {
-    if (!settings.empty()) refuse(fmt::format("{} has nothing to set: {}", plain, settings));
+    if (!settings.empty()) refuse(fmt::format("{} has no settings: {}", plain, settings));
     return other->make();
   }
   if (std::filesystem::exists(name)) return model_of(read_profile(name));
   refuse_name("model", plain, model_names(),
-              "; or the file of a profile that gradwire train --record-profile wrote; or "
+              "; or the profile file of gradwire train --record-profile; or "
               "--params 7.5B");
 }
 

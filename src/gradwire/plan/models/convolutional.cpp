@@ -9,9 +9,9 @@
 namespace gradwire {
 namespace {
 
-/// An image of ImageNet as JPEG: 138 GB of 1,281,167.
+/// Mean JPEG image of ImageNet: 138 GB of 1,281,167 images.
 constexpr double kImageBytes = 108e3;
-constexpr double kTrainShare = 3;  ///< Forward's share of multiplications is a third.
+constexpr double kTrainShare = 3;  ///< Forward has a third of the multiplications.
 
 }  // namespace
 
@@ -24,11 +24,11 @@ ModelShape resnet_model(const std::string& name, int blocks) {
     ModelLayer& layer = model.layers[i];
     const ProfileTensor& weight = counted.profile.layers[i].parameters.front();
     const double multiplications = kTrainShare * layer.forward * counted.multiplications;
-    // Each weight is used once for each place of the output.
+    // Each weight is used once per output position.
     const double places = multiplications / static_cast<double>(weight.count());
     layer.flops = 2 * multiplications;
     layer.outputs = places * static_cast<double>(weight.rows());
-    // What normalisation was given, and what ReLU made of its result.
+    // The input of normalization, and the output of ReLU.
     layer.kept = 2 * layer.outputs;
   }
   model.layers.back().kept =
@@ -53,7 +53,7 @@ ModelShape vgg16_model() {
       in = out;
     }
     side /= 2;
-    model.layers.back().outputs /= 4;  // Pooled.
+    model.layers.back().outputs /= 4;  // After pooling.
     model.layers.back().kept += model.layers.back().outputs;
   }
   in *= side * side;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kPatch = 16, kPatches = (224 / kPatch) * (224 / kPatch), kClasses = 1000;
 
-/// The specification with what follows from it.
+/// Returns the specification with its derived members set.
 TransformerSpec completed(TransformerSpec spec) {
   if (spec.feed_forward == 0) spec.feed_forward = 4 * spec.width;
   if (spec.key_heads == 0) spec.key_heads = spec.heads;
@@ -32,7 +32,7 @@ std::int64_t linear(const TransformerSpec& spec, std::int64_t from, std::int64_t
 }
 
 double dropout_kept(const TransformerSpec& spec) {
-  return spec.llama ? 0 : 0.5;  // A byte where an element has two.
+  return spec.llama ? 0 : 0.5;  // Dropout's mask: one byte, half an element.
 }
 
 ModelLayer embedding(const TransformerSpec& spec) {
@@ -41,7 +41,7 @@ ModelLayer embedding(const TransformerSpec& spec) {
   layer.parameters = width * spec.positions;
   if (spec.image) {
     const std::int64_t pixels = 3 * kPatch * kPatch;
-    layer.parameters += linear(spec, pixels, width) + width;  // And the token of the class.
+    layer.parameters += linear(spec, pixels, width) + width;  // And the class token.
     layer.flops = 2.0 * kPatches * static_cast<double>(pixels * width);
   } else {
     layer.parameters += width * spec.vocabulary;
@@ -50,7 +50,7 @@ ModelLayer embedding(const TransformerSpec& spec) {
   return layer;
 }
 
-/// Queries, keys and values, scores, the sum of values, and a projection.
+/// Queries, keys and values, scores, the weighted sum of values, and a projection.
 ModelLayer attention(const TransformerSpec& spec, int number) {
   const std::int64_t width = spec.width;
   const std::int64_t keys = width / spec.heads * spec.key_heads;
@@ -92,7 +92,7 @@ ModelLayer output(const TransformerSpec& spec) {
   if (spec.llama || spec.image) layer.parameters += linear(spec, width, spec.vocabulary);
   layer.flops = 2.0 * places * static_cast<double>(width * spec.vocabulary);
   layer.outputs = places * spec.vocabulary;
-  layer.kept = 2 * layer.outputs;  // Of the loss: its input, and the probabilities.
+  layer.kept = 2 * layer.outputs;  // The loss keeps its input and the probabilities.
   return layer;
 }
 
@@ -108,7 +108,7 @@ ModelShape transformer_model(const TransformerSpec& given) {
                                    like_gpt2(spec) ? spec.vocabulary : 0}};
   if (spec.image) {
     model.sample = "image of 224 x 224";
-    model.sample_bytes = 108e3;  // ImageNet's, as JPEG.
+    model.sample_bytes = 108e3;  // Mean JPEG image of ImageNet.
     model.tokens = 1;
   }
   model.layers.push_back(embedding(spec));

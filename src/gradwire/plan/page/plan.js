@@ -1,7 +1,7 @@
 "use strict";
 
-// The plan's page: sliders, the numbers that belong to them, and efficiency against nodes. All
-// numbers are the table's, or between those of its neighbours.
+// Page of a plan: sliders, the results at their positions, and efficiency by nodes. All numbers
+// come from the table, interpolated between its points.
 (() => {
   const { data, colour, digits, text, element, section, figure } = gradwire;
   const { base, axis, upright } = gradwire;
@@ -15,7 +15,8 @@
   const entry = (column, n, w, b, c) =>
     data.table[column][n * strides[0] + w * strides[1] + b * strides[2] + c];
 
-  // Where a value lies on an ascending axis of doubles: the index before it, and how far beyond.
+  // Position of a value on an ascending axis of powers of two: the index before it, and the
+  // fraction beyond.
   function place(list, value) {
     const x = Math.log2(Math.min(Math.max(value, list[0]), list[list.length - 1]));
     let i = 0;
@@ -26,7 +27,7 @@
   }
 
   const mix = (a, b, part) => (part === 0 ? a : part === 1 ? b : a + (b - a) * part);
-  // What doubles with nodes or batches is a line over its logarithm.
+  // Quantities that double with nodes or batch are linear in the logarithm.
   const mixLog = (a, b, part) => (a > 0 && b > 0
     ? 2 ** mix(Math.log2(a), Math.log2(b), part) : mix(a, b, part));
 
@@ -52,7 +53,7 @@
     network: networks.indexOf(data.start.network), codec: codecs.indexOf(data.start.codec),
   };
 
-  // One that goes over `count` positions; `show(position)` is what it says.
+  // A slider over `range`; `show(position)` returns its label.
   function slider(id, label, range, position, show, take) {
     const said = element("output", {}, show(position));
     const input = element("input", { id, type: "range", ...range });
@@ -77,7 +78,7 @@
       (x) => { at.nodes = whole(x); }),
     slider("network", "network", { min: 0, max: networks.length - 1, step: 1 }, at.network,
       (i) => networks[i], (i) => { at.network = i; }),
-    slider("batch", "batch a pass", doubles(batches), Math.log2(at.batch),
+    slider("batch", "batch per pass", doubles(batches), Math.log2(at.batch),
       (x) => digits(2 ** x), (x) => { at.batch = 2 ** x; }),
     slider("codec", "codec", { min: 0, max: codecs.length - 1, step: 1 }, at.codec,
       (i) => codecs[i], (i) => { at.codec = i; }));
@@ -92,7 +93,7 @@
   };
   const said = {
     eta: answer("eta", "efficiency"), step: answer("step", "a step"),
-    rate: answer("rate", "samples a second"), memory: answer("memory", "memory of a device"),
+    rate: answer("rate", "samples per second"), memory: answer("memory", "memory of a device"),
     bottleneck: answer("bottleneck", "bottleneck"),
   };
 
@@ -114,7 +115,7 @@
 
   const chart = figure({
     title: "Efficiency against nodes",
-    note: "Each device keeps its batch. The network that is chosen is the wide line.",
+    note: "Each device keeps its batch. The wide line is the selected network.",
     height: 420,
     option: (look) => ({
       ...base(look),
@@ -142,8 +143,8 @@
     .answers dd.wrong { color: #d55e00; }`));
   document.getElementById("page").append(
     element("h1", {}, `Will ${data.model} scale?`), element("p", { className: "note" }, data.about));
-  section("plan", "What it takes", "Numbers between the points of a table that gradwire plan " +
-    "computed: nodes and batches in powers of two.").append(controls, answers, chart);
+  section("plan", "Prediction", "Interpolated between the points of a table computed by " +
+    "gradwire plan, with nodes and batches in powers of two.").append(controls, answers, chart);
   gradwire.drawAll();
   update();
   gradwire.plan = { at, value, update };

@@ -16,10 +16,11 @@ std::vector<int> divisors(int number, int most) {
   return found;
 }
 
-/// Layers for one micro-batch on the devices that share them, weights already divided.
+/// Returns the layers of one micro-batch on the devices that share them; weights are already
+/// divided.
 PipelineProblem pipeline_of(const PlanInput& input, const StepTime& time) {
   const Strategy& s = input.strategy;
-  // Of one micro-batch and all layers, on the devices of one stage.
+  // One micro-batch through all layers, on the devices of one stage.
   const double passes = time.phases.forward + time.phases.backward;
   const double all = passes * s.pipeline / (s.accumulate * s.micro_batches);
   PipelineProblem problem{.layers = {}, .devices = s.pipeline};

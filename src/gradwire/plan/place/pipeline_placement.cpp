@@ -9,15 +9,15 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// The best way on from a layer with some devices: which stage comes next.
+/// The best placement from a layer on with some devices, given by its next stage.
 struct Choice {
   double slowest = kNever;
-  int stages = 0;       ///< Of the whole way on.
+  int stages = 0;       ///< Of this placement.
   std::size_t end = 0;  ///< One past the next stage's last layer.
   int replicas = 0;
 };
 
-/// Sums over layers, so that a stage costs the same whatever its length.
+/// Prefix sums over layers, so that computing a stage takes constant time.
 class Sums {
  public:
   explicit Sums(const PipelineProblem& problem) : problem_(problem) {
@@ -56,10 +56,11 @@ double transfer(const PipelineProblem& problem, std::size_t end) {
   return 2 * problem.layers[end - 1].output_bytes / problem.bytes_per_second;
 }
 
-/// best[layer][devices]: of the layers from there on, on exactly so many devices.
+/// best[layer][devices]: for the layers from there on, on exactly that many devices.
 using Table = std::vector<std::vector<Choice>>;
 
-/// `enough`: what may be as slow; of those the one of the fewest stages.
+/// Treats all placements not slower than `enough` as equal; of those, takes the one with the fewest
+/// stages.
 Choice best_from(const PipelineProblem& problem, const Sums& sums, const Table& table,
                  std::size_t begin, int devices, double enough) {
   Choice best;
@@ -93,7 +94,7 @@ Table fill(const PipelineProblem& problem, const Sums& sums, double enough) {
   return table;
 }
 
-/// By slowness, then by stages.
+/// Orders by slowest part, then by stages.
 std::vector<Choice>::const_iterator best_of(const std::vector<Choice>& choices) {
   return std::ranges::min_element(
       choices, {}, [](const Choice& choice) { return std::pair(choice.slowest, choice.stages); });
@@ -112,7 +113,7 @@ std::optional<PipelinePlacement> place_pipeline(const PipelineProblem& problem) 
   if (layers == 0) return std::nullopt;
   const double slowest = best_of(fill(problem, sums, 0)[0])->slowest;
   if (slowest == kNever) return std::nullopt;
-  // Once more: parts that need not be faster than that may be larger, and fewer.
+  // Second pass: parts that need not be faster than that may be larger, so stages are fewer.
   const Table table = fill(problem, sums, slowest);
   const auto best = best_of(table[0]);
   PipelinePlacement placement{{}, slowest};

@@ -25,7 +25,7 @@ TrafficStage operation(const ExchangeModel& model, Collective collective, double
   return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
 }
 
-/// `values`: of float32.
+/// `values`: number of float32 values.
 TrafficStage coding(const ExchangeModel& model, double values, double bytes_per_second) {
   return {TrafficStage::processor, values * sizeof(float) / bytes_per_second * model.codec_slowdown,
           0};
@@ -36,12 +36,12 @@ std::shared_ptr<const Codec> codec_of(const ExchangeModel& model) {
   if (spec.kind() == CodecKind::none) return nullptr;
   if (spec.kind() == CodecKind::codec) return value_or_throw(make_codec(spec));
   throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("codec \"{}\": what it sends depends on more than a number of "
+                  fmt::format("codec \"{}\": its encoded size depends on more than the number of "
                               "values; simulate none, bf16, int8, int4 or top_k:0.01",
                               model.codec));
 }
 
-/// Its ways: encode, exchange, add up and encode the mean, gather, decode.
+/// Stages of a piece: encode, exchange, reduce and encode the mean, gather, decode.
 std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Codec& codec,
                                        const ExchangeModel& model) {
   const std::unique_ptr<Codec> own_mean = codec.for_mean(model.ranks);

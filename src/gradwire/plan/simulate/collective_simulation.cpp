@@ -20,17 +20,17 @@
 namespace gradwire {
 namespace {
 
-/// Ops of all ranks together that are played through although one host could stand for all.
+/// Up to this many ops of all ranks, all are simulated, even if one host could represent all.
 constexpr double kFewOps = 20'000;
-/// Those that are played through at all: about a second.
+/// Maximum number of ops that are simulated: about a second.
 constexpr double kMostOps = 1.5e6;
-/// Ops of one host of several ranks that are played through although a ring is a formula.
+/// Above this many ops on one host of several ranks, rings use the closed form.
 constexpr double kMostOfOneHost = 1e5;
-/// Hosts that algorithms may look at one by one, and the links of which they may try.
+/// Maximum hosts for algorithms that inspect hosts, and for those that inspect their links.
 constexpr int kMostHosts = 2048, kMostPaired = 256;
-/// Segments that are told apart.
+/// Maximum number of segments simulated separately.
 constexpr std::size_t kMostTasks = 1 << 17;
-/// Ranks up to which it is looked at several hosts, as they add up in different orders.
+/// Up to this many ranks several hosts are simulated, as they reduce in different orders.
 constexpr int kManyRanks = 1024;
 
 double seconds(Duration duration) {
@@ -45,8 +45,8 @@ bool looks_at_hosts(std::string_view algorithm) {
   return algorithm == "hierarchical" || algorithm == "leaders" || algorithm == "host_tree";
 }
 
-/// On equal links, with one rank on each host, what looks at links or hosts sends the same messages
-/// as something that does not, which takes no table of all pairs of hosts.
+/// With equal links and one rank per host, an algorithm that inspects links or hosts sends the same
+/// messages as one that does not. Returns the latter, which needs no table of all pairs of hosts.
 std::string same_as(const std::string& algorithm, const Fabric& fabric) {
   if (fabric.hosts <= kMostPaired || !fabric.uniform() || fabric.ranks_per_host > 1)
     return algorithm;
@@ -55,7 +55,7 @@ std::string same_as(const std::string& algorithm, const Fabric& fabric) {
   return algorithm == "host_tree" ? "tree" : algorithm;
 }
 
-/// Ops of one host, if it has several ranks.
+/// Returns the ops of one host; 0 if it has one rank.
 double ops_of_one_host(const Schedule& schedule, const Fabric& fabric) {
   if (fabric.ranks_per_host == 1) return 0;
   return static_cast<double>(fabric.ranks_per_host * schedule.program(0).ops.size());
@@ -67,9 +67,9 @@ bool sends_to_one(const Program& program) {
                              [&](const Op& op) { return !sends(op) || op.peer == first->peer; });
 }
 
-/// What an algorithm makes its schedule from. For those that do not care which ranks are on one
-/// host, all are, which takes no memory; ranks are numbered host by host, so that it is the same
-/// schedule.
+/// Returns the topology from which an algorithm makes its schedule. If the algorithm ignores hosts,
+/// all ranks are on one host, which takes no memory. Ranks are numbered host by host, so the
+/// schedule is the same.
 Topology topology_for(const std::string& algorithm, const Fabric& fabric) {
   const bool links = looks_at_links(algorithm), hosts = looks_at_hosts(algorithm);
   if (!links && !hosts)
@@ -78,8 +78,8 @@ Topology topology_for(const std::string& algorithm, const Fabric& fabric) {
   if (fabric.hosts <= most) return fabric.topology();
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("{} hosts: {} can be simulated on up to {}, as it {}; ring, direct, "
-                  "halving_doubling and tree on more",
+      fmt::format("{} hosts: {} can be simulated on at most {}, as it {}; use ring, direct, "
+                  "halving_doubling or tree on more",
                   fabric.hosts, algorithm, most,
                   links ? "tries shares or trees on each link" : "keeps a table of all pairs"));
 }
@@ -97,7 +97,8 @@ double all_ops(const Schedule& schedule) {
   return static_cast<double>(schedule.program(0).ops.size()) + others * (ranks - 1);
 }
 
-/// The links of a ring of all ranks, with what processors do to a segment of so many bytes.
+/// Returns the links of a ring of all ranks, including the processor time of a segment of `segment`
+/// bytes.
 std::vector<RingLink> ring_links(const Fabric& fabric, const CostOptions& costs, double segment) {
   const double reducing =
       costs.reduce_bytes_per_second > 0 ? segment / costs.reduce_bytes_per_second : 0;
@@ -118,7 +119,7 @@ std::vector<RingLink> ring_links(const Fabric& fabric, const CostOptions& costs,
 
 }  // namespace
 
-/// One way to find the time, with what it needs for every size.
+/// A simulation method, with its state for all sizes.
 class CollectiveSimulation::Method {
  public:
   Method(Collective collective, const std::string& algorithm, const Fabric& fabric,
@@ -132,7 +133,7 @@ class CollectiveSimulation::Method {
     costs_.max_tasks = kMostTasks;
   }
 
-  /// Whether it applies; if so, it is taken.
+  /// Selects `method`; returns false if it does not apply.
   bool take(SimulationMethod method) {
     method_ = method;
     if (method == SimulationMethod::events) {
@@ -221,7 +222,7 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
   }
   throw Exception(ErrorKind::invalid_argument,
                   fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
-                              "one by one (up to {:.3g}), and hosts do not all do the same; take "
+                              "one by one (at most {:.3g}), and hosts do not all do the same; use "
                               "fewer ranks, or ring, direct or tree",
                               algorithm, fabric.ranks(), ops, kMostOps));
 }
@@ -238,7 +239,7 @@ bool CollectiveSimulation::takes_long(Collective collective, const std::string& 
   if (Levels::apply_to(algorithm, fabric)) return false;
   const Schedule schedule = schedule_of(collective, same_as(algorithm, fabric), fabric);
   const Program program = schedule.program(0);
-  // A ring is a formula then.
+  // A ring then uses the closed form.
   if (static_cast<double>(program.ops.size()) * fabric.ranks_per_host > most_ops)
     return !sends_to_one(program);
   return all_ops(schedule) > most_ops && !host_traffic(schedule, fabric);

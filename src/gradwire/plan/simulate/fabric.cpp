@@ -66,8 +66,8 @@ Fabric Fabric::of(const Topology& topology) {
         topology.host_of(rank) == fabric.host_of(rank))
       continue;
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("rank {} is on host {}: the simulation at scale needs as many "
-                                "ranks on every host, numbered host by host",
+                    fmt::format("rank {} is on host {}: the simulation at scale needs the same "
+                                "number of ranks on every host, numbered host by host",
                                 rank, topology.host_of(rank)));
   }
   return fabric;

@@ -13,7 +13,7 @@ double useful_share(const FailureModel& model, double rate, double interval) {
   return interval / taken;
 }
 
-/// The share has one maximum: a ternary search on a logarithmic scale.
+/// Ternary search on a logarithmic scale: the share has a single maximum.
 double best_interval(const FailureModel& model, double rate) {
   const double young = std::sqrt(2 * model.checkpoint / rate);
   double low = std::log(young / 100), high = std::log(young * 100);

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// When a client's update is there, counted from its being asked.
+/// Returns the seconds from the request to a client until its update arrives.
 double answer_time(const FederatedModel& model, Random& random) {
   double seconds = model.compute.draw(random);
   if (model.model_bytes > 0) seconds += model.model_bytes / model.down.draw(random);
@@ -16,7 +16,7 @@ double answer_time(const FederatedModel& model, Random& random) {
   return seconds;
 }
 
-/// The first `count` become a random choice (Fisher and Yates).
+/// Moves a random choice of `count` clients to the front (Fisher and Yates).
 void choose(std::vector<std::size_t>& clients, std::size_t count, Random& random) {
   for (std::size_t i = 0; i < count; ++i)
     std::swap(clients[i], clients[i + random.below(clients.size() - i)]);
@@ -31,7 +31,7 @@ double jain(const std::vector<double>& values) {
   return squares > 0 ? sum * sum / (static_cast<double>(values.size()) * squares) : 1;
 }
 
-/// What the server's port does between one update and the next.
+/// Returns the seconds in which the server's port transfers `bytes`.
 double server_seconds(const FederatedModel& model, double bytes) {
   return model.server_rate > 0 ? bytes / model.server_rate : 0;
 }
@@ -50,7 +50,7 @@ FederatedRounds simulate_federated(const FederatedModel& model, int rounds, std:
     choose(clients, asked, random);
     std::vector<std::pair<double, std::size_t>> answers;
     for (std::size_t i = 0; i < asked; ++i) {
-      // The server sends the model to one after the other.
+      // The server sends the model to clients one after the other.
       const double begin = server_seconds(model, model.model_bytes * static_cast<double>(i + 1));
       if (random.unit() >= model.dropout)
         answers.emplace_back(begin + times[clients[i]], clients[i]);

@@ -11,10 +11,10 @@
 namespace gradwire {
 namespace {
 
-constexpr int kFewHosts = 256;  ///< Up to which all are played through.
+constexpr int kFewHosts = 256;  ///< Up to this many hosts, all are simulated.
 constexpr int kWhole = 128;
 
-/// The leading digits of all in base 2, as what is left over shapes a tree.
+/// Returns the leading binary digits of `hosts` as a number, as the remainder shapes a tree.
 int base_hosts(int hosts) {
   while (hosts >= 2 * kWhole) hosts /= 2;
   return hosts;

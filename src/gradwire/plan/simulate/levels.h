@@ -6,21 +6,21 @@
 
 namespace gradwire {
 
-/// Trees of all kinds, whose depth grows by a level when hosts double, on equal links: they are
-/// played through on 128 to 255 hosts, and each further doubling takes as long as that from 64 to
-/// 128. With all of tens of thousands of ranks there would be time for only a segment or two of a
-/// message, which would then wait for itself at each level.
+/// Trees of all kinds on equal links, whose depth grows by one level when the hosts double.
+/// Simulates 128 to 255 hosts; each further doubling takes as long as that from 64 to 128.
+/// Simulating tens of thousands of ranks would leave room for one or two segments of a message,
+/// which would not pipeline across levels.
 class Levels {
  public:
   static bool apply_to(const std::string& algorithm, const Fabric& fabric);
 
   Levels(Collective collective, const std::string& algorithm, const Fabric& fabric);
 
-  /// On `bytes` bytes of all chunks together.
+  /// Returns the time for `bytes` bytes of all chunks together.
   double seconds(double bytes, const CostOptions& options) const;
 
  private:
-  /// All ranks of so many hosts.
+  /// All ranks of `hosts` hosts.
   struct Played {
     Fabric fabric;
     SimulatedRanks ranks;
@@ -32,7 +32,7 @@ class Levels {
   };
 
   Played base_, half_, whole_;
-  double doublings_;  ///< From base_ to all.
+  double doublings_;  ///< From base_ to all hosts.
 };
 
 }  // namespace gradwire

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// Bytes each way, of all chunks' bytes.
+/// Bytes in each direction, as a share of all chunks' bytes.
 struct BothWays {
   double out = 0, in = 0;
   double most() const { return std::max(out, in); }
@@ -44,7 +44,7 @@ double extra_load(const HostTraffic& traffic, const Fabric& fabric) {
   for (int d = 1; d < n; ++d) {
     const double sent = traffic.shares[static_cast<std::size_t>(d)];
     const double own = sent / fabric.port.bytes_per_second;
-    // Of a rack's hosts, those whose partner is in another one.
+    // Hosts of a rack whose partner is in another rack.
     const int crossing = traffic.rotation ? std::min({d, rack, n - d}) : (d >= rack ? rack : 0);
     const double crossed = fabric.has_racks() ? sent * crossing / fabric.uplink_rate() : 0;
     equal += own;

@@ -6,18 +6,20 @@
 
 namespace gradwire {
 
-/// What the port of one of a few hosts sends or receives: of all chunks' bytes, the most.
+/// Returns the share of all chunks' bytes that a port sends or receives: the maximum of a few
+/// hosts.
 double port_share(const Schedule& schedule, const Fabric& fabric);
 
-/// Share of the rate that all have.
+/// Returns the rate of the slowest port as a share of the common rate.
 double slowest_port(const Fabric& fabric);
 
-/// Seconds that the most loaded port, or link of a rack, is busy beyond those of an equal port, for
-/// each byte of all chunks, where all hosts send alike. What goes to one distance after the other
-/// (xor: an exchange of doubling distance) waits each time; otherwise the loads add up and overlap.
+/// Returns the extra busy seconds of the most loaded port or uplink over an equal port, per byte of
+/// all chunks, if all hosts send alike. If hosts send to one distance after the other (xor: an
+/// exchange of doubling distance), the extra time of each distance adds up. Otherwise the loads
+/// overlap.
 double extra_load(const HostTraffic& traffic, const Fabric& fabric);
 
-/// The same of any schedule, from the programs of all ranks.
+/// As above for any schedule, from the programs of all ranks.
 double extra_load(const Schedule& schedule, const Fabric& fabric);
 
 }  // namespace gradwire

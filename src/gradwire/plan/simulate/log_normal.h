@@ -7,8 +7,8 @@
 
 namespace gradwire {
 
-/// A time or rate that differs from one host, or time, to the next: log-normally distributed, since
-/// neither is below zero and a few are far above.
+/// A time or rate that varies between hosts or over time: log-normal, as values are positive and a
+/// few are far above the median.
 struct LogNormal {
   double median = 0;
   double sigma = 0;  ///< Of the logarithm; 0: always the median.

@@ -36,13 +36,13 @@ void check_algorithm(const std::string& algorithm) {
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
 }
 
-/// Of all chunks' bytes.
+/// Returns the busy seconds of the most loaded port.
 double busiest_port(const ProgramSet& programs, const Topology& topology,
                     const ChunkLayout& layout) {
   return std::ranges::max(port_times(programs, topology, layout));
 }
 
-/// Keeps what was computed: steps ask for the same sizes again and again.
+/// Caches results, as steps ask for the same sizes repeatedly.
 class Remembered {
  public:
   using Key = std::pair<Collective, double>;
@@ -79,7 +79,7 @@ class MeasuredTimes {
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
     double crowding = 1;
-    double largest_message = 0;  ///< Of all chunks.
+    double largest_message = 0;  ///< Share of all chunks' bytes.
   };
 
   OperationTime compute(Collective collective, double bytes) {
@@ -93,7 +93,7 @@ class MeasuredTimes {
     const Duration total = costed.cost->estimate(topology_, layout, costs).total;
     const ProgramSet& programs = costed.cost->programs();
     const double seconds = costed.crowding * std::chrono::duration<double>(total).count();
-    // A stream that is alone has a window that makes up for it.
+    // A stream that does not share a port has a window large enough to compensate.
     const bool meets = costed.crowding > 1;
     const double longer = meets ? processor_wait(programs, topology_, layout, seconds) : 1;
     return {longer * seconds, longer * costed.crowding * busiest_port(programs, topology_, layout),
@@ -119,10 +119,10 @@ class MeasuredTimes {
   std::map<std::pair<Collective, std::string>, Costed> costed_;
 };
 
-/// Ranks above which sizes between powers of four are interpolated.
+/// Above this many ranks, times between powers of four are interpolated.
 constexpr int kManyRanks = 256;
 
-/// What "auto" looks at may not be larger.
+/// Maximum number of ops of an algorithm that "auto" considers.
 constexpr double kLargest = 100'000;
 
 class FabricTimes {
@@ -135,8 +135,8 @@ class FabricTimes {
   OperationTime operator()(Collective collective, double bytes) {
     if (fabric_.ranks() == 1) return {};
     if (fabric_.ranks() <= kManyRanks) return exact(collective, bytes);
-    // Times are the longest of sums of latencies and of what bytes take, so convex: a chord is
-    // above them, between powers of four by little.
+    // Times are maxima of sums of latencies and of byte times, so convex: a chord is above them,
+    // and close to them between powers of four.
     const double low = std::pow(4, std::floor(std::log2(std::max(bytes, 1.0)) / 2));
     const OperationTime below = exact(collective, low), above = exact(collective, 4 * low);
     const double part = (bytes - low) / (3 * low);

@@ -13,26 +13,29 @@
 
 namespace gradwire {
 
-/// An operation when nothing else is under way.
+/// An operation with nothing else in flight.
 struct OperationTime {
   double seconds = 0;
-  double port_seconds = 0;  ///< Of them, how long the busiest port is. Others may have the rest.
+  double port_seconds = 0;  ///< Busy time of the most loaded port; others may use the rest.
   std::string algorithm;
 };
 
-/// How long operations on `bytes` bytes of all chunks together take.
+/// Returns the time of an operation on `bytes` bytes of all chunks together.
 using OperationTimes = std::function<OperationTime(Collective, double bytes)>;
 
-/// On links that `gradwire probe` measured, or that are assumed: the link model, on all ranks, with
-/// what it does not know of: streams that meet in one port lose some of its rate to each other, and
-/// hosts that are simulated on one machine share its processors. `algorithm`: "auto", as the tuner
-/// chooses, who goes by what `gradwire tune` measured, segments of messages included; or the
-/// catalogue's name, which counts for the collectives that have it, as GRADWIRE_ALGORITHM does. For
-/// up to some hundred ranks. Throws Exception(invalid_argument): an unknown algorithm.
+/// Returns times on links that `gradwire probe` measured, or that are assumed, from the link model
+/// with all ranks. Adds two effects that the model does not have: streams that share a port lose
+/// some of its rate, and hosts simulated on one machine share its processors. For up to a few
+/// hundred ranks.
+///
+/// `algorithm`: "auto", as the tuner chooses by the measurements of `gradwire tune`, including
+/// message segments; or a name of the catalogue, for the collectives that have it, as with
+/// GRADWIRE_ALGORITHM. Throws Exception(invalid_argument) for an unknown algorithm.
 OperationTimes measured_times(const JobTopology& job, const std::string& algorithm = "auto");
 
-/// On a fabric of up to 16,384 ranks: simulate_collective(). "auto": the fastest of ring, direct,
-/// halving_doubling and double_tree, or of a collective's own.
+/// Returns times on a fabric of up to 16,384 ranks: simulate_collective(). "auto": the fastest of
+/// ring, direct, halving_doubling, double_tree and tree, if the collective has them, or its first
+/// algorithm.
 OperationTimes fabric_times(const Fabric& fabric, const std::string& algorithm = "auto",
                             const CostOptions& costs = executor_costs());
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kSecondsAByte = 0.4e-9;
 
-/// Hosts with a kernel in common.
+/// Hosts that share a kernel.
 struct Machine {
-  double bytes = 0;  ///< That they send or receive.
+  double bytes = 0;  ///< Sent or received by them.
   int hosts = 0;
   int cores = 0;
 };

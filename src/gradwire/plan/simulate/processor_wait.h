@@ -6,13 +6,12 @@
 
 namespace gradwire {
 
-/// How much longer an operation of `seconds` whose streams meet in one port takes because hosts of
-/// one machine share processors, as namespaces do: who comes late to read a small window leaves the
-/// port idle. A factor, 1 + u^3 / 2, where u is the part of the processors that the operation's
-/// bytes keep busy (0.4 ns a byte sent, and again a byte received, between hosts: the kernel's
-/// copies and packets, checksums, the reduction). Measured on four hosts and two processors: next
-/// to nothing at 1 Gb/s, where u is 0.2, a twentieth at 2.5 Gb/s. 1 where each host has processors
-/// of its own.
+/// Returns the slowdown of an operation of `seconds` whose streams share a port, as hosts of one
+/// machine (network namespaces) share processors: a receiver that reads a small window late leaves
+/// the port idle. The factor is 1 + u^3 / 2, where u is the processors' utilization by the
+/// operation's bytes: 0.4 ns per byte sent, and per byte received, between hosts (the kernel's
+/// copies and packets, checksums, the reduction). Measured on four hosts and two processors: close
+/// to 1 at 1 Gb/s, where u is 0.2; 1.05 at 2.5 Gb/s. 1 if each host has its own processors.
 double processor_wait(const ProgramSet& programs, const Topology& topology,
                       const ChunkLayout& layout, double seconds);
 

@@ -6,7 +6,7 @@
 namespace gradwire {
 namespace {
 
-/// Sums of moves along links that follow each other.
+/// Prefix sums of moves over consecutive links.
 class Moves {
  public:
   Moves(const std::vector<RingLink>& links, double segment_bytes) : sums_{0} {
@@ -17,13 +17,13 @@ class Moves {
     ranks_ = links.size();
   }
 
-  /// The longest run of `count` moves, among them that over link `through`.
+  /// Returns the longest run of `count` moves that includes link `through`.
   double longest(std::size_t count, std::size_t through) const {
     const std::size_t rounds = count / ranks_, rest = count % ranks_;
     const double whole = static_cast<double>(rounds) * sums_[ranks_];
     if (rest == 0) return whole;
     double best = 0;
-    // Where it goes round, it has been at every link.
+    // A run of a full round includes every link.
     const std::size_t first = rounds > 0 ? 0 : through + ranks_ - rest + 1;
     const std::size_t last = rounds > 0 ? ranks_ - 1 : through + ranks_;
     for (std::size_t begin = first; begin <= last; ++begin) {

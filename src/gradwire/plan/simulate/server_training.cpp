@@ -25,7 +25,7 @@ class Run {
     while (version_ < all) {
       const Push push = pushes_.top();
       pushes_.pop();
-      // Segments arrive as they leave: neither port ends before the other has had its time.
+      // Segments arrive as they leave: a transfer takes the time of the slower port.
       const double come = std::max(occupy(in_, push.at), push.at + own_) + model_.latency;
       if (version_ == warm) begun = begin_counting(come);
       count(push.worker);
@@ -64,13 +64,13 @@ class Run {
     }
   };
 
-  /// A server's port takes the worker's part; returns when that is over.
+  /// A server's port transfers a worker's part; returns when that ends.
   double occupy(double& free, double now) const {
     free = std::max(free, now) + share_;
     return free;
   }
 
-  /// The worker has the parameters as they are now, and computes.
+  /// The worker has the current parameters, and begins to compute.
   void begin(int worker, double at) {
     read_[static_cast<std::size_t>(worker)] = version_;
     pushes_.push({at + model_.compute.draw(random_), worker});
@@ -98,7 +98,7 @@ class Run {
   const ServerModel& model_;
   Random random_;
   std::vector<std::int64_t> read_;  ///< By worker: the version that it computes with.
-  double share_, own_;              ///< Seconds of a server's and a worker's port.
+  double share_, own_;              ///< Transfer seconds of a server's and a worker's port.
   std::priority_queue<Push, std::vector<Push>, std::greater<>> pushes_;
   std::int64_t version_ = 0;
   double in_ = 0, out_ = 0, end_ = 0;

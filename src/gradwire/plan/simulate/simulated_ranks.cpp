@@ -17,27 +17,27 @@ using Number = MessageGraph::Number;
 /// How the ranks of other hosts correspond to those of host 0.
 enum class Symmetry : std::uint8_t { rotation, exclusive_or };
 
-/// The rank that is to `host` what `rank` is to host 0.
+/// Returns the rank that is to `host` as `rank` is to host 0.
 Rank moved(Symmetry symmetry, const Fabric& fabric, Rank rank, int host) {
   const int own = fabric.host_of(rank);
   const int there = symmetry == Symmetry::rotation ? (own + host) % fabric.hosts : own ^ host;
   return there * fabric.ranks_per_host + rank % fabric.ranks_per_host;
 }
 
-/// The host from which host 0 is what `host` is to it: its inverse.
+/// Returns the inverse of `host`: the host to which host 0 is as `host` is to host 0.
 int inverse(Symmetry symmetry, const Fabric& fabric, int host) {
   return symmetry == Symmetry::rotation ? (fabric.hosts - host) % fabric.hosts : host;
 }
 
 struct Sent {
-  Rank peer = 0;  ///< As seen from host 0.
+  Rank peer = 0;  ///< Relative to host 0.
   std::uint32_t count = 0;
 
   bool operator==(const Sent&) const = default;
 };
 
-/// What a program sends, in order. Receives correspond to what others send, and in which order
-/// they are written changes nothing.
+/// Returns the sends of a program in order. Receives match other programs' sends, so their order
+/// does not matter.
 std::vector<Sent> sent_by(const Program& program, Symmetry symmetry, const Fabric& fabric,
                           int host) {
   std::vector<Sent> sent;
@@ -73,7 +73,7 @@ std::optional<Symmetry> symmetry_of(const Schedule& schedule, const Fabric& fabr
   return std::nullopt;
 }
 
-/// Messages in the order of a stream, from one rank to another.
+/// Messages of each stream in order, by sender and receiver.
 using Streams = std::map<std::pair<Rank, Rank>, std::vector<Number>>;
 
 }  // namespace
@@ -94,8 +94,8 @@ Number SimulatedRanks::add(const Program& program, const Fabric& fabric, std::ui
 SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fabric) {
   GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
   SimulatedRanks all;
-  // By sender and receiver in one number, and then in the order of programs: sorted, sends and
-  // receives match one by one.
+  // Keys combine sender and receiver; after sorting by key, then program order, sends and receives
+  // match one by one.
   std::vector<std::pair<std::uint64_t, Number>> sent, received;
   const auto stream = [](Rank from, Rank to) {
     return static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
@@ -124,7 +124,7 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, c
   const auto symmetry = symmetry_of(schedule, fabric, host);
   if (!symmetry) return std::nullopt;
   SimulatedRanks one;
-  Streams received;  // From the peer as host 0 sees it, to the rank of this host.
+  Streams received;  // From the peer relative to host 0, to the rank of this host.
   std::vector<std::pair<Rank, Number>> sent;
   for (Rank local = 0; local < fabric.ranks_per_host; ++local) {
     const Rank rank = host * fabric.ranks_per_host + local;
@@ -141,7 +141,7 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, c
   }
   std::map<std::pair<Rank, Rank>, std::size_t> taken;
   for (const auto& [peer, number] : sent) {
-    // To its peer this host is where the inverse of the way to the peer leads.
+    // Relative to its peer, this host is at the inverse of the peer's host.
     const int back = inverse(*symmetry, fabric, fabric.host_of(peer));
     const auto local = static_cast<Rank>(one.graph_.op(number).rank);
     const std::pair stream{back * fabric.ranks_per_host + local, peer % fabric.ranks_per_host};
@@ -154,7 +154,7 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, c
   return one;
 }
 
-/// Ports of hosts come first, then one for each rank, to the others of its host.
+/// Ports of hosts come first, then one per rank, for messages inside its host.
 LinkMap SimulatedRanks::links(const Fabric& fabric, double bytes,
                               const CostOptions& options) const {
   LinkMap map;

@@ -12,34 +12,33 @@
 
 namespace gradwire {
 
-/// The ranks of a fabric that the link model plays through: all of them, or those of one host that
-/// stands for all.
+/// Ranks that the link model simulates: all of a fabric, or those of one host that represents all.
 class SimulatedRanks {
  public:
   static SimulatedRanks of_all(const Schedule& schedule, const Fabric& fabric);
 
-  /// One host that stands for all: where every rank does the same as the corresponding rank of
-  /// the next host, with its peers one host further on (rotation), or with its peers' numbers xor
-  /// its own host's (as in an exchange of doubling distance). Then every host is at the same point
-  /// at the same time, and what arrives at one is what it has sent itself. `host` is the one whose
-  /// program is taken. Nothing: the schedule is not of that kind. Whether it is, is looked up for
-  /// a few hosts, as there are too many, and what they send is compared: ranks may add up in
-  /// different orders.
+  /// Returns one host that represents all. Every rank must do the same as the corresponding rank of
+  /// the next host, with its peers one host further on (rotation), or with its peers' hosts xor its
+  /// own (as in an exchange of doubling distance). Then every host is at the same point at the same
+  /// time, and receives what it has sent itself. `host`: the host whose program is used.
+  ///
+  /// Returns nullopt if the schedule is not of that kind. Compares the sends of only a few hosts,
+  /// as there are too many; ranks may reduce in different orders.
   static std::optional<SimulatedRanks> of_one(const Schedule& schedule, const Fabric& fabric,
                                               int host);
 
-  /// Seconds that it takes on `bytes` bytes of all chunks together. One host needs a uniform
-  /// fabric. options.segment_bytes 0: each message is cut as the executor does.
+  /// Returns the seconds for `bytes` bytes of all chunks together. One host requires a uniform
+  /// fabric. options.segment_bytes 0: each message is cut as by the executor.
   double seconds(const Fabric& fabric, double bytes, const CostOptions& options) const;
 
  private:
   using Number = MessageGraph::Number;
 
-  /// Of an op.
+  /// Location and size of an op.
   struct Place {
-    std::uint32_t host = 0;  ///< Among those that are simulated.
-    bool inside = false;     ///< A message that stays in its host.
-    double share = 0;        ///< Of all chunks' bytes, what it moves.
+    std::uint32_t host = 0;  ///< Index among the simulated hosts.
+    bool inside = false;     ///< A message inside its host.
+    double share = 0;        ///< Share of all chunks' bytes that it moves.
   };
 
   Number add(const Program& program, const Fabric& fabric, std::uint32_t chunks, Rank rank,
@@ -52,8 +51,8 @@ class SimulatedRanks {
   std::uint32_t hosts_ = 0;
 };
 
-/// What every host sends to the host that is `d` further on (or whose number is its own xor d): of
-/// all chunks' bytes, by d.
+/// Share of all chunks' bytes that every host sends to the host at distance d (or to its own number
+/// xor d), by d.
 struct HostTraffic {
   std::vector<double> shares;
   bool rotation = true;
@@ -61,7 +60,7 @@ struct HostTraffic {
   bool only_neighbours() const;
 };
 
-/// Nothing if hosts do not do the same, as of_one() has it.
+/// Returns nullopt if hosts do not do the same, see of_one().
 std::optional<HostTraffic> host_traffic(const Schedule& schedule, const Fabric& fabric);
 
 }  // namespace gradwire

@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kWarmUp = 3;  ///< Steps, and at least as many as are counted.
+constexpr int kWarmUp = 3;  ///< Rounds before the one that is measured.
 
 class Run {
  public:
@@ -97,7 +97,7 @@ class Run {
 
   void complete(std::size_t layer) {
     for (const std::size_t bucket : ready_after_[layer]) {
-      if (!launched_) collect_all();  // What the step before has sent, unless forward needed it.
+      if (!launched_) collect_all();  // Buckets of the previous step that forward did not need.
       launched_ = true;
       launch(bucket, static_cast<int>(bucket));
     }
@@ -117,9 +117,9 @@ class Run {
   const LayerProfile& profile_;
   const StepPlan& plan_;
   const StepModel& model_;
-  std::vector<std::vector<std::size_t>> ready_after_;           ///< By layer: what it completes.
+  std::vector<std::vector<std::size_t>> ready_after_;           ///< By layer: completed buckets.
   std::vector<std::vector<std::vector<TrafficStage>>> stages_;  ///< By bucket, of its pieces.
-  std::vector<std::vector<std::size_t>> jobs_;                  ///< By bucket: under way.
+  std::vector<std::vector<std::size_t>> jobs_;                  ///< By bucket: in flight.
   Traffic traffic_;
   double now_ = 0, stalled_ = 0;
   bool launched_ = false;

@@ -10,36 +10,37 @@
 
 namespace gradwire {
 
-/// How a step is made up: as `gradwire bench step` has it.
+/// Composition of a step, as in `gradwire bench step`.
 struct StepModel {
   double compute = 0;  ///< Seconds of one forward and backward pass.
-  int accumulate = 1;  ///< Passes a step; only the last one's gradients leave.
+  int accumulate = 1;  ///< Passes per step; only the last one's gradients leave.
   Overlap overlap = Overlap::full;
-  /// With it parameters are averaged when it says so, in place of gradients; `overlap` then says
-  /// nothing. The plan is one of plan_local_steps().
+  /// If set, parameters are averaged by this schedule in place of gradients, and `overlap` is
+  /// ignored. The plan must be one of plan_local_steps().
   std::optional<StreamingSchedule> local_steps = std::nullopt;
-  /// Of the slowest host: seconds of compute count so many times more there. All wait for it.
+  /// Compute time of the slowest host relative to the others, which wait for it.
   double slowest_host = 1;
-  double update = 0;  ///< Seconds of the optimiser for all parameters.
+  double update = 0;  ///< Seconds of the optimizer for all parameters.
 };
 
-/// Seconds of a step of the optimiser, the mean over steps when each is like the last.
+/// Seconds per optimizer step, the mean over steps in steady state.
 struct SimulatedStep {
   double step = 0;
-  double single = 0;  ///< Of a step without communication, on a host that is not slow.
+  double single = 0;  ///< A step without communication, on a host that is not slow.
   double forward = 0, backward = 0;
-  double exposed = 0;    ///< Computing stood still on a host that is not slow.
-  double under_way = 0;  ///< Something was on its way, or coded, hidden or not.
-  double port = 0;       ///< How long the busiest port was busy.
+  double exposed = 0;    ///< Computing waits, on a host that is not slow.
+  double under_way = 0;  ///< Communication in flight or being coded, hidden or not.
+  double port = 0;       ///< Busy time of the most loaded port.
 
-  /// Of what the hosts could compute, the share that they did.
+  /// Share of the hosts' compute capacity that is used.
   double efficiency() const { return step > 0 ? single / step : 1; }
 };
 
-/// Training steps in virtual time, op by op as gradient/emulated_training.h: buckets leave in
-/// backward when their last layer is done, the later the more urgent; with Overlap::full each layer
-/// of the next forward waits for the buckets that hold its parameters. All hosts but the slowest
-/// are alike, so that one stands for all; operations begin when the slowest takes part.
+/// Simulates training steps in virtual time, op by op as gradient/emulated_training.h. Buckets
+/// leave in backward when their last layer is done; later ones have a higher priority. With
+/// Overlap::full, each layer of the next forward waits for the buckets of its parameters. All hosts
+/// but the slowest are alike, so one represents all; operations begin when the slowest host takes
+/// part.
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
                             const StepModel& model, const ExchangeModel& exchange);
 

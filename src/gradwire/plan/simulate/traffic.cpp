@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Seconds below which a stage counts as over: what rounding leaves.
+/// Remaining seconds at which a stage is finished: rounding errors.
 constexpr double kNothing = 1e-12;
 
 }  // namespace
@@ -69,7 +69,7 @@ double Traffic::next_end() const {
   return next;
 }
 
-/// Nothing ends before `until`, though something may then.
+/// Advances to `until`. No stage may end earlier; some may end then.
 void Traffic::pass(double until) {
   const double time = until - now_;
   std::vector<std::size_t> over;

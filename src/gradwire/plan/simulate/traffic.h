@@ -5,36 +5,36 @@
 
 namespace gradwire {
 
-/// What a bucket, or a piece of one, does one after the other until its mean is there.
+/// One of the consecutive stages in which a bucket, or a piece of one, is averaged.
 struct TrafficStage {
   enum Kind : unsigned char {
-    network,    ///< An operation of all ranks.
-    processor,  ///< Encoding or decoding by the one thread that does it.
+    network,    ///< A collective of all ranks.
+    processor,  ///< Encoding or decoding on the codec thread.
   } kind = network;
-  double seconds = 0;       ///< If nothing else is under way.
-  double port_seconds = 0;  ///< network: of them, how long the busiest port is.
+  double seconds = 0;       ///< With nothing else in flight.
+  double port_seconds = 0;  ///< network: busy time of the most loaded port.
 };
 
 /// The network and the codec thread of a rank, in virtual time; all ranks do the same. Operations
-/// share the port: the more urgent takes as much of it as it can use, port_seconds / seconds, the
-/// next of what is left, and so on. The codec thread does one task after the other, the most urgent
-/// first, of those the one of the latest stage (gradient/codec_worker.h).
+/// share the port by priority. The highest takes as much as it can use, port_seconds / seconds, the
+/// next takes from the rest, and so on. The codec thread runs one task at a time: the highest
+/// priority first, and among equals the latest stage (gradient/codec_worker.h).
 class Traffic {
  public:
-  /// A job with these stages begins; returns its number. The larger, the more urgent.
+  /// Begins a job with these stages; returns its number. A larger `urgency` has priority.
   std::size_t start(int urgency, std::vector<TrafficStage> stages);
 
   bool done(std::size_t job) const { return jobs_[job].stage == jobs_[job].stages.size(); }
 
-  /// Lets time pass until `time`.
+  /// Advances the time to `time`.
   void advance(double time);
-  /// Lets time pass until the job is done, if it is not; returns the time.
+  /// Advances the time until the job is done; returns the time.
   double finish(std::size_t job);
 
   double now() const { return now_; }
-  /// How long the port has been busy.
+  /// Busy seconds of the port.
   double port_busy() const { return port_busy_; }
-  /// How long any job was under way.
+  /// Seconds with any job in flight.
   double under_way() const { return under_way_; }
 
  private:
@@ -42,7 +42,7 @@ class Traffic {
     int urgency = 0;
     std::vector<TrafficStage> stages;
     std::size_t stage = 0;
-    double left = 0;  ///< Seconds of the stage if it had what it can use.
+    double left = 0;  ///< Seconds of the stage at full speed.
     double speed = 0;
   };
 
@@ -55,7 +55,7 @@ class Traffic {
   double now_ = 0;
   double port_busy_ = 0, port_used_ = 0, under_way_ = 0;
   std::vector<Job> jobs_;
-  std::vector<std::size_t> active_;  ///< The most urgent first; of those the first begun.
+  std::vector<std::size_t> active_;  ///< Highest priority first, then in order of start.
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t coding_ = kNone;
 };
