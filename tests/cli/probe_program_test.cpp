@@ -108,7 +108,7 @@ TEST(DoctorProgramTest, ARemoteShellThatRunsNothingIsAFinding) {
   Launched doctor({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
   EXPECT_EQ(doctor.wait(), 1);
   EXPECT_THAT(doctor.out(), AllOf(HasSubstr("elsewhere.invalid sh\" ran nothing"),
-                                  HasSubstr("pass its standard input on")));
+                                  HasSubstr("forward its standard input")));
 }
 
 TEST(DoctorProgramTest, ALibraryThatAHostLacksIsAFinding) {

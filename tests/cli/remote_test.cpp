@@ -135,7 +135,7 @@ TEST_P(RemoteTest, AFolderThatIsNotThereNamesTheRemedy) {
                       0755) +
            "' -- true"});
   EXPECT_EQ(hidden.wait(), 1);
-  EXPECT_THAT(hidden.err(), AllOf(HasSubstr("make it here (mkdir -p)"),
+  EXPECT_THAT(hidden.err(), AllOf(HasSubstr("create it (mkdir -p)"),
                                   HasSubstr("rank 0 on host a could not be started")));
 }
 
@@ -201,7 +201,7 @@ TEST(RemoteHostsTest, ARemoteShellThatRunsNothing) {
   Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
   EXPECT_EQ(run.wait(), 127);
   EXPECT_THAT(run.err(), AllOf(HasSubstr("could not be started: \"" + rsh + " "),
-                               HasSubstr("pass its standard input on"), HasSubstr("docker exec -i"),
+                               HasSubstr("forward its standard input"), HasSubstr("docker exec -i"),
                                HasSubstr("ssh -n")));
   EXPECT_EQ(run.out(), "");
 }
@@ -248,7 +248,7 @@ TEST(RemoteHostsTest, AHostThatHangsIsNamedAndEnded) {
       kForEver));
   EXPECT_EQ(run.wait(), 127);
   EXPECT_THAT(run.err(), AllOf(HasSubstr("rank 1 on host b could not be started: \"" + rsh.path() +
-                                         " b sh\" had not started it after "),
+                                         " b sh\" had not started the rank after "),
                                HasSubstr("--start-timeout"), Not(HasSubstr("SIGKILL"))));
   EXPECT_TRUE(run.all_gone());
 }

@@ -32,13 +32,13 @@ int parse_slots(std::string_view text, const std::string& where) {
   refuse(where, fmt::format("\"{}\" is not a number of slots: expected 1 to {}", text, kMaxRanks));
 }
 
-/// A name that begins with "-" would be an option to the remote shell.
+/// A name that begins with "-" would be parsed as an option of the remote shell.
 void check_name(std::string_view name, const std::string& where) {
-  if (name.empty()) refuse(where, "a host's name is empty");
-  if (name.front() == '-') refuse(where, fmt::format("\"{}\" is not a host's name", name));
+  if (name.empty()) refuse(where, "a host name is empty");
+  if (name.front() == '-') refuse(where, fmt::format("\"{}\" is not a host name", name));
 }
 
-/// "name" or "name:slots"; more than one colon is an IPv6 address.
+/// Parses "name" or "name:slots". Text with more than one colon is an IPv6 address.
 HostEntry parse_host(std::string_view text, const std::string& where) {
   HostEntry host;
   const std::size_t colon = text.find(':');
@@ -98,7 +98,7 @@ std::vector<HostEntry> parse_hosts(std::string_view list) {
   do {
     add(hosts, parse_host(take(rest, ","), fmt::format("--hosts {}", list)));
   } while (!rest.empty());
-  if (list.ends_with(',')) refuse(fmt::format("--hosts {}", list), "a host's name is empty");
+  if (list.ends_with(',')) refuse(fmt::format("--hosts {}", list), "a host name is empty");
   return hosts;
 }
 

@@ -7,30 +7,30 @@
 
 namespace gradwire {
 
-/// A machine that ranks are started on.
+/// A host on which ranks can be started.
 struct HostEntry {
-  std::string name;          ///< What the remote shell is given: "a", "user@a".
-  std::string address;       ///< What other ranks connect to; empty: the name without the user.
-  std::optional<int> slots;  ///< How many ranks it takes at most; nothing if it was not said.
+  std::string name;          ///< Passed to the remote shell: "a", "user@a".
+  std::string address;       ///< Other ranks connect to it; empty: `name` without the user.
+  std::optional<int> slots;  ///< Maximum ranks on the host; nullopt: not specified.
 };
 
-/// "a,b" or "a:2,b:2". A host named twice has the slots of both. Throws
+/// Parses "a,b" or "a:2,b:2". The slots of a host that is listed twice are added. Throws
 /// Exception(invalid_argument).
 std::vector<HostEntry> parse_hosts(std::string_view list);
 
-/// A hostfile as MPI has them: a host a line, "name", "name:2" or "name slots=2", and for us
-/// "address=10.0.0.1"; the rest of a line after # is a comment. `path` is for errors, which name
+/// Parses a hostfile in MPI's format: one host per line, "name", "name:2" or "name slots=2",
+/// optionally with "address=10.0.0.1" (an extension). "#" begins a comment. Errors name `path` and
 /// the line. Throws Exception(invalid_argument).
 std::vector<HostEntry> parse_hostfile(std::string_view text, const std::string& path);
 
-/// The address of a host for others to connect to.
+/// Returns the address at which other hosts connect to `host`.
 std::string address_of(const HostEntry& host);
 
-/// The name this machine has for itself.
+/// Returns this machine's host name (gethostname(2)).
 std::string this_host_name();
 
-/// Whether a rank on `host` is a plain child process: "localhost", a loopback address, or this
-/// machine's own name with or without its domain.
+/// Returns true if a rank on `host` is a plain child process: `host` is "localhost", a loopback
+/// address, or this machine's own name with or without its domain.
 bool is_this_host(const HostEntry& host);
 
 }  // namespace gradwire

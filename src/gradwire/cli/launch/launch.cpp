@@ -12,10 +12,10 @@
 namespace gradwire {
 namespace {
 
-/// Its streams, and what its start takes for a moment.
+/// Pipes of the rank's streams, and descriptors that spawning it needs temporarily.
 constexpr std::size_t kDescriptorsOfARank = 4;
 
-/// While it lives, processes that lose their parent become this process's children.
+/// While it lives, this process adopts orphaned descendants (PR_SET_CHILD_SUBREAPER).
 class Subreaper {
  public:
   Subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }

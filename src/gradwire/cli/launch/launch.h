@@ -11,48 +11,48 @@
 
 namespace gradwire {
 
-/// What becomes of what the ranks write.
+/// How the launcher passes on the ranks' output.
 enum class RankOutput : std::uint8_t {
-  prefixed,     ///< Whole lines, with "[rank] " before each.
-  unchanged,    ///< Straight to our stdout and stderr.
-  first_plain,  ///< Rank 0's straight to ours, as if it ran alone; the others' prefixed.
+  prefixed,     ///< Whole lines, each prefixed with "[rank] ".
+  unchanged,    ///< Inherits the launcher's stdout and stderr.
+  first_plain,  ///< Rank 0 inherits stdout and stderr; the other ranks are prefixed.
 };
 
 /// A job to run.
 struct LaunchOptions {
-  std::vector<std::string> program;          ///< And its arguments.
-  std::optional<int> ranks;                  ///< Nothing: one for each slot of the hosts.
-  std::vector<HostEntry> hosts;              ///< None: this one, with a slot for each core.
-  std::vector<std::string> rsh = {"ssh"};    ///< Started with a host's name and "sh".
+  std::vector<std::string> program;          ///< The program and its arguments.
+  std::optional<int> ranks;                  ///< nullopt: one per slot of the hosts.
+  std::vector<HostEntry> hosts;              ///< Empty: this host, with one slot per core.
+  std::vector<std::string> rsh = {"ssh"};    ///< Run with a host's name and "sh" as arguments.
   std::string master_address;                ///< Empty: the first host's.
-  std::optional<std::uint16_t> master_port;  ///< Nothing: `port`, or else a free one.
-  /// For GRADWIRE_PORT, the one port that ranks listen on; nothing: as it is.
+  std::optional<std::uint16_t> master_port;  ///< nullopt: `port` if set, else a free port.
+  /// Sets GRADWIRE_PORT, the one port that ranks listen on; nullopt: inherited unchanged.
   std::optional<std::uint16_t> port;
-  std::string interface;   ///< For GRADWIRE_INTERFACE; empty: as it is.
-  std::string secret;      ///< Empty: GRADWIRE_SECRET, or else a new one.
-  VariableList variables;  ///< More, for all ranks.
+  std::string interface;   ///< Sets GRADWIRE_INTERFACE; empty: inherited.
+  std::string secret;      ///< Empty: GRADWIRE_SECRET if set, else generated.
+  VariableList variables;  ///< Additional variables for all ranks.
   RankOutput output = RankOutput::prefixed;
-  Duration grace = std::chrono::seconds(5);  ///< Between SIGTERM and SIGKILL.
-  /// For the remote shells to have started their ranks. Shorter than ranks wait for each other, so
-  /// that the host is named whose shell hangs.
+  Duration grace = std::chrono::seconds(5);  ///< From SIGTERM to SIGKILL.
+  /// Deadline for remote shells to start their ranks. Shorter than the ranks' connect timeout, so
+  /// that the error names the host whose shell hangs.
   Duration start_timeout = std::chrono::seconds(30);
-  std::string name = "gradwire run";  ///< What our own messages begin with.
+  std::string name = "gradwire run";  ///< Prefix of the launcher's own messages.
 };
 
-/// Starts the ranks, passes their output and our signals on, and waits for them. When one fails,
-/// the others get SIGTERM and, after the grace period, SIGKILL; so they do after SIGINT, SIGTERM,
-/// SIGHUP or SIGQUIT was passed on, and at once on a second SIGINT. SIGUSR1 and SIGUSR2 are just
-/// passed on. No process of the ranks is left when it returns.
+/// Starts the ranks, passes on their output and the launcher's signals, and waits for them. When a
+/// rank fails, the others get SIGTERM and, after the grace period, SIGKILL. SIGINT, SIGTERM, SIGHUP
+/// and SIGQUIT are passed on and start the same grace period; a second SIGINT kills at once.
+/// SIGUSR1 and SIGUSR2 are only passed on. No process of the ranks is left when launch() returns.
 ///
-/// A remote shell that has not started its rank within the start timeout counts as failed, with
-/// status 127, and is killed.
+/// A remote shell that has not started its rank within the start timeout counts as failed with
+/// status 127 and is killed.
 ///
-/// Returns 0, or the exit status of the first rank that failed (128 + signal if by a signal), which
-/// a line on stderr then names. Throws Exception if the job cannot be started, WrongCommandLine if
-/// the options do not go together.
+/// Returns 0, or the exit status of the first rank that failed (128 + signal if it was killed by a
+/// signal); a line on stderr then names that rank. Throws Exception if the job cannot be started,
+/// WrongCommandLine if the options are inconsistent.
 ///
-/// Changes the state of the process while it runs: signals, child processes (it collects all of
-/// them). Call it from a process with one thread and no other children.
+/// Changes process-wide state while it runs: signal mask and dispositions, child processes (it
+/// reaps all of them). Call it from a single-threaded process without other children.
 int launch(const LaunchOptions& options);
 
 }  // namespace gradwire

@@ -33,9 +33,8 @@ std::string default_master_address(const HostEntry& first, bool all_here) {
   if (!all_here && is_this_host(first) && only_loopback(address)) {
     throw Exception(
         ErrorKind::invalid_argument,
-        fmt::format("other hosts cannot reach rank 0 at \"{}\", which means this host's "
-                    "loopback interface: give the address that they can reach with "
-                    "--master-addr",
+        fmt::format("other hosts cannot reach rank 0 at \"{}\", which resolves to this host's "
+                    "loopback interface: pass an address that they can reach with --master-addr",
                     address));
   }
   return address;
@@ -46,8 +45,8 @@ std::uint16_t free_master_port(const std::string& address) {
        resolve(address, 0).value_or(std::vector<SocketAddress>{})) {
     if (candidate.is_any()) {
       throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("--master-addr {}: expected the one address that the ranks can "
-                                  "reach rank 0 at",
+                      fmt::format("--master-addr {}: expected the address at which the ranks can "
+                                  "reach rank 0, not a wildcard",
                                   address));
     }
     if (const auto port = free_port_here(candidate)) return *port;

@@ -8,14 +8,14 @@
 
 namespace gradwire {
 
-/// The address that ranks find rank 0 at, which runs on `first`, if nobody said it: 127.0.0.1 if
-/// all ranks are on this host (`all_here`), else the host's address. Throws
-/// Exception(invalid_argument) if other hosts could not reach that.
+/// Returns the default of --master-addr for a rank 0 that runs on `first`: 127.0.0.1 if all ranks
+/// are on this host (`all_here`), else the address of `first`. Throws Exception(invalid_argument)
+/// if other hosts could not reach it.
 std::string default_master_address(const HostEntry& first, bool all_here);
 
-/// A port for rank 0 to listen on: one that nobody uses now if the address is one of this host's;
-/// else one below those that systems give to outgoing connections, so that it is probably free.
-/// Throws Exception(invalid_argument) for 0.0.0.0 and ::, which are nobody's address.
+/// Returns a port for rank 0 to listen on. If `address` belongs to this host, the port is free now.
+/// Otherwise it is drawn from 20000..29999, below the range of ephemeral ports, so that it is
+/// probably free. Throws Exception(invalid_argument) for the wildcard addresses 0.0.0.0 and ::.
 std::uint16_t free_master_port(const std::string& address);
 
 }  // namespace gradwire

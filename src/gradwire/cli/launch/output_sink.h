@@ -6,9 +6,9 @@
 
 namespace gradwire {
 
-/// The launcher's own stdout or stderr. What cannot be written yet waits here, as the launcher must
-/// never block: it would miss signals and the end of ranks. The descriptor is left in blocking
-/// mode, because it may be shared with the shell; instead each write is small enough for a pipe
+/// The launcher's own stdout or stderr. Buffers output that cannot be written yet: the launcher
+/// must never block, or it would miss signals and the end of ranks. The descriptor stays in
+/// blocking mode because it may be shared with the shell; each write is small enough for a pipe
 /// that polls writable.
 class OutputSink {
  public:
@@ -18,18 +18,18 @@ class OutputSink {
   void append(std::string_view text);
   std::string& buffer() { return pending_; }
 
-  /// Enough waits for the reader: take no more from the ranks for now.
+  /// Returns true if so much is buffered that the ranks' output should not be read for now.
   bool full() const { return pending_.size() - written_ > (1 << 20); }
-  /// Nothing waits for the reader, or there is none.
+  /// Returns true if nothing is buffered, or the reader is gone.
   bool empty() const { return broken_ || pending_.size() == written_; }
 
-  /// Nobody reads any more, or error(); what is appended is lost.
+  /// Returns true if the reader is gone or writing failed (error()); appended text is then dropped.
   bool broken() const { return broken_; }
 
-  /// Why it could not be written, such as ENOSPC; 0 if it could, or its reader went away.
+  /// errno of the failed write, such as ENOSPC; 0 if none failed, or if the reader closed the pipe.
   int error() const { return error_; }
 
-  /// Writes while the descriptor takes it at once.
+  /// Writes as long as the descriptor accepts bytes without blocking.
   void write_some();
 
   int fd() const { return fd_; }
@@ -40,7 +40,7 @@ class OutputSink {
 
   int fd_;
   std::string pending_;
-  std::size_t written_ = 0;  ///< How much of pending_ has been written.
+  std::size_t written_ = 0;  ///< Bytes of pending_ that have been written.
   bool broken_ = false;
   int error_ = 0;
 };

@@ -10,7 +10,8 @@
 namespace gradwire {
 namespace {
 
-/// How many ranks each host takes.
+/// Returns the number of ranks on each host: hosts are filled in order. Throws
+/// Exception(invalid_argument) if the slots do not suffice.
 std::vector<int> fill(const std::vector<HostEntry>& hosts, int ranks) {
   std::vector<int> counts;
   int left = ranks;
@@ -20,8 +21,8 @@ std::vector<int> fill(const std::vector<HostEntry>& hosts, int ranks) {
   }
   if (left > 0) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} ranks do not fit into the {} slots of the hosts: give hosts "
-                                "more slots (a:2,b:2, or slots=2 in the hostfile), or start fewer",
+                    fmt::format("{} ranks do not fit into the {} slots of the hosts: add slots "
+                                "(a:2,b:2, or slots=2 in the hostfile), or start fewer ranks",
                                 ranks, ranks - left));
   }
   return counts;

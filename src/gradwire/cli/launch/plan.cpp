@@ -20,7 +20,8 @@ std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
   return {HostEntry{this_host_name(), "", options.ranks.value_or(usable_cores())}};
 }
 
-/// "GRADWIRE_" variables of ours concern the whole job, but the remote shell does not pass them on.
+/// GRADWIRE_* variables of the launcher apply to the whole job, but the remote shell does not
+/// forward them.
 VariableList inherited_settings() {
   VariableList variables;
   for (const auto& [name, value] : own_variables()) {
@@ -31,7 +32,8 @@ VariableList inherited_settings() {
   return variables;
 }
 
-/// For ranks that meet at `address`. Throws Exception(invalid_argument) if it is too short there.
+/// Returns the secret of ranks whose rendezvous is at `address`. Throws Exception(invalid_argument)
+/// if it is too short for that address.
 std::string secret_of(const LaunchOptions& options, const std::string& address) {
   const bool in_file = !options.secret.empty();
   const std::string given = in_file ? options.secret : own_variables()["GRADWIRE_SECRET"];
@@ -66,7 +68,7 @@ VariableList shared_variables(const LaunchOptions& options, const std::vector<Ra
                          {"GRADWIRE_SECRET", secret_of(options, address)}};
   if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
   if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
-  // Where the secret is given, two runs may have the same one.
+  // Two runs may share a secret if the user provided it: the job id tells them apart.
   const std::string job_id = own_variables()["GRADWIRE_JOB_ID"];
   variables.emplace_back("GRADWIRE_JOB_ID", job_id.empty() ? run : job_id);
   variables.insert(variables.end(), options.variables.begin(), options.variables.end());

@@ -8,12 +8,12 @@
 
 namespace gradwire {
 
-/// One rank, ready to be started.
+/// One rank and everything needed to start it.
 struct RankPlan {
   Placement place;
   HostEntry host;
   bool remote = false;
-  VariableList variables;  ///< What the launcher sets, on top of the host's own environment.
+  VariableList variables;  ///< Set by the launcher, on top of the host's own environment.
 };
 
 /// Everything about a job that is decided before its first process starts.
@@ -22,7 +22,8 @@ struct JobPlan {
   std::vector<RankPlan> ranks;
 };
 
-/// Throws Exception(invalid_argument, system).
+/// Decides where ranks run and what is in their environment. Throws Exception(invalid_argument,
+/// system).
 JobPlan plan_job(const LaunchOptions& options);
 
 }  // namespace gradwire

@@ -39,13 +39,13 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
 
 struct Pipes {
   Pipe in, out, err;
-  Pipe failure;  ///< Closes on exec; carries errno if there is none.
+  Pipe failure;  ///< Close-on-exec: EOF if exec succeeds, else carries errno.
 };
 
-/// Everything from here to exec runs in the child, with async-signal-safe calls alone.
+/// From here to exec everything runs in the child: only async-signal-safe calls.
 void reset_signals() {
-  // A shell without job control starts background commands with SIGINT ignored; ranks must hear
-  // it all the same when the launcher passes it on.
+  // A shell without job control starts background commands with SIGINT ignored. Ranks must still
+  // react to a SIGINT that the launcher passes on.
   for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGUSR1, SIGUSR2}) {
     ::signal(signal, SIG_DFL);
   }
@@ -78,7 +78,7 @@ void connect_streams(const SpawnRequest& request, const Pipes& pipes) {
   ::_exit(127);
 }
 
-/// The error number with which exec failed, or 0: the pipe closes when it succeeds.
+/// Returns the errno of a failed exec, or 0: on success the pipe is closed by exec.
 int exec_error(Pipe& failure) {
   failure.write.close();
   int error = 0;
@@ -111,8 +111,8 @@ Result<Process> spawn(const SpawnRequest& request) {
     become(request, pipes, const_cast<char**>(arguments.data()),
            const_cast<char**>(environment.data()), parent);
   }
-  // This waits for exec, before which the child has made its group: were we to make it too, it
-  // could no longer have a session of its own.
+  // Waits for exec, before which the child has made its own process group or session. The parent
+  // must not call setpgid() too: setsid() fails for a process group leader.
   if (const int error = exec_error(pipes.failure)) {
     ::waitpid(pid, nullptr, 0);
     return cannot_start(request, error);

@@ -10,29 +10,31 @@
 
 namespace gradwire {
 
-/// How a child process is to be started.
+/// How to start a child process.
 struct SpawnRequest {
-  std::vector<std::string> arguments;    ///< The program, looked for in PATH, and its arguments.
-  std::vector<std::string> environment;  ///< All of it: "NAME=value".
-  bool pipe_stdin = false;               ///< Else it reads /dev/null.
-  bool pipe_output = true;               ///< Else it has our stdout and stderr.
-  bool die_with_parent = true;           ///< SIGKILL when the thread that started it ends.
-  /// A session without a terminal: ssh with a question fails there, and says so. In a background
-  /// group of ours the terminal would stop it, and nobody would hear of it.
+  std::vector<std::string> arguments;    ///< The program, searched in PATH, and its arguments.
+  std::vector<std::string> environment;  ///< The complete environment: "NAME=value".
+  bool pipe_stdin = false;               ///< Otherwise stdin is /dev/null.
+  bool pipe_output = true;               ///< Otherwise it inherits stdout and stderr.
+  bool die_with_parent = true;           ///< SIGKILL when the thread that spawned it ends.
+  /// Start in a new session without a controlling terminal, so that ssh fails with an error instead
+  /// of asking a question. In a background process group of this session the terminal would stop
+  /// ssh silently.
   bool own_session = false;
 };
 
-/// A child process, leader of its own process group. Our ends of its pipes do not block.
+/// A child process, leader of its own process group. The parent's ends of its pipes are
+/// non-blocking.
 struct Process {
   pid_t pid = -1;
   UniqueFd in, out, err;
 };
 
-/// Starts a process with the usual signal dispositions and no signal blocked. Error: system, with
+/// Starts a process with default signal dispositions and no signal blocked. Fails with system and
 /// the reason (no such program, not executable, too many processes).
 Result<Process> spawn(const SpawnRequest& request);
 
-/// The PATH-independent path of the running program.
+/// Returns the absolute path of the running program. Throws Exception(system).
 std::string own_executable();
 
 }  // namespace gradwire

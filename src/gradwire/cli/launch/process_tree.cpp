@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file of /proc; what could be read of it if the process ends meanwhile.
+/// Reads a file of /proc; returns the part read so far if the process ends meanwhile.
 std::string content_of(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string content;
@@ -45,9 +45,9 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
-/// The parent of a live process; nothing if it has ended.
+/// Returns the parent of a live process; nullopt if it has ended.
 std::optional<pid_t> parent_of(pid_t pid) {
-  // "4711 (name) S 1 ...", where the name may contain anything (proc(5)).
+  // Format "4711 (name) S 1 ...", where the name may contain any character (proc(5)).
   const std::string stat = content_of(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos || name_end + 4 >= stat.size()) return std::nullopt;
@@ -68,7 +68,7 @@ void collect(pid_t root, const std::multimap<pid_t, pid_t>& children, const std:
   }
 }
 
-/// Waits until the process is gone.
+/// Waits until the process has ended, at most `patience`.
 void await_end(pid_t pid, Duration patience) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid()) return;
@@ -76,7 +76,7 @@ void await_end(pid_t pid, Duration patience) {
   ::poll(&item, 1, milliseconds_of(patience));
 }
 
-/// The processes of this user in whose environment `variable` ends with `run`.
+/// Returns the processes of this user in whose environment the value of `variable` ends with `run`.
 std::vector<pid_t> marked(std::string_view variable, std::string_view run) {
   const std::string name = std::string(1, '\0') + std::string(variable) + "=";
   std::vector<pid_t> found;
@@ -91,8 +91,8 @@ std::vector<pid_t> marked(std::string_view variable, std::string_view run) {
 }
 
 void kill_marked(std::string_view variable, std::string_view run) {
-  // One that is being killed may still have forked; a process that cannot die (in a broken driver)
-  // must not keep us for ever.
+  // A process may still fork before it is killed, hence several rounds. A process that cannot die
+  // (stuck in a driver) must not block the launcher forever, hence a bound.
   for (int round = 0; round < 10; ++round) {
     const std::vector<pid_t> pids = marked(variable, run);
     if (pids.empty()) return;

@@ -11,26 +11,26 @@
 
 namespace gradwire {
 
-/// The processes that descend from `root`, without those that have already ended, and without the
-/// subtrees of `spared`. Includes what daemonised, as long as `root` is a subreaper (prctl(2)).
+/// Returns the live descendants of `root`, without the subtrees of `spared`. Includes daemonized
+/// descendants as long as `root` is a subreaper (prctl(2)).
 std::vector<pid_t> descendants_of(pid_t root, const std::set<pid_t>& spared);
 
-/// The variable by which the processes of a run are known even when nothing else connects them to
-/// it: children inherit it. Its value is "RANK.RUN".
+/// Environment variable that marks the processes of a run; inherited by children, so that it
+/// identifies them even when nothing else connects them to the run. Its value is "RANK.RUN".
 inline constexpr const char* kProcessMark = "GRADWIRE_PROCESS";
 
-/// The same for remote shells, which outlive the launcher to tell the other host that it is dead.
-/// Its value is RUN.
+/// Marks remote shells, which outlive the launcher to tell the other host that it is dead. Its
+/// value is "RUN".
 inline constexpr const char* kShellMark = "GRADWIRE_SHELL";
 
-/// The processes of this user whose environment, as it was when they started, has a mark of `run`.
+/// Returns the processes of this user whose initial environment has the mark of `run`.
 std::vector<pid_t> processes_of_run(std::string_view run);
 
-/// Sends SIGKILL to all processes of a run until there are none.
+/// Sends SIGKILL to all processes of a run until none is left (bounded: 10 rounds).
 void kill_run(std::string_view run);
 
-/// Waits until a run's remote shells have ended by themselves, at most `patience`, and sends
-/// SIGKILL to those that have not.
+/// Waits until the remote shells of a run have ended, at most `patience`, and sends SIGKILL to the
+/// rest.
 void end_shells(std::string_view run, Duration patience);
 
 }  // namespace gradwire

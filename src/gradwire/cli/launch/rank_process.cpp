@@ -33,7 +33,8 @@ SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, b
   return {options.program, entries_of(variables), false, !plain, true};
 }
 
-/// Not to die with us: it must live to tell the other host that we are gone. Without our terminal.
+/// The remote shell must outlive the launcher, to tell the other host that it is dead. It gets no
+/// controlling terminal.
 SpawnRequest remote_request(const RankPlan& plan, const std::string& run,
                             const LaunchOptions& options) {
   std::vector<std::string> arguments = options.rsh;
@@ -131,7 +132,8 @@ void RankProcess::transfer() {
 }
 
 void RankProcess::close_if_unread(Stream& stream) {
-  // Nobody reads our output: then the rank must notice that as if it wrote there itself.
+  // The reader of the launcher's output is gone: closing the pipe gives the rank SIGPIPE, as if it
+  // wrote there itself.
   if (stream.sink.broken()) stream.fd.close();
 }
 
@@ -174,7 +176,7 @@ void RankProcess::write_input() {
 
 void RankProcess::set_ended(const Ending& ending) {
   ending_ = ending;
-  // That we killed it is no news; why we did is.
+  // Report why the launcher killed the shell, not that it was killed.
   if (gave_up_) ending_ = Ending{kCannotStart, 0};
   if (!gave_up_ && ended_by_ && ending.signal == SIGKILL) {
     ending_ = Ending{128 + *ended_by_, *ended_by_};
@@ -184,9 +186,9 @@ void RankProcess::set_ended(const Ending& ending) {
 }
 
 void RankProcess::look_whether_it_ran() {
-  // The line that says so may be in the last output: one piece is all that a pipe holds.
+  // The ready line may be in the last output, which is one read at most: it fits into the pipe.
   if (out_.fd.valid()) read_from(out_);
-  // What nobody reads we do not read either, and cannot know.
+  // Output whose reader is gone is not read, so that nothing is known about the ready line.
   ran_nothing_ = never_ran() && !out_.sink.broken();
   if (ran_nothing_) ending_ = Ending{kCannotStart, 0};
 }
@@ -200,7 +202,7 @@ bool RankProcess::finish(Stream& stream) {
   while (stream.fd.valid()) {
     if (stream.sink.full()) return false;
     pollfd item{stream.fd.get(), POLLIN, 0};
-    // Somebody outside the job may still hold the other end, but nothing of ours comes any more.
+    // A process outside the job may still hold the write end, but no more output of the rank comes.
     if (::poll(&item, 1, 0) <= 0) end_stream(stream);
     if (stream.fd.valid()) read_from(stream);
   }

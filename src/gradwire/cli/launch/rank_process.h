@@ -18,60 +18,61 @@ inline constexpr int kCannotStart = 127;
 
 /// How a process ended.
 struct Ending {
-  int status = 0;  ///< 0 .. 255; 128 + signal if by a signal, as shells have it.
-  int signal = 0;  ///< 0 if it was not known to be by a signal.
+  int status = 0;  ///< 0 to 255; 128 + signal if killed by a signal, as in shells.
+  int signal = 0;  ///< 0 if not known to be killed by a signal.
 
-  /// From what waitpid(2) gives.
+  /// Converts a status of waitpid(2).
   static Ending from_wait(int wait_status);
   bool failed() const { return status != 0; }
 };
 
-/// "exited with status 3", "was killed by signal 9 (SIGKILL)".
+/// Returns text such as "failed with exit status 3", "was killed by signal 9 (SIGKILL)".
 std::string describe(const Ending& ending);
 
-/// One rank: the process itself on this host, or the remote shell that looks after it.
+/// One rank: its process on this host, or the remote shell that starts and supervises it.
 class RankProcess {
  public:
-  /// `out`, `err`: where its lines go. They must outlive this.
+  /// The rank's lines are appended to `out` and `err`, which must outlive this object.
   RankProcess(RankPlan plan, const std::string& run, OutputSink& out, OutputSink& err);
 
-  /// Error: system, if the program (or the remote shell) cannot be started.
+  /// Fails with system if the program (or the remote shell) cannot be started.
   Status start(const LaunchOptions& options);
 
-  /// To the rank's whole process group. One that is still on its way to start on another host is
-  /// ended there and then.
+  /// Signals the rank's whole process group. A remote shell that has not started its rank yet is
+  /// killed instead (SIGUSR1 and SIGUSR2 are then ignored).
   void send_signal(int signal);
 
-  /// Ends the remote shell, when the other host no longer answers.
+  /// Kills the process, or the remote shell of a host that no longer answers.
   void abandon();
 
-  /// The same, as it has not started the rank in time; its ending is kCannotStart.
+  /// Kills a remote shell that has not started its rank in time; ending() becomes kCannotStart.
   void give_up_starting();
 
   void append_poll_items(std::vector<pollfd>& items) const;
-  /// Takes in what has come and sends what waits; call it after every poll.
+  /// Reads available output and writes pending input; call it after every poll.
   void transfer();
 
-  /// waitpid() has reported its end, and what it wrote can be read.
+  /// Called when waitpid() has reported the end; its remaining output can still be read.
   void set_ended(const Ending& ending);
 
-  /// For when all processes of the job have ended: takes in the last output and passes unfinished
-  /// lines on. False if the sinks are too full for now.
+  /// Called when all processes of the job have ended: reads the remaining output and passes on
+  /// incomplete lines. Returns false if the sinks are full; call it again then.
   bool finish_output();
 
   const RankPlan& plan() const { return plan_; }
   pid_t pid() const { return process_.pid; }
   bool running() const { return process_.pid > 0 && !ending_; }
   const std::optional<Ending>& ending() const { return ending_; }
-  /// On another host, and the script there has not said that the rank runs.
+  /// Returns true if the rank is remote and its script has not printed the ready line.
   bool never_ran() const { return plan_.remote && remote_process_.empty(); }
-  /// The remote shell ended well without running the script, which ending() has as kCannotStart.
+  /// Returns true if the remote shell exited with 0 without running the script; ending() is
+  /// kCannotStart.
   bool ran_nothing() const { return ran_nothing_; }
-  /// The remote shell was given up before it had started the rank.
+  /// Returns true if the remote shell was killed by give_up_starting().
   bool gave_up() const { return gave_up_; }
 
  private:
-  /// One of its two streams of output.
+  /// stdout or stderr of the rank.
   struct Stream {
     UniqueFd fd;
     LinePrefixer lines;
@@ -91,13 +92,13 @@ class RankProcess {
   std::string run_;
   Process process_;
   Stream out_, err_;
-  std::string input_;           ///< For the remote script, not yet written.
-  std::string greeting_;        ///< What a remote host wrote before the ready line.
-  std::string remote_process_;  ///< The rank's process id there, once it runs.
+  std::string input_;           ///< Pending input of the remote script.
+  std::string greeting_;        ///< Output of the remote host before the ready line.
+  std::string remote_process_;  ///< Process id of the rank on its host; empty until it runs.
   std::optional<Ending> ending_;
   bool ran_nothing_ = false;
   bool gave_up_ = false;
-  std::optional<int> ended_by_;  ///< The signal for which it was ended before the rank ran.
+  std::optional<int> ended_by_;  ///< Signal that ended the remote shell before its rank ran.
 };
 
 }  // namespace gradwire

@@ -11,9 +11,9 @@
 namespace gradwire {
 namespace {
 
-// The program runs in the foreground, as a shell makes background commands ignore SIGINT. The
-// shell's own stderr is closed while it does, because some shells report there how it ended, which
-// the launcher does better.
+// The program runs in the foreground because shells start background commands with SIGINT ignored.
+// Meanwhile the shell's own stderr is closed: some shells print there how the program ended, which
+// the launcher reports itself.
 constexpr const char* kScript = R"sh({{
 mark={mark}
 marked() {{ grep -ls "$mark" /proc/[0-9]*/environ; }}
@@ -21,8 +21,8 @@ signal_marked() {{
   for file in $(marked); do file=${{file%/environ}}; kill -s "$1" "${{file#/proc/}}"; done
 }}
 cd -- {folder} || {{
-  echo "gradwire: a job runs in the folder where it was started, and this host lacks it or cannot" \
-    "enter it: make it here (mkdir -p), share it, or start the job in one that every host has" >&2
+  echo "gradwire: a job runs in the folder where it was started, but this host has no such folder" \
+    "or cannot enter it: create it (mkdir -p), share it, or start in a folder of all hosts" >&2
   exit 1
 }}
 exec 3<&0 4>&2 </dev/null 2>/dev/null
@@ -49,16 +49,16 @@ exec 3<&-
     command -v "$1" >/dev/null || {{
       case $1 in
         */*) echo "gradwire: no program $1 on this host: install it there at the same path";;
-        *) echo "gradwire: no program $1 in the PATH of this host ($PATH), as the remote shell" \
-             "sets it: name the program by its absolute path, or pass yours on with --env PATH";;
+        *) echo "gradwire: no program $1 in the PATH of this host ($PATH), as set by the remote" \
+             "shell: name the program by its absolute path, or forward your PATH with --env PATH";;
       esac >&2
       exit 127
     }}
     exec "$@"' sh {program} 2>&4 4>&-
 )
 status=$?
-# Who was asked to end, or ended well, may have children that still tidy up. After a failure the
-# launcher is to hear of it at once.
+# After a normal end or a stop signal, children may still clean up during the grace period. After a
+# failure the launcher must learn of it at once.
 case $status in
   0|129|130|131|143) tenths={tenths};;
   *) tenths=0;;

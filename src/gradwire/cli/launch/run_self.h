@@ -8,16 +8,16 @@
 namespace gradwire {
 
 /// Starts `ranks` processes of the running executable on this host as the ranks of a job and waits
-/// for them; for commands with an option -n. `arguments`: what follows the program's name, which
-/// must no longer make it start ranks of its own (the ranks see WORLD_SIZE set). What rank 0 writes
-/// goes straight to the terminal, so that progress lines and tables look as if it ran alone; what
-/// others write has "[rank] " before each line. Everything else is as launch() has it, also what
-/// it returns. `name` begins the launcher's own messages ("gradwire bench").
+/// for them; for commands with an option -n. `arguments`: everything after the program's name; with
+/// them the ranks must not start ranks themselves (they see WORLD_SIZE set). Rank 0 writes directly
+/// to the terminal, so that progress lines and tables look as if it ran alone; lines of other ranks
+/// are prefixed with "[rank] ". Otherwise as launch(), including the result. `name` begins the
+/// launcher's own messages ("gradwire bench").
 int run_self(const std::vector<std::string>& arguments, int ranks,
              const std::string& name = "gradwire");
 
-/// The same wherever `options` say, which needs this executable at the same path on every host.
-/// Their program and output are replaced.
+/// As above, with placement and network from `options`; this executable must be at the same path on
+/// every host. Overwrites the program and output of `options`.
 int run_self(const std::vector<std::string>& arguments, LaunchOptions options);
 
 }  // namespace gradwire

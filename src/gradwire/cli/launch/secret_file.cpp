@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// It travels in an environment variable, and is keyed into a hash; nobody needs a longer one.
+/// Maximum size of a secret, which is passed in an environment variable and keys a hash.
 constexpr std::size_t kMostBytes = 4096;
 
 }  // namespace
@@ -31,7 +31,8 @@ std::string read_secret_file(const std::string& path) {
   }
   if (secret.empty()) refuse(fmt::format("--secret-file {}: the file is empty", path));
   if (secret.find('\0') != std::string::npos) {
-    refuse(fmt::format("--secret-file {}: it has a zero byte, which no secret can have", path));
+    refuse(fmt::format("--secret-file {}: it contains a zero byte, which a secret cannot contain",
+                       path));
   }
   return secret;
 }

@@ -3,7 +3,7 @@
 namespace gradwire {
 
 std::string shell_quote(std::string_view text) {
-  // Within single quotes everything stands for itself; only the quote must be written outside.
+  // Within single quotes every character is literal; only the quote itself must be written outside.
   std::string quoted = "'";
   for (const char c : text) {
     if (c == '\'') {

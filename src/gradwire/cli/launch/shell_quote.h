@@ -5,7 +5,7 @@
 
 namespace gradwire {
 
-/// The text as one word of a POSIX shell's input, whatever characters it has.
+/// Returns `text` quoted as one word of a POSIX shell's input; `text` may contain any character.
 std::string shell_quote(std::string_view text);
 
 }  // namespace gradwire

@@ -16,7 +16,7 @@ SignalSource::SignalSource(std::initializer_list<int> signals) {
   ::sigemptyset(&set);
   for (const int signal : signals) {
     ::sigaddset(&set, signal);
-    // An ignored signal is thrown away before it gets here.
+    // The kernel discards an ignored signal before signalfd sees it.
     if (signal != SIGHUP) ::signal(signal, SIG_DFL);
   }
   ::sigprocmask(SIG_BLOCK, &set, &former_mask_);

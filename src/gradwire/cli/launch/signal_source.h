@@ -9,21 +9,21 @@
 
 namespace gradwire {
 
-/// Turns signals into something that can be polled. While it lives, these signals do nothing else
-/// to this process, and SIGPIPE is ignored; the former state comes back at the end.
+/// Makes signals pollable (signalfd(2)). While it lives, these signals have no other effect on this
+/// process, and SIGPIPE is ignored; the destructor restores the previous state.
 class SignalSource {
  public:
-  /// Also signals that this process was started with ignored are heard from now on, except SIGHUP
-  /// (nohup means it).
+  /// Signals that were ignored when this process started are also received, except SIGHUP (nohup
+  /// relies on its being ignored).
   explicit SignalSource(std::initializer_list<int> signals);
   ~SignalSource();
   SignalSource(const SignalSource&) = delete;
   SignalSource& operator=(const SignalSource&) = delete;
 
-  /// Polls readable when a signal has come.
+  /// Polls readable when a signal is pending.
   int fd() const { return fd_.get(); }
 
-  /// The next signal that has come, or nothing.
+  /// Returns the next pending signal; nullopt if there is none.
   std::optional<int> next();
 
  private:
@@ -32,7 +32,7 @@ class SignalSource {
   struct sigaction former_pipe_ {};
 };
 
-/// "SIGTERM"; "signal 42" for one without a name.
+/// Returns "SIGTERM"; "signal 42" for a signal without a name.
 std::string signal_name(int signal);
 
 }  // namespace gradwire

@@ -17,7 +17,7 @@
 namespace gradwire {
 namespace {
 
-/// After SIGKILL, how long another host may take to confirm it.
+/// Maximum time after SIGKILL for another host to confirm it.
 constexpr Duration kConfirmation = std::chrono::seconds(2);
 
 bool same_file(int a, int b) {
@@ -27,11 +27,12 @@ bool same_file(int a, int b) {
          of_a.st_ino == of_b.st_ino;
 }
 
-/// A shell that has not started its rank after this long is why other ranks fail.
+/// If a rank fails while a shell has not started its rank for this long, the shell is taken for the
+/// cause.
 constexpr Duration kSlowShell = std::chrono::seconds(10);
 
-/// How long the other ranks have to say what they saw of a failure, before they are asked to end:
-/// a rank that loses its peer knows which one, and prints it.
+/// Time for the other ranks to report a failure before they are stopped: a rank that loses its peer
+/// prints which one.
 constexpr Duration kNotice = std::chrono::milliseconds(300);
 
 }  // namespace
@@ -53,7 +54,7 @@ int Supervisor::run() {
   start_ranks();
   while (!over()) poll_once();
   watcher_.release();
-  // Those that ended since the last look, lest they stay as zombies of whoever started us.
+  // Reap processes that ended since the last poll, lest they stay zombies of the launcher's parent.
   while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
   deliver_output();
   report_end();
@@ -136,7 +137,7 @@ void Supervisor::on_signals() {
 }
 
 void Supervisor::on_stop_signal(int signal) {
-  // Nothing is left to stop but the wait for a reader of our output that does not read.
+  // Only the wait for a stalled reader of the launcher's output is left to stop.
   if (all_ended()) output_unwanted_ = true;
   if (!stop_signal_) stop_signal_ = signal;
   if (signal == SIGINT && ++interrupts_ > 1) return begin_kill();
@@ -155,7 +156,7 @@ void Supervisor::collect_ended() {
     }
   }
   note_failures(ended);
-  // Those whose parents have just died are ours now.
+  // Processes whose parents just died have become children of the launcher.
   if (phase_ == Phase::killing) kill_what_is_left();
 }
 
@@ -168,7 +169,7 @@ void Supervisor::look_at_shells() {
   if (shells_awaited_ && clock_.now() >= after(started_, options_.start_timeout)) give_up_shells();
 }
 
-/// They are why the job fails, whoever else has noticed.
+/// The hanging shells are the cause of the failure, even if another rank failed first.
 void Supervisor::give_up_shells() {
   shells_awaited_ = false;
   awaited_shells_for_ = clock_.now() - started_;
@@ -182,8 +183,8 @@ void Supervisor::give_up_shells() {
 
 void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   if (first_failure_ && phase_ > Phase::noticing) return;
-  // One that was killed is the cause, and one that gave up by itself (as its peer was gone) the
-  // effect, even if the cause is heard of later, as from another host.
+  // A killed rank is the cause, and a rank that failed by itself (because it lost its peer) the
+  // effect, even if the killed one is reported later, for instance from another host.
   const auto killed = [&](std::size_t rank) {
     return ranks_[rank].ending()->status == 128 + SIGKILL;
   };
@@ -260,8 +261,9 @@ std::string Supervisor::why_never_ran(const RankProcess& rank) const {
   std::string how = describe(*rank.ending());
   if (rank.ran_nothing()) how = fmt::format("ran nothing: {}", kPassInputOn);
   if (rank.gave_up()) {
-    how = fmt::format("had not started it after {:.3g} s: does the host answer? (--start-timeout)",
-                      std::chrono::duration<double>(awaited_shells_for_).count());
+    how = fmt::format(
+        "had not started the rank after {:.3g} s: does the host answer? (--start-timeout)",
+        std::chrono::duration<double>(awaited_shells_for_).count());
   }
   return fmt::format("\"{} {} sh\" {}", fmt::join(options_.rsh, " "), rank.plan().host.name, how);
 }
@@ -277,7 +279,7 @@ void Supervisor::report_late_ranks() {
       late += fmt::format("{}{}", late.empty() ? "" : ", ", rank.plan().place.rank);
   }
   if (late.empty()) return;
-  say(fmt::format("killing what did not end within {:g} s: rank {}",
+  say(fmt::format("did not end within {:g} s, killing: rank {}",
                   std::chrono::duration<double>(options_.grace).count(), late));
 }
 

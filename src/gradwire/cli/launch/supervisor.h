@@ -19,22 +19,22 @@
 
 namespace gradwire {
 
-/// Runs a planned job to its end: one thread that polls signals, the ends of processes and their
-/// output, and decides who is to be stopped. The process must be a subreaper (prctl(2)), so that
-/// whatever ranks leave behind becomes its child.
+/// Runs a planned job to its end. One thread polls signals, ends of processes and their output, and
+/// decides which processes to stop. The process must be a subreaper (prctl(2)), so that processes
+/// left behind by ranks become its children.
 class Supervisor {
  public:
   Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& clock);
 
-  /// What launch() returns.
+  /// Runs the job; returns the result of launch().
   int run();
 
  private:
-  /// A job goes through these in order.
+  /// A job goes through these phases in order.
   enum class Phase : std::uint8_t {
     running,
-    noticing,  ///< One has failed; the others may say what they saw, until the deadline.
-    stopping,  ///< Asked to end with a signal; until the deadline.
+    noticing,  ///< A rank failed; the others may report until the deadline.
+    stopping,  ///< Signalled to end; waits until the deadline.
     killing,   ///< SIGKILL sent; remote shells may report until the deadline.
   };
 
@@ -74,16 +74,16 @@ class Supervisor {
   Watcher watcher_;
   OutputSink out_;
   OutputSink err_;
-  bool one_sink_;  ///< stdout and stderr are one file: its lines must not be torn by each other.
+  bool one_sink_;  ///< stdout and stderr are one file: lines must not interleave.
   std::deque<RankProcess> ranks_;
   Phase phase_ = Phase::running;
   std::optional<Time> deadline_;
   Time started_ = {};
   Duration awaited_shells_for_ = {};
-  bool shells_awaited_ = false;     ///< Until all have started their ranks, or were given up.
-  std::optional<int> stop_signal_;  ///< That the user sent.
+  bool shells_awaited_ = false;     ///< Until all shells have started their ranks or were given up.
+  std::optional<int> stop_signal_;  ///< First stop signal from the user.
   int interrupts_ = 0;
-  bool rest_asked_ = false;  ///< What ranks left behind has got its SIGTERM.
+  bool rest_asked_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
   bool output_unwanted_ = false;
   std::optional<std::size_t> first_failure_;
 };

@@ -8,20 +8,20 @@
 
 namespace gradwire {
 
-/// Variables of an environment to be set, in this order.
+/// Environment variables to set, in this order.
 using VariableList = std::vector<std::pair<std::string, std::string>>;
 
-/// A whole environment.
+/// A complete environment.
 using VariableMap = std::map<std::string, std::string, std::less<>>;
 
-/// This process's, without what tells torchrun's own ranks that they are such.
+/// Returns this process's environment without kTorchrunOnly.
 VariableMap own_variables();
 
-/// Those that torchrun sets for its ranks to find its store, which ours must not see.
+/// Set by torchrun for its ranks to find its store; hidden from ranks that gradwire starts.
 inline constexpr const char* kTorchrunOnly[] = {"TORCHELASTIC_RUN_ID",
                                                 "TORCHELASTIC_USE_AGENT_STORE"};
 
-/// As exec(2) has it: "NAME=value".
+/// Returns the entries in the form of exec(2): "NAME=value".
 std::vector<std::string> entries_of(const VariableMap& variables);
 
 }  // namespace gradwire

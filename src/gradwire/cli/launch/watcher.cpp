@@ -15,10 +15,10 @@
 namespace gradwire {
 namespace {
 
-/// Remote shells end when the other host has killed what the run had there.
+/// Timeout for remote shells: they end when the other host has killed its processes of the run.
 constexpr Duration kForShells = std::chrono::seconds(5);
 
-/// Whether the launcher said that all is well; if it did not, it is dead.
+/// Returns true if the launcher reported a regular end; on EOF it is dead.
 bool launcher_ended_well(int lifeline) {
   char word = 0;
   ssize_t got = 0;
@@ -29,7 +29,8 @@ bool launcher_ended_well(int lifeline) {
 }
 
 [[noreturn]] void watch(int lifeline, const std::string& run) {
-  // Neither a ^C at the terminal nor a reader of the launcher's output may depend on us.
+  // A new session, so that ^C at the terminal does not reach the watcher; it also closes the
+  // standard streams, so that a reader of the launcher's output sees EOF when the launcher ends.
   ::setsid();
   sigset_t all;
   ::sigfillset(&all);

@@ -8,25 +8,26 @@
 
 namespace gradwire {
 
-/// A second process that outlives the launcher if that is killed outright, and then kills what the
-/// run has left: the ranks themselves die with the launcher, but neither what they have started nor
-/// remote shells that hang. So it does when it is destroyed without having been released, as after
-/// an exception. Make it while the process has one thread.
+/// A second process that outlives the launcher if the launcher is killed, and then kills the rest
+/// of the run. The ranks themselves die with the launcher (PR_SET_PDEATHSIG), but their children
+/// and hanging remote shells do not. It does the same if the Watcher is destroyed without
+/// release(), as after an exception. Construct it while the process is single-threaded.
 class Watcher {
  public:
-  /// `run`: which marks to look for, see processes_of_run().
+  /// `run`: the mark to look for, see processes_of_run().
   explicit Watcher(const std::string& run);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// The run has ended and left nothing.
+  /// Reports that the run has ended and left no process.
   void release();
 
   pid_t pid() const { return pid_; }
 
  private:
-  UniqueFd lifeline_;  ///< Nobody else has this end of the pipe: it closes when we die.
+  UniqueFd lifeline_;  ///< Only the launcher has this end of the pipe: it closes when the launcher
+                       ///< dies.
   pid_t pid_ = -1;
 };
 

@@ -6,15 +6,15 @@
 
 namespace gradwire {
 
-/// A command line that cannot be carried out as it is: the program ends with status 2.
+/// A command line that cannot be executed as given: the program exits with status 2.
 class WrongCommandLine : public Exception {
  public:
   explicit WrongCommandLine(const std::string& message)
       : Exception(ErrorKind::invalid_argument, message) {}
 };
 
-/// The result of `read`, which makes values of what the command line, or a file that it names,
-/// says. Its Exception(invalid_argument) becomes a WrongCommandLine.
+/// Returns the result of `read`, which parses the command line or a file that it names. Rethrows
+/// its Exception(invalid_argument) as WrongCommandLine.
 template <class Read>
 auto read_arguments(const Read& read) {
   try {
