@@ -96,8 +96,8 @@ TEST(Bench, ExplainsWhatTheTunerExpects) {
   const Outcome outcome =
       bench({"broadcast", "-n", "2", "--sizes", "4K", "--iterations", "2", "--explain"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(StartsWith("# the tuner goes by links that it assumes"),
-                                 HasSubstr("# broadcast 4 KiB: the tuner expects\n"),
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("# the tuner uses assumed links"),
+                                 HasSubstr("# broadcast 4 KiB: the tuner estimates\n"),
                                  ContainsRegex("#   ring .* us: 1 step, a rank sends 4 KiB\n")));
 }
 
@@ -106,7 +106,7 @@ TEST(Bench, SaysThatAMessageHasOneWayOnly) {
       bench({"point_to_point", "-n", "3", "--sizes", "1M", "--iterations", "2", "--explain"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("# point_to_point 1 MiB: there is one way only"),
+              AllOf(HasSubstr("# point_to_point 1 MiB: there is no choice of algorithm"),
                     ContainsRegex("#   point_to_point .* [mu]s: 1 step, a rank sends 1 MiB\n")));
 }
 
@@ -116,8 +116,8 @@ TEST(Bench, ExplainsBesideJsonToo) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(rows_in(outcome.out).size(), 4u);
   EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("# all_reduce 4 B: the tuner expects\n"),
-                    HasSubstr("# all_reduce 4 KiB: the tuner expects\n"),
+              AllOf(HasSubstr("# all_reduce 4 B: the tuner estimates\n"),
+                    HasSubstr("# all_reduce 4 KiB: the tuner estimates\n"),
                     HasSubstr("# the tuner does not choose: --algorithm says ring, tree\n")));
 }
 
@@ -130,7 +130,7 @@ TEST(Bench, SaysThatTheEnvironmentChooses) {
   EXPECT_THAT(explained("all_reduce=ring,broadcast=tree"),
               HasSubstr("# the tuner does not choose: GRADWIRE_ALGORITHM says tree\n"));
   EXPECT_THAT(explained("all_reduce=ring"),
-              AllOf(HasSubstr("the tuner expects"), Not(HasSubstr("does not choose"))));
+              AllOf(HasSubstr("the tuner estimates"), Not(HasSubstr("does not choose"))));
 }
 
 TEST(Bench, TheEnvironmentsAlgorithmIsUsedAndNamed) {
@@ -173,7 +173,7 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   refuses({"-n", "2", "--compare", "gloo", "--type", "int32"},
           "--compare measures sums of float32");
   refuses({"-n", "2", "--compare", "gloo", "--algorithm", "all"}, "takes one --algorithm");
-  refuses({"-n", "2", "--compare", "gloo", "--explain"}, "leave one of the two away");
+  refuses({"-n", "2", "--compare", "gloo", "--explain"}, "omit one of the two");
   refuses({"-n", "2", "--algorithm", "ring,rign"}, "did you mean \"ring\"?");
   refuses({"--compare", "gloo"}, "-n or --hosts");
 }
@@ -183,8 +183,8 @@ TEST(BenchCompare, LeavesOutWhatIsNotInstalledAndSaysWhy) {
       bench({"-n", "2", "--sizes", "64", "--iterations", "2", "--rounds", "1", "--compare",
              "gloo,mpi", "--python", "no-such-python", "--mpirun", "no-such-mpirun"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("gloo is left out: cannot start no-such-python"),
-                                 HasSubstr("mpi is left out: cannot start no-such-mpirun")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("gloo is skipped: cannot start no-such-python"),
+                                 HasSubstr("mpi is skipped: cannot start no-such-mpirun")));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("gradwire us"), Not(HasSubstr("mpi us"))));
 }
 

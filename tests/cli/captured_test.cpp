@@ -32,7 +32,7 @@ TEST(RunCaptured, KillsAtTheLimitWhatTheCommandStarted) {
       run_captured({"sh", "-c", "sleep 1000 & sleep 1000"}, std::chrono::milliseconds(50));
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().kind, ErrorKind::timeout);
-  EXPECT_THAT(ended.error().message, HasSubstr("sh has not ended within 50 ms"));
+  EXPECT_THAT(ended.error().message, HasSubstr("sh did not end within 50 ms"));
 }
 
 TEST(RunCaptured, NamesWhatCannotBeStarted) {

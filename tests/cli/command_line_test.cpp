@@ -113,7 +113,7 @@ TEST(CommandLine, RanksStartNoRanks) {
 TEST(CommandLine, TooMuchMemoryIsNamed) {
   const Outcome outcome = shell("bench all_reduce -n 2 --sizes 999999G --iterations 1");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("got no memory for a buffer of "), HasSubstr("GiB"),
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("cannot allocate a buffer of "), HasSubstr("GiB"),
                                  HasSubstr("all_reduce of"), Not(HasSubstr("std::"))));
 }
 
@@ -157,7 +157,7 @@ TEST(CommandLine, ThePythonBesideTheBuildFolderIsFound) {
   Launched bench({"env", "-u", "GRADWIRE_PYTHON", program, "bench", "barrier", "-n", "2",
                   "--iterations", "2", "--rounds", "1", "--compare", "gloo"});
   EXPECT_EQ(bench.wait(), 0) << bench.err();
-  EXPECT_THAT(bench.err(), HasSubstr("gloo is left out: " + python + " has no PyTorch with Gloo"));
+  EXPECT_THAT(bench.err(), HasSubstr("gloo is skipped: " + python + " has no PyTorch with Gloo"));
 }
 
 }  // namespace

@@ -11,15 +11,16 @@
 namespace gradwire {
 namespace {
 
-/// A buffer of an operation's, of `count` elements of `type`.
+/// Allocates a buffer of `count` elements of `type`. Throws Exception(system) if there is no
+/// memory.
 std::vector<std::byte> buffer(std::size_t count, DataType type, const BenchCase& what,
                               const Communicator& communicator) {
   try {
     return std::vector<std::byte>(count * size_of(type));
-  } catch (const std::exception&) {  // bad_alloc, or length_error for more than can be addressed.
+  } catch (const std::exception&) {  // bad_alloc, or length_error beyond max_size().
     throw Exception(ErrorKind::system,
-                    fmt::format("rank {} got no memory for a buffer of {} ({} of {}): give --sizes "
-                                "less, or run fewer ranks on a host",
+                    fmt::format("rank {} cannot allocate a buffer of {} ({} of {}): use smaller "
+                                "--sizes, or run fewer ranks per host",
                                 communicator.rank(), format_bytes(count * size_of(type)),
                                 name_of(what.collective), format_bytes(what.bytes)));
   }

@@ -11,18 +11,18 @@ namespace gradwire {
 /// The buffers of one case on one rank, and the operation on them.
 class BenchOperation {
  public:
-  /// Both arguments must live as long as this.
+  /// Both arguments must outlive this object.
   BenchOperation(Communicator& communicator, const BenchCase& what);
 
-  /// What goes before the operation and is not measured.
+  /// Barrier before a rooted operation; not measured.
   void prepare();
-  /// Does the operation once, to its end on this rank.
+  /// Runs the operation once and waits until it completes on this rank.
   void run();
 
-  /// Runs once on known data and counts what came out wrong, on all ranks together.
+  /// Runs once on known data; returns the number of wrong output elements on all ranks together.
   std::size_t count_wrong();
 
-  /// Zeros stay zeros however often they are reduced; anything else would overflow.
+  /// Zeroes the buffers: zeros can be reduced any number of times without overflow.
   void clear();
 
  private:

@@ -19,48 +19,51 @@ void declare_measurement(CLI::App& app, BenchOptions& options) {
                  "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, "
                  "all_to_all, barrier or point_to_point")
       ->capture_default_str();
-  app.add_option("--sizes", options.sizes, "bytes, a comma list; K, M, G are powers of two")
+  app.add_option("--sizes", options.sizes,
+                 "sizes in bytes, a comma list; K, M, G are powers of two")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--type", options.type, "element type")->capture_default_str();
   app.add_option("--op", options.op, "reduction: sum, mean, min, max, product")
       ->capture_default_str();
   app.add_option("--algorithm", options.algorithms,
-                 "ring, direct, ..., a comma list of them, or all; default: the tuner's choice")
+                 "ring, direct, ..., a comma list, or all; default: the tuner's choice")
       ->delimiter(',');
   app.add_option("--iterations", options.iterations,
-                 "counted operations per size; default: those of --seconds, 5 to 2000")
+                 "measured operations per size; default: as many as take --seconds, 5 to 2000")
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--seconds", options.seconds, "how long to measure a size, about")
+  app.add_option("--seconds", options.seconds, "approximate seconds to measure each size")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "operations per size before those counted")
+  app.add_option("--warmup", options.warmup, "operations per size before the measured ones")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
 }
 
 void declare_output(CLI::App& app, BenchOptions& options) {
   app.add_option("--json", options.json,
-                 "file that rank 0 writes the rows to; - is standard output, instead of the table");
+                 "file to which rank 0 writes the rows; - prints them in place of the table");
   app.add_option("--plot", options.plot, "file for a plot of size against busbw (SVG)");
-  app.add_option(
-      "--limit", options.limit,
-      "rate of the links, such as 10Gb/s: drawn into the plot, and shares of it printed");
+  app.add_option("--limit", options.limit,
+                 "rate of the links, such as 10Gb/s: drawn in the plot; busbw is also printed as a "
+                 "share of it");
   app.add_flag("--explain", options.explain,
-               "show what the tuner expects of each algorithm, beside what it took; on standard "
-               "error with --json -");
+               "print the tuner's estimate for each algorithm beside the measured time; on "
+               "standard error with --json -");
   app.add_option("--compare", options.compare,
-                 "measure these in turn with gradwire: gloo (through PyTorch), mpi (Open MPI, with "
-                 "its fastest algorithm at each size)")
+                 "systems to measure in turn with gradwire: gloo (through PyTorch), mpi (Open MPI, "
+                 "with its fastest algorithm at each size)")
       ->delimiter(',');
-  app.add_option("--rounds", options.rounds, "with --compare: how often each takes its turn")
+  app.add_option("--rounds", options.rounds,
+                 "with --compare: rounds of measurements of each system")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--python", options.python,
-                 "the Python with PyTorch, for Gloo; default: GRADWIRE_PYTHON, "
-                 "else .venv beside the build folder, else python3")
+                 "Python interpreter with PyTorch, for Gloo; default: GRADWIRE_PYTHON, else .venv "
+                 "beside the build folder, else python3")
       ->capture_default_str();
-  app.add_option("--mpirun", options.mpirun, "the mpirun for Open MPI, with options of your own")
+  app.add_option("--mpirun", options.mpirun,
+                 "Open MPI's mpirun command, optionally with further options")
       ->capture_default_str();
 }
 
@@ -83,8 +86,8 @@ Collective benchable(const std::string& name) {
       });
 }
 
-/// What of `bytes` can be measured: whole elements, as many for each rank where data has parts, and
-/// at least one of them.
+/// Rounds `bytes` down to whole elements, the same number per rank if the collective has parts, and
+/// at least one.
 std::size_t usable_bytes(std::size_t bytes, const BenchCase& what, int ranks) {
   if (what.collective == Collective::barrier) return 0;
   const std::size_t unit =
@@ -92,7 +95,8 @@ std::size_t usable_bytes(std::size_t bytes, const BenchCase& what, int ranks) {
   return bytes == 0 ? 0 : std::max(bytes - bytes % unit, unit);
 }
 
-/// One, none ("": the tuner's choice), or several.
+/// Returns the algorithms to measure; {""}: the tuner's choice. Throws Exception(invalid_argument)
+/// for an unknown algorithm.
 std::vector<std::string> algorithms_of(const BenchOptions& options, Collective collective,
                                        int ranks) {
   if (options.algorithms.empty()) return {""};

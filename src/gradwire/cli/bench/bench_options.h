@@ -11,7 +11,7 @@
 
 namespace gradwire {
 
-/// The command line of `gradwire bench`, as it is written.
+/// The command line of `gradwire bench`, unparsed.
 struct BenchOptions {
   std::string collective = "all_reduce";
   std::vector<std::string> sizes{"4", "256", "4K", "64K", "1M", "16M", "64M"};
@@ -31,16 +31,16 @@ struct BenchOptions {
   std::string python = "python3", mpirun = "mpirun";
 };
 
-/// Adds the options to a command line parser; `options` must live as long as it. The default of
-/// --python is usual_python().
+/// Adds the options to a command line parser; `options` must outlive it. The default of --python is
+/// usual_python().
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
 
-/// The cases in the order of their sizes, for each size those of the algorithms. Sizes
-/// are rounded so that every rank's part is whole and not empty. Throws Exception(invalid_argument)
-/// for what does not exist, and lists what does.
+/// Returns the cases in the order of the sizes, and for each size in the order of the algorithms.
+/// Sizes are rounded so that every rank's part is whole and not empty. Throws
+/// Exception(invalid_argument) for an unknown name, and lists the known ones.
 std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks);
 
-/// The rate of --limit in Gb/s; 0: none. Throws Exception(invalid_argument).
+/// Returns the rate of --limit in Gb/s; 0: no limit. Throws Exception(invalid_argument).
 double limit_gbps(const BenchOptions& options);
 
 }  // namespace gradwire

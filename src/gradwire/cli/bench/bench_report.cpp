@@ -46,7 +46,7 @@ std::string table_head(int ranks, double limit_gbps) {
     return fmt::format("{:>12} {:>9} {:>8} {:>19} {:>11} {:>11} {:>9} {:>9}", heads...);
   };
   return fmt::format(
-      "# {} ranks; times of the slowest rank; bandwidths in Gb/s; CPU seconds of a rank for 10^9 "
+      "# {} ranks; times of the slowest rank; bandwidths in Gb/s; CPU seconds of a rank per 10^9 "
       "bytes; K, M, G are powers of two\n{}{} {:>8} {:>7}\n{}{} {:>8} {:>7}\n",
       ranks, line("size", "type", "redop", "algorithm", "median", "p99", "algbw", "busbw"),
       limit_gbps > 0 ? "  limit" : "", "cpu", "#wrong",
@@ -69,7 +69,7 @@ std::string comparison_table(const std::vector<std::vector<SystemRow>>& rows, do
   const SystemRow& first = rows.front().front();
   std::string table = fmt::format(
       "# {} on {} ranks, float32; medians of {} rounds in turn; busbw in Gb/s{}; cpu: seconds of a "
-      "rank for 10^9 bytes; x: time by gradwire's\n{:>12}",
+      "rank per 10^9 bytes; x: time relative to gradwire\n{:>12}",
       name_of(first.row.measured.collective), first.row.ranks, first.rounds,
       limit_gbps > 0 ? " and as a share of the limit" : "", "size (B)");
   for (const SystemRow& cell : rows.front()) {
@@ -128,8 +128,8 @@ Result<std::vector<BenchRow>> parse_rows(const std::string& output,
   const auto json = nlohmann::json::parse(output.substr(begin), nullptr,
                                           /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("rows") || json["rows"].size() != cases.size()) {
-    return failure(ErrorKind::system,
-                   fmt::format("no {} rows in its output:\n{}", cases.size(), output));
+    return failure(ErrorKind::system, fmt::format("expected {} rows of JSON in its output:\n{}",
+                                                  cases.size(), output));
   }
   std::vector<BenchRow> rows;
   for (std::size_t i = 0; i < cases.size(); ++i) {

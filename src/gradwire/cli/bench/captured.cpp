@@ -17,7 +17,7 @@
 namespace gradwire {
 namespace {
 
-/// Appends what is there; closes `fd` at its end.
+/// Appends the available bytes to `text`; closes `fd` at end of file or on error.
 void take(UniqueFd& fd, std::string& text) {
   std::array<char, 4096> buffer{};
   for (;;) {
@@ -32,7 +32,7 @@ void take(UniqueFd& fd, std::string& text) {
   }
 }
 
-/// Waits at most `wait` for output of either kind, and takes it.
+/// Waits at most `wait` for output on stdout or stderr, and reads it.
 void take_some(Process& process, Captured& captured, Duration wait) {
   std::array<pollfd, 2> ends{pollfd{process.out.valid() ? process.out.get() : -1, POLLIN, 0},
                              pollfd{process.err.valid() ? process.err.get() : -1, POLLIN, 0}};
@@ -62,7 +62,7 @@ Result<Captured> run_captured(const std::vector<std::string>& command, Duration 
     if (now >= deadline) {
       ::kill(-process->pid, SIGKILL);
       status_of(process->pid);
-      return failure(ErrorKind::timeout, fmt::format("{} has not ended within {}", command.front(),
+      return failure(ErrorKind::timeout, fmt::format("{} did not end within {}", command.front(),
                                                      format_duration(limit)));
     }
     take_some(*process, captured, deadline - now);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 
-/// Standard normal values (Box and Muller, Ann. Math. Statist. 29, 1958).
+/// Returns standard normal values (Box and Muller, Ann. Math. Statist. 29, 1958).
 std::vector<float> gaussian(std::size_t count) {
   Random random(kSeed);
   std::vector<float> values(count);
@@ -31,8 +31,8 @@ std::vector<float> gaussian(std::size_t count) {
   return values;
 }
 
-/// How many bytes of float32 a second `run` takes: the median of its runs, one of which does not
-/// count, in 10^9.
+/// Returns the rate of `run` in 10^9 bytes of float32 per second: the median of its runs, after one
+/// that is not measured.
 template <class Run>
 double rate(std::size_t bytes, double seconds, const Clock& clock, Run run) {
   run();
@@ -60,7 +60,7 @@ void add(std::span<const float> values, std::span<float> to) {
   for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
 }
 
-/// What moving the values costs without any codec.
+/// Cost of moving the values without any codec.
 CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
   const std::vector<float> values = gaussian(count);
   std::vector<float> copied(count);
@@ -72,7 +72,8 @@ CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
   return row;
 }
 
-/// `count` values as square matrices of kColumns columns; what is left over is no matrix.
+/// Describes `count` values as square matrices of kColumns columns; the remainder belongs to no
+/// matrix.
 BucketShape matrices_of(std::size_t count) {
   constexpr std::size_t kColumns = 1024;
   BucketShape shape{.count = count};

@@ -10,23 +10,24 @@
 
 namespace gradwire {
 
-/// What a codec does to Gaussian values, and how fast one core does it. Rates are medians, in 10^9
-/// bytes of float32 per second, what was not encoded.
+/// Compression, error and speed of a codec on Gaussian values, on one core. Rates are medians in
+/// 10^9 bytes of uncompressed float32 per second.
 struct CodecRow {
   std::string codec;  ///< As on the command line, with its parameter.
   std::size_t bytes = 0, encoded_bytes = 0;
-  double encode_gbps = 0;        ///< With error feedback, whether the codec wants it or not.
-  double encode_plain_gbps = 0;  ///< Without.
+  double encode_gbps = 0;        ///< With error feedback, even if the codec does not need it.
+  double encode_plain_gbps = 0;  ///< Without error feedback.
   double decode_gbps = 0, decode_add_gbps = 0;
-  double relative_error = 0;  ///< |decoded - values| / |values|, lengths as vectors.
+  double relative_error = 0;  ///< |decoded - values| / |values|, Euclidean norms.
 
   double ratio() const { return static_cast<double>(bytes) / static_cast<double>(encoded_bytes); }
 };
 
-/// On `count` values; each of the rates is measured for `seconds`, at least. Of kind none: copying
-/// and adding, as a limit. Of kind low_rank: what one rank computes for matrices of 1024 columns
-/// and as many rows, the last one fewer; without feedback there is none, nor any adding, so that
-/// the two rates of coding stand for these. Throws Exception for kind automatic.
+/// Measures a codec on `count` values; each rate is measured for at least `seconds`. Kind none:
+/// copying and adding, as an upper bound. Kind low_rank: the computation of one rank for matrices
+/// of 1024 columns and rows (the last one has fewer rows). It has no variant without feedback and
+/// no decode-add, so that encode_plain_gbps and decode_add_gbps repeat the other two rates. Throws
+/// Exception for kind automatic.
 CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
                        const Clock& clock);
 

@@ -24,21 +24,21 @@ struct Options {
 };
 
 void declare(CLI::App& app, Options& options) {
-  app.add_option(
-      "codec", options.codecs,
-      "NAME or NAME:PARAMETER, several if need be; default: all of them\n" + describe_codecs());
+  app.add_option("codec", options.codecs,
+                 "NAME or NAME:PARAMETER, may be repeated; default: all\n" + describe_codecs());
   app.add_option("--size", options.size,
-                 "bytes of float32 to encode; K, M, G are powers of two; what fits into a cache is "
-                 "faster")
+                 "bytes of float32 to encode; K, M, G are powers of two; data that fits into a "
+                 "cache is faster")
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "how long to measure each rate, at least")
+  app.add_option("--seconds", options.seconds, "minimum seconds to measure each rate")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
   app.add_option("--json", options.json,
-                 "file for the rows; - is standard output, instead of the table");
+                 "file for the rows as JSON; - prints them in place of the table");
 }
 
-/// Those of the command line, or all that can be measured, those with a few bits each way.
+/// Returns the codecs of the command line, or else all that can be measured, each with its default
+/// parameter.
 std::vector<CodecSpec> specs_of(const Options& options) {
   std::vector<CodecSpec> specs;
   for (const std::string& text : options.codecs) {
@@ -57,8 +57,9 @@ std::vector<CodecSpec> specs_of(const Options& options) {
 
 int bench_codec_command(int argc, char** argv) {
   Options options;
-  CLI::App app("Measures how fast one core encodes and decodes gradients, and what is lost",
-               "gradwire bench codec");
+  CLI::App app(
+      "Measures encoding and decoding rates of gradient codecs on one core, and their errors",
+      "gradwire bench codec");
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const auto specs = read_arguments([&] { return specs_of(options); });

@@ -2,8 +2,8 @@
 
 namespace gradwire {
 
-/// `gradwire bench codec`: how fast codecs are, and what they lose. argv[0] is "codec"; the result
-/// is the exit status.
+/// `gradwire bench codec`: measures speed and error of codecs. argv[0] is "codec"; returns the exit
+/// status.
 int bench_codec_command(int argc, char** argv);
 
 }  // namespace gradwire

@@ -22,7 +22,7 @@ double seconds_of(BenchOperation& operation, const Clock& clock) {
   return std::chrono::duration<double>(clock.now() - start).count();
 }
 
-/// All ranks take rank 0's number.
+/// Returns the number of iterations; rank 0 decides, as all ranks need the same.
 int agree_on_iterations(Communicator& communicator, const BenchCase& what, double once) {
   double wanted = what.iterations;
   if (what.iterations <= 0) {
@@ -38,7 +38,7 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[static_cast<std::size_t>(std::ceil(q * last))];
 }
 
-/// Fills in the row's figures; all ranks get the same.
+/// Fills in the row's figures, the same on all ranks.
 void time_iterations(Communicator& communicator, BenchOperation& operation, const Clock& clock,
                      BenchRow& row) {
   std::vector<double> times;
@@ -49,8 +49,8 @@ void time_iterations(Communicator& communicator, BenchOperation& operation, cons
   row.cpu_seconds = (cpu_seconds_used() - used) / row.iterations;
   communicator.all_reduce({&row.cpu_seconds, 1, DataType::float64, nullptr}, ReduceOp::mean).wait();
   std::ranges::sort(times);
-  // Of each rank's median the largest, not the median of each operation's largest: that would count
-  // how far ranks have drifted apart, as one that comes early waits for one that comes late.
+  // The maximum of the ranks' medians, not the median of each operation's maximum: that would
+  // include drift between ranks, as an early rank waits for a late one.
   std::array figures{quantile(times, 0.5), quantile(times, 0.99)};
   communicator
       .all_reduce({figures.data(), figures.size(), DataType::float64, nullptr}, ReduceOp::max)
@@ -60,7 +60,7 @@ void time_iterations(Communicator& communicator, BenchOperation& operation, cons
 }
 
 std::string algorithm_of(Communicator& communicator, const BenchCase& what) {
-  // Messages between two ranks have but one way.
+  // A message between two ranks has no choice of algorithm.
   if (what.collective == Collective::point_to_point || !what.algorithm.empty())
     return what.algorithm;
   return communicator.algorithm_for(what.collective, what.bytes);

@@ -17,7 +17,7 @@
 namespace gradwire {
 namespace {
 
-/// Measures cases on one system. Throws Exception.
+/// One system that is measured. `measure` throws Exception.
 struct System {
   std::string name;
   std::function<Rows(const Cases&)> measure;
@@ -30,7 +30,7 @@ System gradwire_system(const BenchOptions& options) {
       }};
 }
 
-/// Nothing, or why Gloo cannot be measured.
+/// Returns "" or why Gloo cannot be measured.
 std::string gloo_missing(const BenchOptions& options) {
   const std::string python = options.python;
   const auto tried = run_captured(
@@ -39,7 +39,8 @@ std::string gloo_missing(const BenchOptions& options) {
       std::chrono::minutes(2));
   if (!tried) return tried.error().message;
   if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with Gloo; name one that has with --python", python);
+  return fmt::format("{} has no PyTorch with Gloo; name a Python that has it with --python",
+                     python);
 }
 
 System gloo_system(const BenchOptions& options) {
@@ -51,7 +52,7 @@ System gloo_system(const BenchOptions& options) {
 }
 
 void leave_out(const std::string& peer, const std::string& why) {
-  fmt::print(stderr, "gradwire bench: {} is left out: {}\n", peer, why);
+  fmt::print(stderr, "gradwire bench: {} is skipped: {}\n", peer, why);
 }
 
 std::vector<System> systems_of(const BenchOptions& options, const Environment& environment) {
@@ -86,8 +87,8 @@ void check_peers(const BenchOptions& options) {
   }
   if (options.explain) {
     throw Exception(ErrorKind::invalid_argument,
-                    "--explain says what gradwire's tuner expects, and --compare what several "
-                    "systems took: leave one of the two away");
+                    "--explain prints the tuner's estimates, --compare measures several systems: "
+                    "omit one of the two");
   }
   static constexpr std::string_view known[] = {"gloo", "mpi"};
   for (const std::string& peer : options.compare) {
@@ -97,7 +98,7 @@ void check_peers(const BenchOptions& options) {
   }
   if (options.type == "float32" && options.op == "sum") return;
   throw Exception(ErrorKind::invalid_argument,
-                  "--compare measures sums of float32; leave --type and --op away");
+                  "--compare measures sums of float32; omit --type and --op");
 }
 
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options, const Cases& cases,

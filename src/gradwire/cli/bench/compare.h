@@ -7,19 +7,19 @@
 
 namespace gradwire {
 
-/// Measures the cases on gradwire and on the peers of --compare, in turn, as often as --rounds
-/// says, so that what else the machine does meets all of them. A peer that is not installed is left
-/// out, and a line on stderr says why. Open MPI first tries all its algorithms and then takes, for
-/// each size, the fastest.
+/// Measures the cases on gradwire and on the peers of --compare in turn, in --rounds rounds, so
+/// that disturbances on the machine affect all systems alike. A peer that is not installed is
+/// skipped with a line on stderr. Open MPI first tries all its algorithms and then uses the fastest
+/// for each size.
 ///
-/// Returns for each case a row for each system, gradwire's first. Throws Exception: what the
-/// systems fail with. `options` have passed check_peers().
+/// Returns for each case one row per system, gradwire first. Throws Exception if a system fails.
+/// `options` must have passed check_peers().
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options,
                                             const std::vector<BenchCase>& cases,
                                             const Environment& environment);
 
-/// Throws Exception(invalid_argument) for unknown peers, a type or reduction that they lack, or
-/// --explain.
+/// Throws Exception(invalid_argument) for unknown peers, several algorithms, a type or reduction
+/// that peers lack, or --explain.
 void check_peers(const BenchOptions& options);
 
 }  // namespace gradwire

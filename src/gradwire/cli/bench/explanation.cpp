@@ -11,13 +11,13 @@
 namespace gradwire {
 namespace {
 
-/// What the lines that follow are.
+/// Introduces the lines of estimates.
 std::string_view heading(Collective collective, std::span<const AlgorithmEstimate> estimates) {
   if (collective == Collective::point_to_point) {
-    return "there is one way only, of which the cost model expects, for one message";
+    return "there is no choice of algorithm; the cost model estimates for one message";
   }
-  return estimates.size() == 1 ? "there is one algorithm only, of which the cost model expects"
-                               : "the tuner expects";
+  return estimates.size() == 1 ? "there is only one algorithm; the cost model estimates"
+                               : "the tuner estimates";
 }
 
 std::string_view how_found(const AlgorithmEstimate& estimate) {
@@ -32,9 +32,9 @@ std::string segments_found(const AlgorithmEstimate& estimate) {
 
 std::string links_explained(const Environment& environment) {
   const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
-  return fmt::format("# the tuner goes by {}\n",
-                     file.empty() ? "links that it assumes: gradwire probe measures them, and "
-                                    "GRADWIRE_TOPOLOGY names the file"
+  return fmt::format("# the tuner uses {}\n",
+                     file.empty() ? "assumed links; to use measured ones, run gradwire probe and "
+                                    "set GRADWIRE_TOPOLOGY to its file"
                                   : "the links in " + file);
 }
 

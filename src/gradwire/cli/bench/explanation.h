@@ -10,16 +10,16 @@
 
 namespace gradwire {
 
-/// What --explain's estimates stand on, as a line.
+/// Returns a line that names the links on which the estimates of --explain are based.
 std::string links_explained(const Environment& environment);
 
-/// Who chooses the algorithms in the tuner's place: "--algorithm says ring, tree". Empty: nobody.
-/// Throws Exception(invalid_argument) as a communicator does that the environment means.
+/// Returns the setting that overrides the tuner: "--algorithm says ring, tree"; empty: none. Throws
+/// Exception(invalid_argument) if GRADWIRE_ALGORITHM is invalid, as connecting a communicator does.
 std::string overriding_choice(const BenchOptions& options, Collective collective,
                               const Environment& environment);
 
-/// What the tuner expects of each algorithm, best first, and what makes the difference: a line
-/// each. `overriding`: of overriding_choice().
+/// Returns one line per algorithm with the tuner's estimate, best first. `overriding`: result of
+/// overriding_choice().
 std::string estimates_explained(const BenchCase& what, std::span<const AlgorithmEstimate> estimates,
                                 const std::string& overriding);
 

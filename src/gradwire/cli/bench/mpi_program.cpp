@@ -31,7 +31,8 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Under a name of its own until it is whole, as others may compile it too.
+/// Compiles to a temporary name and renames it, as another process may compile the program at the
+/// same time.
 Status compile(const std::string& source, const fs::path& program) {
   const std::string unfinished = fmt::format("{}.{}", program.string(), ::getpid());
   const auto compiled = run_captured({"mpicc", "-O2", source, "-o", unfinished}, kLimit);
@@ -58,7 +59,7 @@ Status check_mpirun(const std::string& mpirun) {
   if (version->out.find("Open MPI") != std::string::npos ||
       version->out.find("OpenRTE") != std::string::npos)
     return {};
-  return failure(ErrorKind::unsupported, fmt::format("{} is not Open MPI's", command));
+  return failure(ErrorKind::unsupported, fmt::format("{} is not Open MPI's mpirun", command));
 }
 
 }  // namespace
@@ -67,7 +68,8 @@ std::string bench_file(const std::string& name) {
   const fs::path folder = fs::path(own_executable()).parent_path().parent_path();
   const fs::path file = folder / "share" / "gradwire" / "bench" / name;
   if (!fs::exists(file))
-    throw Exception(ErrorKind::system, fmt::format("{} is not there", file.string()));
+    throw Exception(ErrorKind::system,
+                    fmt::format("{} does not exist: is the installation complete?", file.string()));
   return file;
 }
 
@@ -82,7 +84,7 @@ Result<std::string> build_mpi_program(const std::string& mpirun, const Environme
   std::error_code error;
   fs::create_directories(program.parent_path(), error);
   if (error) {
-    return failure(ErrorKind::system, fmt::format("cannot make {}: {}",
+    return failure(ErrorKind::system, fmt::format("cannot create {}: {}",
                                                   program.parent_path().string(), error.message()));
   }
   if (Status compiled = compile(source, program); !compiled)

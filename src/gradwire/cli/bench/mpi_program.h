@@ -7,13 +7,13 @@
 
 namespace gradwire {
 
-/// Path of a file of the peers' programs, which lie in ../share/gradwire/bench beside the running
-/// executable's folder. Throws Exception(system) if it is not there.
+/// Returns the path of a file of the peers' programs, in ../share/gradwire/bench relative to the
+/// folder of the running executable. Throws Exception(system) if it does not exist.
 std::string bench_file(const std::string& name);
 
-/// Compiles mpi_bench.c with mpicc, unless that was done before, and returns the program's path. It
-/// is kept in $XDG_CACHE_HOME/gradwire or ~/.cache/gradwire, which several hosts often share.
-/// Errors: unsupported, if mpicc or Open MPI's mpirun is not there; system.
+/// Compiles mpi_bench.c with mpicc unless it is cached, and returns the program's path. The cache
+/// is $XDG_CACHE_HOME/gradwire or ~/.cache/gradwire, which several hosts often share. Fails with
+/// unsupported if mpicc is missing or mpirun is not Open MPI's, or with system.
 Result<std::string> build_mpi_program(const std::string& mpirun, const Environment& environment);
 
 }  // namespace gradwire

@@ -7,7 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// Up to this size Open MPI's algorithms are tried for a time, above it for a number of iterations.
+/// Up to this size Open MPI's algorithms are tried for kTrialSeconds, above it for
+/// kTrialIterations.
 constexpr std::size_t kQuickBytes = 4 << 20;
 constexpr double kTrialSeconds = 0.1;
 constexpr int kTrialIterations = 2;
@@ -44,7 +45,7 @@ void OpenMpi::find_best(const Cases& cases) {
   }
 }
 
-/// An algorithm that fails with this number of ranks is just not the best.
+/// An algorithm other than "default" may fail with this number of ranks; it is then skipped.
 void OpenMpi::try_out(const Cases& cases, bool quick, const std::string& algorithm,
                       std::vector<double>& fastest) {
   Cases some;

@@ -9,15 +9,15 @@
 
 namespace gradwire {
 
-/// Open MPI at its best: the first time it is asked it tries all its algorithms, and from then on
-/// takes, for each case, the fastest.
+/// Open MPI with its fastest algorithms: the first measure() tries all of them; later calls use the
+/// fastest for each case.
 class OpenMpi {
  public:
-  /// `options` must live as long as this; `benchmark`: the compiled mpi_bench.c.
+  /// `options` must outlive this object; `benchmark`: path of the compiled mpi_bench.c.
   OpenMpi(const BenchOptions& options, std::string benchmark)
       : options_(options), benchmark_(std::move(benchmark)) {}
 
-  /// Always the same cases. Throws Exception(system, timeout).
+  /// Measures the cases, which must be the same in every call. Throws Exception(system, timeout).
   Rows measure(const Cases& cases);
 
  private:
@@ -28,7 +28,7 @@ class OpenMpi {
 
   const BenchOptions& options_;
   std::string benchmark_;
-  std::vector<std::string> best_;  ///< By case.
+  std::vector<std::string> best_;  ///< Fastest algorithm of each case.
 };
 
 }  // namespace gradwire

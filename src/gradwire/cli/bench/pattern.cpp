@@ -8,10 +8,10 @@
 namespace gradwire {
 namespace {
 
-/// Small enough that the sum over 64 ranks, 192, is exact in bfloat16, and fits into uint8.
+/// Small enough that the sum over 64 ranks, at most 192, is exact in bfloat16 and fits into uint8.
 constexpr std::size_t kValues = 4;
 
-/// What is overwritten starts out as this, which is never right.
+/// Initial value of elements that the operation overwrites; never a correct result.
 constexpr double kUntouched = 99;
 
 }  // namespace
@@ -55,7 +55,7 @@ std::size_t BenchPattern::output_count() const {
 double BenchPattern::value(Rank rank, std::size_t i) const {
   const std::size_t mixed = (i * 7 + static_cast<std::size_t>(rank) * 5 + i / 1021) % kValues;
   if (op_ != ReduceOp::product) return static_cast<double>(mixed);
-  return rank < 3 ? static_cast<double>(1 + mixed % 2) : 1;  // At most 8, with any number of ranks.
+  return rank < 3 ? static_cast<double>(1 + mixed % 2) : 1;  // A product is at most 8.
 }
 
 double BenchPattern::reduced(std::size_t i) const {
@@ -76,7 +76,7 @@ double BenchPattern::reduced(std::size_t i) const {
       case ReduceOp::product:
         result *= next;
         break;
-      default:  // Bitwise operations have tests of their own.
+      default:  // Bitwise reductions are not benchmarked.
         break;
     }
   }

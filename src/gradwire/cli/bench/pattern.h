@@ -8,19 +8,19 @@
 namespace gradwire {
 
 /// Data with a known result: small integers that depend on rank and position, such that every sum
-/// and product over ranks is exact in every type, in whatever order it is computed.
+/// and product over ranks is exact in every type and any order of evaluation.
 class BenchPattern {
  public:
   BenchPattern(const BenchCase& what, Rank rank, int ranks);
 
-  /// Elements that go in on, and come out at, one rank.
+  /// Number of input and output elements of one rank.
   std::size_t input_count() const;
   std::size_t output_count() const;
 
-  /// Sets input and output to what they are before the operation.
+  /// Sets input and output to their state before the operation.
   void fill(std::vector<std::byte>& input, std::vector<std::byte>& output) const;
 
-  /// Elements of the output that are not what they should be.
+  /// Returns the number of output elements that differ from the expected result.
   std::size_t count_wrong(const std::vector<std::byte>& output) const;
 
  private:

@@ -26,7 +26,7 @@ void add(Words& words, const char* option, int value) {
   if (value > 0) add(words, option, fmt::to_string(value));
 }
 
-/// What the peers' programs take: COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
+/// Appends the arguments of the peers' programs: COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
 void add_measurement(Words& words, const Cases& cases) {
   const BenchCase& first = cases.front();
   words.insert(words.end(),
@@ -40,7 +40,7 @@ Words words_in(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-/// Open MPI's name of a collective in its settings, and of its algorithms.
+/// Open MPI's name of a collective in MCA parameters, and the names of its algorithms.
 struct Tuned {
   const char* name;
   Words algorithms;
@@ -79,7 +79,7 @@ void add_setting(Words& words, const std::string& name, const std::string& value
   words.insert(words.end(), {"--mca", name, value});
 }
 
-/// "a:2,b:2", so that ranks lie on the hosts where gradwire's do.
+/// Returns "a:2,b:2", so that ranks are placed on the same hosts as gradwire's.
 std::string mpi_hosts(const LaunchOptions& launch) {
   std::map<std::size_t, int> counts;
   for (const Placement& place : place_ranks(launch.hosts, launch.ranks)) ++counts[place.host];
@@ -89,13 +89,13 @@ std::string mpi_hosts(const LaunchOptions& launch) {
   return fmt::format("{}", fmt::join(entries, ","));
 }
 
-/// Where and over which network.
+/// Appends mpirun's options for hosts and network.
 void add_mpi_places(Words& words, const BenchOptions& options) {
   const LaunchOptions launch = launch_options_of(options.launch);
   add(words, "-n", ranks_to_start(options.launch));
   if (launch.hosts.empty()) {
     words.emplace_back("--oversubscribe");
-    // With more ranks than cores, one that spins keeps those away that it waits for.
+    // With more ranks than cores, a spinning rank takes the core of the rank that it waits for.
     if (ranks_to_start(options.launch) > usable_cores())
       add_setting(words, "mpi_yield_when_idle", "1");
     return;
@@ -129,7 +129,7 @@ Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) 
   if (!ended) return tl::unexpected(ended.error());
   if (ended->status != 0) {
     return failure(ErrorKind::system,
-                   fmt::format("{} ended with exit status {}:\n{}{}", command.front(),
+                   fmt::format("{} failed with exit status {}:\n{}{}", command.front(),
                                ended->status, ended->out, ended->err));
   }
   return parse_rows(ended->out, cases);

@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-/// One case on one system, and what its rounds gave.
+/// One case on one system, with the results of its rounds.
 struct Contender {
   std::string system;
   StepCase what;
@@ -23,7 +23,7 @@ struct Contender {
   std::vector<StepRow> rounds;
 };
 
-/// What ddp_step.py is to do, as its one argument.
+/// Returns the job description for ddp_step.py, its one argument, as JSON.
 std::string ddp_job(const StepOptions& options, const StepCase& what, const LayerProfile& profile) {
   const StepMeasurementOptions how = measurement_options(options, profile);
   nlohmann::json job = {
@@ -43,11 +43,11 @@ std::string ddp_job(const StepOptions& options, const StepCase& what, const Laye
   return job.dump();
 }
 
-/// A peer: PyTorch's DDP, over a backend of torch.distributed.
+/// A peer: PyTorch's DDP over a backend of torch.distributed.
 struct Peer {
-  std::string_view system;   ///< As --compare and rows name it.
-  std::string_view backend;  ///< As ddp_step.py names it.
-  const char* check;         ///< Python that fails where it is not installed.
+  std::string_view system;   ///< Its name in --compare and in rows.
+  std::string_view backend;  ///< Its name in ddp_step.py.
+  const char* check;         ///< Python code that fails if it is not installed.
 };
 
 constexpr Peer kPeers[] = {
@@ -62,24 +62,24 @@ const Peer& peer_named(const std::string& system) {
   throw WrongCommandLine(unknown_name("system to compare with", system, known));
 }
 
-/// Nothing, or why it cannot be measured.
+/// Returns "" or why the peer cannot be measured.
 std::string missing(const StepOptions& options, const Peer& peer) {
   const auto tried =
       run_captured({options.python, "-c", std::string(peer.check)}, std::chrono::minutes(2));
   if (!tried) return tried.error().message;
   if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with {}; name one that has with --python", options.python,
-                     peer.backend == "gloo" ? "Gloo" : "the package gradwire");
+  return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python",
+                     options.python, peer.backend == "gloo" ? "Gloo" : "the package gradwire");
 }
 
-/// What --compare names, of what is installed.
+/// Returns the peers of --compare that are installed.
 std::vector<Peer> peers_of(const StepOptions& options) {
   std::vector<Peer> wanted;
   for (const std::string& system : options.compare) wanted.push_back(peer_named(system));
   std::erase_if(wanted, [&](const Peer& peer) {
     const std::string why = missing(options, peer);
     if (!why.empty()) {
-      fmt::print(stderr, "gradwire bench step: {} is left out: {}\n", peer.system, why);
+      fmt::print(stderr, "gradwire bench step: {} is skipped: {}\n", peer.system, why);
     }
     return !why.empty();
   });
@@ -117,7 +117,7 @@ void take_turn(Contender& contender) {
   const auto ended = value_or_throw(run_captured(contender.command, std::chrono::hours(1)));
   if (ended.status != 0) {
     throw Exception(ErrorKind::system,
-                    fmt::format("{} ended with exit status {}:\n{}{}", contender.system,
+                    fmt::format("{} failed with exit status {}:\n{}{}", contender.system,
                                 ended.status, ended.out, ended.err));
   }
   contender.rounds.push_back(

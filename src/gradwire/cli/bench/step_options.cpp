@@ -16,26 +16,25 @@ namespace {
 
 void declare_cases(CLI::App& app, StepOptions& options) {
   app.add_option("--profile", options.profile,
-                 "the model: resnet50, resnet101, vit_s, vit_b, gpt2, uniform:LAYERSxBYTES, or "
-                 "a file that gradwire train --record-profile wrote")
+                 "model: resnet50, resnet101, vit_s, vit_b, gpt2, uniform:LAYERSxBYTES, or a file "
+                 "of gradwire train --record-profile")
       ->capture_default_str();
   app.add_option("--compute-ms", options.compute_ms,
-                 "how long a forward and backward pass takes; default: as long as when the "
-                 "profile was recorded")
+                 "time of a forward and backward pass; default: as recorded in the profile")
       ->check(CLI::Range(0.001, 3.6e6));
   app.add_option("--codec", options.codecs,
-                 "how gradients travel: none, bf16, int8, int4, one_bit, top_k:0.01, power_sgd:2, "
+                 "gradient compression: none, bf16, int8, int4, one_bit, top_k:0.01, power_sgd:2, "
                  "auto, ..., a comma list")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--accumulate", options.accumulate,
-                 "passes a step, of which the last one's gradients travel; a comma list")
+                 "passes per step; gradients are reduced after the last one; a comma list")
       ->delimiter(',')
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--local-steps", options.local_steps,
                  "steps between two averages of a parameter, as local_steps.steps of gradwire "
-                 "train; 1: gradients are averaged in every step; a comma list")
+                 "train; 1: gradients are reduced in every step; a comma list")
       ->delimiter(',')
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
@@ -43,27 +42,26 @@ void declare_cases(CLI::App& app, StepOptions& options) {
                  "with --local-steps: parts of the model that are averaged in turn")
       ->capture_default_str();
   app.add_option("--overlap-steps", options.overlap_steps,
-                 "with --local-steps: steps taken while an average travels")
+                 "with --local-steps: steps that overlap the averaging")
       ->capture_default_str();
   app.add_option("--overlap", options.overlaps,
-                 "what communication hides behind: none, backward or full (the next forward too); "
-                 "a comma list")
+                 "computation that overlaps communication: none, backward or full (the next "
+                 "forward too); a comma list")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--zero-stage", options.zero_stages,
-                 "what ranks share instead of each having it: 0 nothing, 1 the optimiser's states, "
-                 "2 gradients too, 3 parameters too; a comma list")
+                 "state that is sharded over the ranks: 0 none, 1 optimizer states, 2 also "
+                 "gradients, 3 also parameters; a comma list")
       ->delimiter(',')
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("--prefetch", options.prefetch,
-                 "with --zero-stage 3: so many layers ahead parameters are gathered")
+                 "with --zero-stage 3: layers for which parameters are gathered ahead")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  auto* const ladder =
-      app.add_flag("--ladder", options.ladder,
-                   "from fp32 with nothing overlapped to local steps, rung by rung: in place of "
-                   "the lists above");
+  auto* const ladder = app.add_flag("--ladder", options.ladder,
+                                    "a fixed series of cases, from fp32 without overlap to local "
+                                    "steps, in place of the lists above");
   for (const char* list : {"--codec", "--accumulate", "--local-steps", "--fragments",
                            "--overlap-steps", "--overlap", "--zero-stage"}) {
     ladder->excludes(app.get_option(list));
@@ -72,52 +70,55 @@ void declare_cases(CLI::App& app, StepOptions& options) {
 
 void declare_measurement(CLI::App& app, StepOptions& options) {
   app.add_option("--steps", options.steps,
-                 "steps that count, for each case; default: those of --seconds, at least 3")
+                 "measured steps per case; default: as many as take --seconds, at least 3")
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--seconds", options.seconds, "how long to measure a case, about")
+  app.add_option("--seconds", options.seconds, "approximate seconds to measure each case")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "steps for each case before those that count")
+  app.add_option("--warmup", options.warmup, "steps per case before the measured ones")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  app.add_option("--bucket", options.bucket, "most bytes of float32 that travel together")
+  app.add_option("--bucket", options.bucket, "maximum bucket size, in bytes of float32")
       ->capture_default_str();
   app.add_option("--first-bucket", options.first_bucket,
-                 "the same of what backward completes first")
+                 "maximum size of the bucket that backward completes first")
       ->capture_default_str();
-  app.add_option("--last-bucket", options.last_bucket,
-                 "the same of what it completes last; in between buckets taper")
+  app.add_option(
+         "--last-bucket", options.last_bucket,
+         "maximum size of the bucket that backward completes last; bucket sizes taper towards it")
       ->capture_default_str();
-  app.add_option("--partition", options.partition,
-                 "larger tensors are cut into such pieces, which travel by themselves; 0: never")
+  app.add_option(
+         "--partition", options.partition,
+         "approximate piece size, in bytes; larger tensors are split into pieces of it; 0: never")
       ->capture_default_str();
   app.add_option("--codec-min-elements", options.codec_min_elements,
-                 "smaller tensors travel as they are whatever the codec, and so do vectors")
+                 "tensors with fewer elements, and vectors, are never compressed")
       ->capture_default_str();
-  app.add_option("--piece", options.piece, "bytes of float32 that a codec works on at once")
+  app.add_option("--piece", options.piece, "bytes of float32 that a codec processes at a time")
       ->capture_default_str();
 }
 
 void declare_output(CLI::App& app, StepOptions& options) {
   app.add_option("--json", options.json,
-                 "file that rank 0 writes the rows to; - is standard output, instead of the table");
+                 "file to which rank 0 writes the rows; - prints them in place of the table");
   app.add_option("--plot", options.plot, "file for a plot of the efficiencies (SVG)");
-  app.add_option("--limit", options.limit,
-                 "rate of the links, such as 10Gb/s: what efficiency it bounds is printed, and "
-                 "drawn");
+  app.add_option(
+      "--limit", options.limit,
+      "rate of the links, such as 10Gb/s: the efficiency bound that follows is printed and drawn");
   app.add_option("--trace", options.trace,
-                 "file for what every rank did when, for ui.perfetto.dev; of a single case");
-  app.add_option("--compare", options.compare,
-                 "measure these in turn with gradwire: ddp (PyTorch's DistributedDataParallel over "
-                 "Gloo), ddp-gradwire (the same over gradwire's backend), for the cases that DDP "
-                 "has")
+                 "file for a trace of all ranks, for ui.perfetto.dev; with a single case only");
+  app.add_option(
+         "--compare", options.compare,
+         "systems to measure in turn with gradwire: ddp (PyTorch's DistributedDataParallel over "
+         "Gloo), ddp-gradwire (the same over gradwire's backend), for the cases that DDP supports")
       ->delimiter(',');
-  app.add_option("--rounds", options.rounds, "with --compare: how often each takes its turn")
+  app.add_option("--rounds", options.rounds,
+                 "with --compare: rounds of measurements of each system")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--python", options.python,
-                 "the Python with PyTorch, for DDP; default: GRADWIRE_PYTHON, "
-                 "else .venv beside the build folder, else python3")
+                 "Python interpreter with PyTorch, for DDP; default: GRADWIRE_PYTHON, else .venv "
+                 "beside the build folder, else python3")
       ->capture_default_str();
 }
 
@@ -126,7 +127,7 @@ Overlap overlap_of(const std::string& name) {
   refuse(unknown_name("overlap", name, kOverlapNames));
 }
 
-/// The way from what most people have to what this network can carry.
+/// The cases of --ladder, from the usual setting to what a slow network can carry.
 std::vector<StepCase> ladder() {
   return {
       {.overlap = Overlap::none},
@@ -139,7 +140,7 @@ std::vector<StepCase> ladder() {
       {.codec = "one_bit"},
       {.codec = "power_sgd:1"},
       {.codec = "top_k:0.01"},
-      // As much overlap as there may be with two fragments.
+      // Maximum overlap with two fragments.
       {.codec = "int8", .local_steps = 16, .fragments = 2, .overlap_steps = 7},
   };
 }
@@ -149,30 +150,28 @@ bool is_of_single_values(const std::string& codec) {
   return spec && (spec->kind() == CodecKind::none || spec->kind() == CodecKind::codec);
 }
 
-/// The trainer's own rules, and what would say nothing here.
+/// Applies the trainer's rules, and refuses options without effect.
 void check_local(const StepCase& what) {
   check_local_steps(what.local());
   if (what.local_steps == 1 || what.overlap == Overlap::full) return;
   refuse(
-      fmt::format("--overlap {} is about gradients, which stay where they are with --local-steps "
-                  "{}: there --overlap-steps says what averages hide behind",
+      fmt::format("--overlap {} applies to gradients, which are not reduced with --local-steps {}: "
+                  "use --overlap-steps to overlap the averaging",
                   name_of(what.overlap), what.local_steps));
 }
 
-/// Sharding has little of the rest.
+/// Refuses options that sharding does not support.
 void check_zero(const StepCase& what) {
   if (what.zero_stage == 0) return;
   if (!is_of_single_values(what.codec)) {
     refuse(
-        fmt::format("--zero-stage {} goes with codecs of single values, as none, bf16, int8 or "
-                    "int4, not with {}",
+        fmt::format("--zero-stage {} supports codecs of single values, such as none, bf16, int8 or "
+                    "int4, not {}",
                     what.zero_stage, what.codec));
   }
   if (what.accumulate == 1 && what.local_steps == 1 && what.overlap == Overlap::full) return;
-  refuse(
-      fmt::format("--zero-stage {} goes with --accumulate 1, --local-steps 1 and --overlap full "
-                  "alone",
-                  what.zero_stage));
+  refuse(fmt::format("--zero-stage {} requires --accumulate 1, --local-steps 1 and --overlap full",
+                     what.zero_stage));
 }
 
 std::size_t bytes_of(const char* option, const std::string& text) {
@@ -194,7 +193,7 @@ void declare(CLI::App& app, StepOptions& options, const Environment& environment
 std::vector<StepCase> step_cases(const StepOptions& options) {
   if (options.ladder) return ladder();
   for (const std::string& codec : options.codecs) value_or_throw(check_codec(codec));
-  // Beside cases with local steps, those without have nothing to do with what is of local steps.
+  // If any case has local steps, cases without ignore --fragments and --overlap-steps.
   const bool local = std::ranges::any_of(options.local_steps, [](int steps) { return steps > 1; });
   std::vector<StepCase> cases;
   for (const std::string& codec : options.codecs) {
@@ -229,8 +228,8 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
   }
   if (how.compute <= Duration::zero()) {
     refuse(
-        fmt::format("--compute-ms: say how long a forward and backward pass of {} takes on your "
-                    "machines; the profile does not",
+        fmt::format("--compute-ms is missing: the profile {} does not record the time of a forward "
+                    "and backward pass",
                     profile.name));
   }
   how.duration =
@@ -241,7 +240,7 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
   how.plan.exact_below = options.codec_min_elements;
   how.averager.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
-  if (how.averager.piece_elements == 0) refuse("--piece: at least 4 bytes");
+  if (how.averager.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   return how;
 }
 

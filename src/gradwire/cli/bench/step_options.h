@@ -13,14 +13,14 @@
 
 namespace gradwire {
 
-/// The command line of `gradwire bench step`, as it is written.
+/// The command line of `gradwire bench step`, unparsed.
 struct StepOptions {
   std::string profile = "resnet50";
-  double compute_ms = 0;  ///< 0: that of the profile.
+  double compute_ms = 0;  ///< 0: as in the profile.
   std::vector<std::string> codecs{"none"};
   std::vector<int> accumulate{1};
   std::vector<int> local_steps{1};
-  int fragments = 1, overlap_steps = 0;  ///< Of all with local steps.
+  int fragments = 1, overlap_steps = 0;  ///< For all cases with local steps.
   std::vector<std::string> overlaps{"full"};
   std::vector<int> zero_stages{0};
   int prefetch = 2;
@@ -42,18 +42,21 @@ struct StepOptions {
   std::string python = "python3";
 };
 
-/// Adds the options to a command line parser; `options` must live as long as it. The environment's
-/// default of --python is usual_python().
+/// Adds the options to a command line parser; `options` must outlive it. The default of --python is
+/// usual_python() of `environment`.
 void declare(CLI::App& app, StepOptions& options, const Environment& environment);
 
-/// What is to be measured, in this order: every combination of what the options list, or the rungs
-/// of the ladder. Throws Exception(invalid_argument) for what does not exist, and lists what does.
+/// Returns the cases to measure, in order: every combination of the lists in the options, or the
+/// cases of --ladder. Throws Exception(invalid_argument) for an unknown name, and lists the known
+/// ones.
 std::vector<StepCase> step_cases(const StepOptions& options);
 
-/// How. `profile`: for its compute time. Throws Exception(invalid_argument).
+/// Returns how to measure the cases. `profile` provides the compute time if --compute-ms is not
+/// given. Throws Exception(invalid_argument).
 StepMeasurementOptions measurement_options(const StepOptions& options, const LayerProfile& profile);
 
-/// The rate of --limit in bytes per second; 0: none. Throws Exception(invalid_argument).
+/// Returns the rate of --limit in bytes per second; 0: no limit. Throws
+/// Exception(invalid_argument).
 double limit_of(const StepOptions& options);
 
 }  // namespace gradwire

@@ -10,7 +10,7 @@ namespace {
 constexpr double kWidth = 760, kLeft = 250, kRight = 60, kTop = 52, kRow = 24, kBar = 15;
 constexpr double kScale = kWidth - kLeft - kRight;
 
-/// Ours and others', distinguishable also for the colour-blind.
+/// Colors of gradwire and of peers, distinguishable also by color-blind readers.
 constexpr const char* kOurs = "#0072b2";
 constexpr const char* kTheirs = "#e69f00";
 
@@ -69,8 +69,8 @@ std::string step_svg(std::span<const StepRow> rows, const std::string& title, do
     svg += bar(rows[i], kTop + kRow * static_cast<double>(i), limit);
   if (limit > 0) {
     svg += fmt::format(
-        "<text x=\"{}\" y=\"{}\" fill=\"#444\">| bound: what is sent fills the "
-        "link all the time</text>\n",
+        "<text x=\"{}\" y=\"{}\" fill=\"#444\">| bound: the bytes sent keep the link busy all the "
+        "time</text>\n",
         kLeft, bottom + 38);
   }
   return svg + "</svg>\n";

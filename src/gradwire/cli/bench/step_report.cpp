@@ -22,7 +22,7 @@ double bound_of(const StepRow& row, double limit) {
   return efficiency_bound(row.what, row.figures, limit);
 }
 
-/// "16", or "16/2+7": steps, fragments, steps of overlap.
+/// "16", or "16/2+7": local steps, fragments, overlap steps.
 std::string local_column(const StepCase& what) {
   std::string text = fmt::format("{}", what.local_steps);
   if (what.fragments > 1) text += fmt::format("/{}", what.fragments);
@@ -34,7 +34,7 @@ std::string zero_head() {
   return fmt::format(" {:>4} {:>12} {:>10} {:>10}", "zero", "x DDP", "params", "grads");
 }
 
-/// What is sent, in all-reduces; 0 where it is unknown, or nothing.
+/// Returns the bytes sent, in multiples of an all-reduce of the gradients; 0 if unknown.
 double times_ddp(const StepFigures& figures) {
   const double all_reduce = figures.all_reduce_bytes();
   return all_reduce > 0 ? figures.bytes_per_step / all_reduce : 0;
@@ -87,19 +87,19 @@ StepRow median_round(std::span<const StepRow> rounds) {
 
 std::string StepTable::head(const std::string& profile, int ranks) const {
   std::string head = fmt::format(
-      "# {} on {} ranks; ms a step, of the slowest rank; sent: by a rank in a step; cpu: ms of a "
-      "rank for a step\n",
+      "# {} on {} ranks; ms per step, of the slowest rank; sent: by a rank per step; cpu: ms of a "
+      "rank per step\n",
       profile, ranks);
   if (limit > 0) {
     head += fmt::format(
-        "# bound: T_s / max(T_s, T_c), T_c: what is sent at {}; of passes and local "
-        "steps in docs/ladder.md\n",
+        "# bound: T_s / max(T_s, T_c), T_c: time to send at {}; for passes and local steps see "
+        "docs/ladder.md\n",
         format_rate(limit));
   }
   if (zero) {
     head +=
-        "# x DDP: sent, in all-reduces of the gradients, and what theory says; params, grads: "
-        "most memory of a rank\n";
+        "# x DDP: sent, in all-reduces of the gradients, measured and in theory; params, grads: "
+        "peak memory of a rank\n";
   }
   return head +
          fmt::format("{:>12} {:>14} {:>4} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
@@ -136,8 +136,8 @@ Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const st
   const auto json = nlohmann::json::parse(output.substr(begin), nullptr,
                                           /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("rows") || json["rows"].size() != cases.size()) {
-    return failure(ErrorKind::system,
-                   fmt::format("no {} rows in its output:\n{}", cases.size(), output));
+    return failure(ErrorKind::system, fmt::format("expected {} rows of JSON in its output:\n{}",
+                                                  cases.size(), output));
   }
   std::vector<StepRow> rows;
   for (std::size_t i = 0; i < cases.size(); ++i) {

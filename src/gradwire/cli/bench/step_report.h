@@ -13,15 +13,15 @@ namespace gradwire {
 struct StepRow {
   std::string system = "gradwire";
   StepCase what;
-  StepFigures figures;  ///< Of several rounds: those of the round with the median time.
+  StepFigures figures;  ///< With several rounds: figures of the round with the median time.
   int rounds = 1;
 };
 
-/// The round whose step took the median time. At least one round.
+/// Returns the round with the median step time. Requires at least one round.
 StepRow median_round(std::span<const StepRow> rounds);
 
-/// A table for people: what was measured, the head, and a line a row. `limit` (bytes per second)
-/// above 0 adds the bound, `zero` what ZeRO is about: stage, bytes against DDP's, and memory.
+/// A text table: what was measured, the head, and one line per row. `limit` (bytes per second)
+/// above 0 adds the bound; `zero` adds the ZeRO stage, bytes relative to DDP's, and memory.
 struct StepTable {
   double limit = 0;
   bool zero = false;
@@ -30,22 +30,22 @@ struct StepTable {
   std::string line(const StepRow& row) const;
 };
 
-/// What a stage sends by theory, in multiples of an all-reduce of the gradients (Rajbhandari et
-/// al., arXiv:1910.02054, section 7).
+/// Returns the bytes that a ZeRO stage sends in theory, in multiples of an all-reduce of the
+/// gradients (Rajbhandari et al., arXiv:1910.02054, section 7).
 double zero_volume(int stage);
 
-/// {"rows": [...]}: times in milliseconds (docs/ladder.md).
+/// Returns {"rows": [...]}: times in milliseconds (docs/ladder.md).
 std::string step_json(std::span<const StepRow> rows, double limit);
 
-/// What a program printed that ends in such JSON, for the cases that it was given. Errors: system,
-/// if that is not there.
+/// Parses the output of a program that ends with such JSON, one row per case. Fails with system if
+/// the rows are missing.
 Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const std::string& system,
                                              std::span<const StepCase> cases);
 
-/// "int8 x2", "bf16, no overlap": what tells a case from others.
+/// Returns a label that distinguishes the case, such as "bf16, no overlap".
 std::string label_of(const StepCase& what);
 
-/// The efficiencies as bars, each with its bound if there is a limit: an SVG document.
+/// Returns the efficiencies as a bar chart (SVG), each with its bound if `limit` is above 0.
 std::string step_svg(std::span<const StepRow> rows, const std::string& title, double limit);
 
 }  // namespace gradwire
