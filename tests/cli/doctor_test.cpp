@@ -79,7 +79,7 @@ std::string only_finding(const Examination& all, bool wrong = true) {
 
 TEST(DiagnosisTest, HealthyHostsHaveNothing) {
   for (const int hosts : {1, 2, 5}) EXPECT_THAT(diagnose(healthy(hosts)), IsEmpty());
-  EXPECT_THAT(describe(healthy(2), {}), HasSubstr("Nothing is wrong."));
+  EXPECT_THAT(describe(healthy(2), {}), HasSubstr("No problems found."));
 }
 
 TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
@@ -92,7 +92,7 @@ TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
   EXPECT_EQ(only_finding(all), "b: \"ssh b sh\" failed | ssh-copy-id");
   EXPECT_THAT(describe(all, diagnose(all)),
               AllOf(HasSubstr("b: not examined"), HasSubstr("speed of the links was not measured"),
-                    HasSubstr("1 thing is wrong.")));
+                    HasSubstr("1 problem found.")));
 }
 
 TEST(DiagnosisTest, OtherBuildsAndSystems) {
@@ -115,7 +115,7 @@ TEST(DiagnosisTest, OtherPyTorchesAndPythonPackages) {
   Examination all = healthy(3);
   facts_of(all, 0).torch = "2.12.1";
   EXPECT_THAT(only_finding(all),
-              AllOf(HasSubstr("different PyTorches: 2.13.0 on b, c; 2.12.1 on a"),
+              AllOf(HasSubstr("different versions of PyTorch: 2.13.0 on b, c; 2.12.1 on a"),
                     HasSubstr("pip install torch==2.13.0")));
   all = healthy(3);
   facts_of(all, 1).torch.clear();  // gradwire alone, which is another build.
@@ -141,7 +141,7 @@ TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
   facts_of(all, 0).master_problem = "cannot listen at 10.0.0.1:29400: another program does";
   EXPECT_THAT(
       only_finding(all),
-      AllOf(HasSubstr("a: rank 0 could not wait for the others: cannot listen at 10.0.0.1:"),
+      AllOf(HasSubstr("a: rank 0 could not listen for the other ranks: cannot listen at 10.0.0.1:"),
             HasSubstr("on a: ss -lntp"), HasSubstr("--master-port")));
   all = healthy(3);
   facts_of(all, 0).master = "10.0.0.1:29400";
@@ -149,18 +149,17 @@ TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
     all.patients[static_cast<std::size_t>(from)].reach->push_back(
         {.to = 0, .rail = kMasterDoor, .outcome = Outcome::silence, .error = "no answer"});
   }
-  EXPECT_THAT(
-      only_finding(all),
-      AllOf(HasSubstr("b, c cannot reach a at 10.0.0.1:29400, where rank 0 waits for all: no"),
-            HasSubstr("in on a: nft insert rule inet filter input tcp dport 29400 accept"),
-            HasSubstr("--master-port")));
+  EXPECT_THAT(only_finding(all),
+              AllOf(HasSubstr("b, c cannot reach a at 10.0.0.1:29400, where rank 0 listens: no"),
+                    HasSubstr("on a: nft insert rule inet filter input tcp dport 29400 accept"),
+                    HasSubstr("--master-port")));
   // It is a host that cannot be reached, not a port.
   reach_of(all, 2, 0).outcome = Outcome::silence;
   reach_of(all, 2, 0).error = "no answer";
   const std::string text = describe(all, diagnose(all));
   EXPECT_THAT(text, AllOf(HasSubstr("b cannot reach a at 10.0.0.1:29400, where"),
                           HasSubstr("c cannot reach a at 10.0.0.1:4000 (eth0)"),
-                          HasSubstr("2 things are wrong")));
+                          HasSubstr("2 problems found")));
 }
 
 TEST(DiagnosisTest, Names) {
@@ -173,12 +172,12 @@ TEST(DiagnosisTest, Names) {
   EXPECT_THAT(only_finding(all, false), HasSubstr("cannot find \"b\""));
   all = healthy(3);
   facts_of(all, 0).names[0].addresses = {"127.0.1.1"};
-  EXPECT_THAT(only_finding(all), HasSubstr("on a the name a means 127.0.1.1, the loopback"));
+  EXPECT_THAT(only_finding(all), HasSubstr("on a the name a resolves to 127.0.1.1, the loopback"));
   all = healthy(3);
   facts_of(all, 1).names[1].addresses = {"127.0.1.1"};  // A host's own business.
   EXPECT_THAT(diagnose(all), IsEmpty());
   facts_of(all, 1).names[0].addresses = {"10.0.0.77"};
-  EXPECT_THAT(only_finding(all), HasSubstr("10.0.0.77, which is none of that host's addresses"));
+  EXPECT_THAT(only_finding(all), HasSubstr("10.0.0.77, which is not an address of that host"));
 }
 
 TEST(DiagnosisTest, Limits) {
@@ -208,7 +207,7 @@ TEST(DiagnosisTest, ReceiveBuffersThatRanksAskFor) {
   facts_of(all, 0).most_asked_for = 212992;  // As Linux comes.
   facts_of(all, 2).most_asked_for = 208 << 10;
   EXPECT_THAT(only_finding(all, false),
-              AllOf(HasSubstr("a, c: ranks ask for receive buffers of 384 KiB and get 208 KiB"),
+              AllOf(HasSubstr("a, c: ranks request receive buffers of 384 KiB and get 208 KiB"),
                     HasSubstr("on a, c: sysctl -w net.core.rmem_max=4194304")));
   for (const int host : {0, 2}) facts_of(all, host).most_asked_for = 0;  // Not known.
   EXPECT_THAT(diagnose(all), IsEmpty());
@@ -245,7 +244,7 @@ TEST(DiagnosisTest, Interfaces) {
   all = healthy(3);
   facts_of(all, 2).faster = {"eth1 (10.1.0.3), 10 Gb/s"};
   EXPECT_THAT(only_finding(all, false),
-              HasSubstr("c would use eth0, though eth1 (10.1.0.3), 10 Gb/s is there"));
+              HasSubstr("c would use eth0, although eth1 (10.1.0.3), 10 Gb/s is available"));
   all = healthy(2);
   facts_of(all, 1).rails.push_back({.interface = "eth1", .address = "10.1.0.2", .mtu = 1500});
   EXPECT_THAT(only_finding(all, false), HasSubstr("1 on a, 2 on b"));
@@ -253,8 +252,8 @@ TEST(DiagnosisTest, Interfaces) {
 
 TEST(DiagnosisTest, WhoCannotReachWhomAndWhy) {
   const std::vector<std::pair<Outcome, const char*>> expected{
-      {Outcome::silence, "a firewall throws the packets away"},
-      {Outcome::refused, "a firewall refuses"},
+      {Outcome::silence, "a firewall drops the packets"},
+      {Outcome::refused, "a firewall rejects"},
       {Outcome::no_route, "ip route add"},
       {Outcome::stranger, "another machine or program has the address 10.0.0.2"}};
   for (const auto& [outcome, remedy] : expected) {
@@ -274,7 +273,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   reach_of(all, 0, 1).largest_packet = 1400;
   reach_of(all, 1, 0).largest_packet = 1410;
   EXPECT_THAT(only_finding(all),
-              AllOf(HasSubstr("more than 1400 bytes get lost from a to b, from b to a, over eth0"),
+              AllOf(HasSubstr("more than 1400 bytes are lost from a to b, from b to a, over eth0"),
                     HasSubstr("ip link set dev eth0 mtu 1400")));
   all = healthy(3);
   for (const int to : {0, 1}) reach_of(all, 2, to).datagrams = 2000;
@@ -282,7 +281,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   EXPECT_THAT(diagnose(all), SizeIs(1));
   reach_of(all, 2, 1).lost = 60;
   EXPECT_THAT(only_finding(all),
-              AllOf(HasSubstr("3.00 % of packets (60 of 2000) get lost from c to every"),
+              AllOf(HasSubstr("3.00 % of packets (60 of 2000) are lost from c to every"),
                     HasSubstr("ethtool -S eth0")));
   reach_of(all, 2, 0).lost = reach_of(all, 2, 1).lost = 1;  // May be an accident.
   EXPECT_THAT(diagnose(all), IsEmpty());
@@ -320,7 +319,7 @@ TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
   EXPECT_THAT(only_finding(all), HasSubstr("eth0 of b has negotiated 100 Mb/s, others 1 Gb/s"));
   all = healthy(3);
   all.cluster->paths.front().shortest_latency = std::chrono::milliseconds(3);
-  EXPECT_THAT(only_finding(all, false), HasSubstr("the way is long from a to b"));
+  EXPECT_THAT(only_finding(all, false), HasSubstr("the latency is high from a to b"));
   all = healthy(3);
   all.cluster->hosts[2].clock_offset = -std::chrono::seconds(3);
   EXPECT_THAT(only_finding(all, false),

@@ -93,13 +93,13 @@ TEST(DoctorProgramTest, ARemoteShellThatFailsIsAFinding) {
   Launched failing({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
   EXPECT_EQ(failing.wait(), 1);
   EXPECT_THAT(failing.out(), AllOf(HasSubstr("failed with status 9: nobody answers at elsewhere"),
-                                   HasSubstr("to mend it: the remote shell must work")));
+                                   HasSubstr("fix: the remote shell must work")));
   Launched missing(
       {gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", "/no/such/shell"});
   EXPECT_EQ(missing.wait(), 1);
   EXPECT_THAT(missing.out(),
-              AllOf(HasSubstr("WRONG: elsewhere.invalid: cannot start /no/such/shell"),
-                    HasSubstr("to mend it: name a remote shell"), HasSubstr("1 thing is wrong.")));
+              AllOf(HasSubstr("ERROR: elsewhere.invalid: cannot start /no/such/shell"),
+                    HasSubstr("fix: name a remote shell"), HasSubstr("1 problem found.")));
 }
 
 TEST(DoctorProgramTest, ARemoteShellThatRunsNothingIsAFinding) {
@@ -119,7 +119,7 @@ TEST(DoctorProgramTest, ALibraryThatAHostLacksIsAFinding) {
   Launched doctor({gradwire_program(), "doctor", "--hosts", "elsewhere.invalid", "--rsh", rsh});
   EXPECT_EQ(doctor.wait(), 1);
   EXPECT_THAT(doctor.out(), AllOf(HasSubstr("cannot be run there: "), HasSubstr("libxxhash.so.0"),
-                                  HasSubstr("a library that it is linked with is not")));
+                                  HasSubstr("a library that it is linked with is missing")));
 }
 
 TEST(DoctorProgramTest, RanksOfOneHostHaveNothingWrongBetweenThem) {
@@ -127,7 +127,8 @@ TEST(DoctorProgramTest, RanksOfOneHostHaveNothingWrongBetweenThem) {
       {gradwire_program(), "run", "-n", "2", "--no-prefix", "--", gradwire_program(), "doctor"});
   doctor.wait();
   EXPECT_THAT(doctor.out(), AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 (")));
-  for (const char* never : {"cannot reach", "get lost", "loopback", "different gradwires"}) {
+  for (const char* never :
+       {"cannot reach", "are lost", "loopback", "different builds of gradwire"}) {
     EXPECT_THAT(doctor.out(), Not(HasSubstr(never)));
   }
 }

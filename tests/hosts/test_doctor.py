@@ -55,15 +55,15 @@ class Doctor(unittest.TestCase):
     def assert_found(self, examined, *patterns, wrong=1):
         """The doctor found `wrong` things, and its output matches each of the patterns."""
         status, output = examined
-        self.assertEqual(output.count("WRONG: "), wrong, output)
-        self.assertEqual(output.count("to mend it: "), wrong, output)
+        self.assertEqual(output.count("ERROR: "), wrong, output)
+        self.assertEqual(output.count("fix: "), wrong, output)
         for pattern in patterns:
             self.assertRegex(output, pattern)
         self.assertEqual(status, 1 if wrong else 0, output)
 
     def test_nothing_is_wrong_between_healthy_hosts(self):
         with Hosts(3) as hosts:
-            self.assert_found(self.examine(hosts), "Nothing is wrong", wrong=0)
+            self.assert_found(self.examine(hosts), "No problems found", wrong=0)
             for host in range(3):
                 self.assertEqual(hosts.processes(host, GRADWIRE), [])
 
@@ -73,24 +73,24 @@ class Doctor(unittest.TestCase):
             self.assert_found(
                 self.examine(hosts),
                 rf"the MTU of gw0 differs.*1400 on {hosts.names[1]}",
-                rf"to mend it: on {hosts.names[1]}: ip link set dev gw0 mtu 1500")
+                rf"fix: on {hosts.names[1]}: ip link set dev gw0 mtu 1500")
 
     def test_a_black_hole_on_the_way(self):
         with Hosts(3) as hosts:
             inside(f"{hosts.prefix}-sw0", "ip", "link", "set", "dev", "p2", "mtu", "1300")
             self.assert_found(
                 self.examine(hosts),
-                rf"more than 13\d\d bytes get lost between {hosts.names[2]} and every other host",
-                r"to mend it: .*ip link set dev gw0 mtu 13\d\d")
+                rf"more than 13\d\d bytes are lost between {hosts.names[2]} and every other host",
+                r"fix: .*ip link set dev gw0 mtu 13\d\d")
 
     def test_a_lossy_link(self):
         with Hosts(3) as hosts:
             lose_packets(hosts, 1)
             status, output = self.examine(hosts)
             self.assertEqual(status, 1)
-            self.assertRegex(output, r"% of packets \(\d+ of \d+\) get lost between "
+            self.assertRegex(output, r"% of packets \(\d+ of \d+\) are lost between "
                              rf"{hosts.names[1]} and every other host, over gw0")
-            self.assertRegex(output, "to mend it: .*ethtool -S gw0")
+            self.assertRegex(output, "fix: .*ethtool -S gw0")
 
     def test_a_slow_link(self):
         with Hosts(3) as hosts:
@@ -98,7 +98,7 @@ class Doctor(unittest.TestCase):
             self.assert_found(
                 self.examine(hosts),
                 rf"link is slow between {hosts.names[2]} and every other host, over gw0: 9\d",
-                "to mend it: .*ethtool gw0")
+                "fix: .*ethtool gw0")
 
     def test_a_closed_port(self):
         with Hosts(3) as hosts:
@@ -107,7 +107,7 @@ class Doctor(unittest.TestCase):
                 self.examine(hosts, "--port", "29777"),
                 rf"{hosts.names[0]}, {hosts.names[2]} cannot reach {hosts.names[1]} at "
                 r"10.77.0.2:29777 \(gw0\): no answer",
-                "to mend it: a firewall.*dport 29777 accept")
+                "fix: a firewall.*dport 29777 accept")
 
     def test_a_port_that_is_taken(self):
         program = ("import socket, time; s = socket.create_server(('10.77.0.2', 29777)); "
@@ -117,8 +117,8 @@ class Doctor(unittest.TestCase):
             examined = self.examine(hosts, "--port", "29777")
             self.assert_found(
                 examined,
-                rf"WRONG: {hosts.names[1]}: cannot listen at 10.77.0.2:29777: another program",
-                rf"to mend it: on {hosts.names[1]}: ss -lntup shows .* another one with --port")
+                rf"ERROR: {hosts.names[1]}: cannot listen at 10.77.0.2:29777: another program",
+                rf"fix: on {hosts.names[1]}: ss -lntup shows .* another one with --port")
             self.assertNotIn("--interface", examined[1])
 
     def test_a_master_port_that_is_taken(self):
@@ -128,9 +128,9 @@ class Doctor(unittest.TestCase):
             hosts.start(0, [sys.executable, "-c", program]).wait_for("listening")
             self.assert_found(
                 self.examine(hosts, "--master-port", "29778"),
-                rf"WRONG: {hosts.names[0]}: rank 0 could not wait for the others: cannot listen at "
-                r"10.77.0.1:29778: another program",
-                rf"to mend it: on {hosts.names[0]}: ss -lntp .* another one with --master-port")
+                rf"ERROR: {hosts.names[0]}: rank 0 could not listen for the other ranks: "
+                r"cannot listen at 10.77.0.1:29778: another program",
+                rf"fix: on {hosts.names[0]}: ss -lntp .* another one with --master-port")
 
     def test_a_master_port_that_is_closed(self):
         with Hosts(3, "200mbit") as hosts:
@@ -138,15 +138,16 @@ class Doctor(unittest.TestCase):
             self.assert_found(
                 self.examine(hosts, "--master-port", "29778"),
                 rf"{hosts.names[1]}, {hosts.names[2]} cannot reach {hosts.names[0]} at "
-                r"10.77.0.1:29778, where rank 0 waits for all: no answer",
-                "to mend it: .*dport 29778 accept.*--master-port")
+                r"10.77.0.1:29778, where rank 0 listens: no answer",
+                "fix: .*dport 29778 accept.*--master-port")
 
     def test_a_master_address_of_another_host(self):
         with Hosts(2, "200mbit") as hosts:
             self.assert_found(
                 self.examine(hosts, "--master-addr", "10.77.0.2"),
-                rf"{hosts.names[0]}: rank 0 could not wait for the others: 10.77.0.2 is no address",
-                "to mend it: .*--master-addr")
+                rf"{hosts.names[0]}: rank 0 could not listen for the other ranks: "
+                "10.77.0.2 is not an address",
+                "fix: .*--master-addr")
 
     def test_a_host_that_is_cut_off_from_the_others(self):
         with Hosts(3) as hosts:
@@ -162,8 +163,8 @@ class Doctor(unittest.TestCase):
             nobody = f"{hosts.prefix}-h9"
             status, output = self.examine(hosts, names=[*hosts.names, nobody])
             self.assertEqual(status, 1)
-            self.assertRegex(output, rf"WRONG: {nobody}: .*there is no host {nobody}")
-            self.assertIn("to mend it: the remote shell must work", output)
+            self.assertRegex(output, rf"ERROR: {nobody}: .*there is no host {nobody}")
+            self.assertIn("fix: the remote shell must work", output)
 
     def test_a_name_that_does_not_resolve_on_one_host(self):
         with Hosts(3, "none") as hosts:
@@ -173,8 +174,8 @@ class Doctor(unittest.TestCase):
             status, output = self.examine(hosts)
             self.assertEqual(status, 1)
             self.assertRegex(output,
-                             rf"WRONG: {hosts.names[2]}: cannot find .*\"{hosts.names[0]}\"")
-            self.assertRegex(output, rf"to mend it: add a line \"ADDRESS {hosts.names[0]}\"")
+                             rf"ERROR: {hosts.names[2]}: cannot find .*\"{hosts.names[0]}\"")
+            self.assertRegex(output, rf"fix: add a line \"ADDRESS {hosts.names[0]}\"")
 
     def test_the_first_hosts_name_that_means_loopback(self):
         with Hosts(2, "none") as hosts:
@@ -182,18 +183,18 @@ class Doctor(unittest.TestCase):
             table.write_text(table.read_text().replace("10.77.0.1", "127.0.1.1"))
             status, output = self.examine(hosts)
             self.assertEqual(status, 1)
-            self.assertRegex(output, r"WRONG: .*loopback")
+            self.assertRegex(output, r"ERROR: .*loopback")
             self.assertIn("--master-addr", output)
 
     def test_the_loopback_interface_and_an_unknown_one(self):
         with Hosts(2, "none") as hosts:
             status, output = self.examine(hosts, "--interface", "lo")
             self.assertEqual(status, 1)
-            self.assertRegex(output, rf"WRONG: {hosts.names[1]} would use its loopback interface")
-            self.assertRegex(output, r"to mend it: .*--interface.*gw0 \(10.77.0.2\)")
+            self.assertRegex(output, rf"ERROR: {hosts.names[1]} would use its loopback interface")
+            self.assertRegex(output, r"fix: .*--interface.*gw0 \(10.77.0.2\)")
             self.assert_found(self.examine(hosts, "--interface", "eth7"),
                               r"\"eth7\" is not the name or prefix of any interface",
-                              r"to mend it: .*gw0 \(10.77.0.1\)", wrong=2)
+                              r"fix: .*gw0 \(10.77.0.1\)", wrong=2)
 
     def test_one_of_two_interfaces_without_a_cable(self):
         with Hosts(2, "none", 2) as hosts:
@@ -219,7 +220,8 @@ exec {RSH} "$@"
             other = pathlib.Path(folder) / "gradwire"
             other.write_bytes(GRADWIRE.read_bytes() + b"one byte more makes another checksum")
             other.chmod(0o755)
-            self.assert_found(self.examine_with(hosts, folder, other), "different gradwires",
+            self.assert_found(self.examine_with(hosts, folder, other),
+                              "different builds of gradwire",
                               rf"\(build [\w+]+, protocol \d+\) on {hosts.names[1]}",
                               "install the same build")
 
@@ -232,9 +234,9 @@ exec {RSH} "$@"
             other.write_text("#!/bin/sh\necho gradwire 0.1.0, runs with PyTorch 1.13.1\n")
             other.chmod(0o755)
             self.assert_found(
-                self.examine_with(hosts, folder, other, TRAINER), "different gradwires",
-                rf"different PyTorches: .*1.13.1 on {hosts.names[1]}",
-                rf"to mend it: .*torch==({ours.split()[-1]}|1.13.1)", wrong=2)
+                self.examine_with(hosts, folder, other, TRAINER), "different builds of gradwire",
+                rf"different versions of PyTorch: .*1.13.1 on {hosts.names[1]}",
+                rf"fix: .*torch==({ours.split()[-1]}|1.13.1)", wrong=2)
             other.write_text("#!/bin/sh\necho libtorch_cpu.so: no such file >&2\nexit 127\n")
             self.assert_found(
                 self.examine_with(hosts, folder, other, TRAINER),
@@ -254,7 +256,7 @@ exec {RSH} "$@"
                                   "--env", f"PYTHONPATH={folder}"),
                 "python3 has different packages: gradwire 0.1.0 "
                 rf"\(extension \w+\) and PyTorch \S+ on gw\w+-h\d; gradwire 0.1.0",
-                "to mend it: install the same wheel")
+                "fix: install the same wheel")
 
     def test_a_host_without_the_program(self):
         with Hosts(2, "none") as hosts, tempfile.TemporaryDirectory() as folder:
@@ -262,7 +264,7 @@ exec {RSH} "$@"
             other.write_text("not a program")
             other.chmod(0o644)
             self.assert_found(self.examine_with(hosts, folder, other),
-                              rf"WRONG: {hosts.names[1]}: .*cannot be run there",
+                              rf"ERROR: {hosts.names[1]}: .*cannot be run there",
                               "install gradwire at the same path")
 
     def test_small_buffers_and_few_descriptors(self):
@@ -274,25 +276,25 @@ exec {RSH} "$@"
                    "echo 4096 65536 131072 >/proc/sys/net/ipv4/tcp_rmem")
             self.assert_found(
                 self.examine(hosts, rsh=few),
-                rf"WRONG: {hosts.names[1]}: a process may open at most 300 files",
-                "to mend it: .*hard nofile 65536",
-                rf"WRONG: {hosts.names[1]}: TCP may buffer only 128 KiB",
-                'to mend it: .*sysctl -w net.ipv4.tcp_rmem="4096', wrong=2)
+                rf"ERROR: {hosts.names[1]}: a process may open at most 300 files",
+                "fix: .*hard nofile 65536",
+                rf"ERROR: {hosts.names[1]}: TCP may buffer only 128 KiB",
+                'fix: .*sysctl -w net.ipv4.tcp_rmem="4096', wrong=2)
 
     def test_as_the_ranks_of_a_job(self):
         with Hosts(3) as hosts:
             inside(hosts.names[1], "ip", "link", "set", "dev", "gw0", "mtu", "1400")
             job = hosts.launch(GRADWIRE, ["--no-prefix"], [GRADWIRE, "doctor"])
             self.assertEqual(job.wait(120), 1, job.output())
-            self.assertRegex(job.output(), "WRONG: the MTU of gw0 differs.*1400 on rank 1")
+            self.assertRegex(job.output(), "ERROR: the MTU of gw0 differs.*1400 on rank 1")
 
     def test_as_the_ranks_of_a_job_with_a_port(self):
         with Hosts(2) as hosts:
             drop_port(hosts, 1, 29777)
             job = hosts.launch(GRADWIRE, ["--no-prefix", "--port", "29777"], [GRADWIRE, "doctor"])
             self.assert_found((job.wait(120), job.output()),
-                              r"WRONG: rank 0 .* cannot reach rank 1 .* at 10.77.0.2:29777",
-                              "to mend it: a firewall.*dport 29777 accept")
+                              r"ERROR: rank 0 .* cannot reach rank 1 .* at 10.77.0.2:29777",
+                              "fix: a firewall.*dport 29777 accept")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class OnePort(unittest.TestCase):
             for command in (of_hosts, as_ranks):
                 doctor = start(hosts, *command)
                 self.assertEqual(doctor.wait(60), 0, doctor.output())
-                self.assertIn("Nothing is wrong", doctor.output())
+                self.assertIn("No problems found", doctor.output())
                 self.assertNotIn("(UDP)", doctor.output())
                 self.assertNotIn("was not measured", doctor.output())
 

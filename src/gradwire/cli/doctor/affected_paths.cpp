@@ -13,7 +13,7 @@ using Fits = std::function<bool(const HostsFromTo&)>;
 
 constexpr std::size_t kMostNamed = 8;
 
-/// Whether the affected paths are exactly those that fit, and more than one.
+/// Returns true if the affected paths are exactly those that fit, and more than one.
 bool are_those(const Fits& fits, const std::vector<HostsFromTo>& affected,
                const std::vector<HostsFromTo>& all) {
   return affected.size() > 1 && std::ranges::all_of(affected, fits) &&
@@ -25,7 +25,7 @@ bool are_those(const Fits& fits, const std::vector<HostsFromTo>& affected,
 std::string name_paths(const std::vector<HostsFromTo>& affected,
                        const std::vector<HostsFromTo>& all, const std::vector<std::string>& names) {
   const auto name = [&](int host) { return names[static_cast<std::size_t>(host)]; };
-  // With two hosts every pair is one host's every pair.
+  // With two hosts, "every other host" would add nothing.
   for (int host = 0; names.size() > 2 && host < static_cast<int>(names.size()); ++host) {
     const auto leaves = [&](const HostsFromTo& path) { return path.first == host; };
     const auto enters = [&](const HostsFromTo& path) { return path.second == host; };

@@ -22,7 +22,7 @@ constexpr Duration kForReach = std::chrono::minutes(3);
 constexpr Duration kGlance = std::chrono::milliseconds(1);
 constexpr Duration kForMesh = std::chrono::seconds(15);
 
-/// Losses are known by then.
+/// Losses were measured before.
 constexpr ProbeOptions kBriefly{
     .bandwidth_time = std::chrono::milliseconds(200), .loss_questions = 0, .round_trips = 100};
 
@@ -43,7 +43,8 @@ Result<std::vector<std::optional<HostFacts>>> facts_of_all(const Job& job, Store
   return all;
 }
 
-/// Whether nothing that is known would keep a job from connecting and sending. The same on all.
+/// Returns true if no finding so far keeps a job from connecting and sending. The result is the
+/// same on all hosts.
 Result<bool> all_well(const Job& job, Store& store,
                       const std::vector<std::optional<HostFacts>>& facts) {
   const bool all_there = std::ranges::all_of(facts, [](const auto& one) {
@@ -51,7 +52,7 @@ Result<bool> all_well(const Job& job, Store& store,
   });
   bool well = all_there && job.world_size > 1;
   for (int host = 0; host < job.world_size; ++host) {
-    if (!facts[static_cast<std::size_t>(host)]) continue;  // It will not say this either.
+    if (!facts[static_cast<std::size_t>(host)]) continue;  // It reports nothing.
     const auto text = store.get(key("reach", host), kForReach);
     if (!text && text.error().kind != ErrorKind::timeout) {
       return tl::unexpected<Error>(text.error());
@@ -62,7 +63,7 @@ Result<bool> all_well(const Job& job, Store& store,
                const auto& rails = facts[static_cast<std::size_t>(end)]->rails;
                return rails[static_cast<std::size_t>(one.rail)].mtu;
              };
-             if (one.rail == kMasterDoor) return true;  // The hosts have met already.
+             if (one.rail == kMasterDoor) return true;  // The rendezvous is reachable.
              const int least = std::min({mtu(host), mtu(one.to), kLargestPacket});
              const bool hole = one.largest_packet > 0 && one.largest_packet < least;
              return one.outcome == ReachFacts::Outcome::reached && !hole;
@@ -111,7 +112,7 @@ Examination collect(Store& store, std::vector<Patient> patients, Duration patien
   for (std::size_t i = 0; i < found.patients.size(); ++i) {
     Patient& patient = found.patients[i];
     const int host = static_cast<int>(i);
-    // This host has waited for them before.
+    // The hosts' reports were waited for before.
     const auto facts = store.get(key("facts", host), kGlance);
     if (!facts) {
       if (patient.failure.empty()) patient.failure = facts.error().message;
@@ -129,7 +130,7 @@ Examination collect(Store& store, std::vector<Patient> patients, Duration patien
     if (const auto paths = reach ? parse_reach_facts(*reach) : failure(ErrorKind::timeout, "")) {
       patient.reach = *paths;
     }
-    patient.mesh_error = mesh ? *mesh : "it stopped before the end: " + mesh.error().message;
+    patient.mesh_error = mesh ? *mesh : "it stopped early: " + mesh.error().message;
   }
   if (const auto text = store.get(key("cluster", 0), kGlance)) {
     if (auto cluster = parse_cluster(*text)) found.cluster = std::move(*cluster);

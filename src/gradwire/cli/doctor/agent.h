@@ -10,15 +10,14 @@
 
 namespace gradwire {
 
-/// Examines this host and its ways to the others, as number job.rank of job.world_size hosts that
-/// all do the same, and leaves what it finds in the store, where the others' findings are too.
-/// `names`: of the hosts, by number; empty for those that are only known by their rank.
-/// Error: when the store is gone.
+/// Examines this host and its paths to the others, as number job.rank of job.world_size hosts that
+/// all do the same, and reports through the store. `names`: of the hosts, by number; empty if hosts
+/// are known only by rank. Fails if the store is gone.
 Status examine_from_here(const Job& job, const std::vector<std::string>& names, MasterPort port,
                          Store& store);
 
-/// What the hosts have left in the store: waits at most `patience` for each further note of a host
-/// that has said anything. `patients` have their names.
+/// Collects the hosts' reports from the store; waits at most `patience` for each further entry of a
+/// host that has reported at all. `patients` already have their names.
 Examination collect(Store& store, std::vector<Patient> patients, Duration patience);
 
 }  // namespace gradwire

@@ -18,15 +18,15 @@
 namespace gradwire {
 namespace {
 
-/// How long a process that has closed its output may take to end.
+/// Timeout for a process to end after it closed its output.
 constexpr Duration kForEnd = std::chrono::seconds(2);
 
-/// Shells' exit statuses for a program that is not there, or cannot be run.
+/// Shells' exit statuses for a program that cannot be run or does not exist.
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
 
-/// The whole is one compound command, so that the shell has read all of it before it becomes the
-/// program, to which the rest of the input then belongs.
+/// One compound command, so that the shell has read all of it before it execs the program, which
+/// then reads the rest of the input.
 std::string script_for(const RankPlan& rank, const std::vector<std::string>& program,
                        const std::string& greeting) {
   std::string script = fmt::format("{{\ncd -- {} 2>/dev/null || cd /\n",
@@ -39,7 +39,7 @@ std::string script_for(const RankPlan& rank, const std::vector<std::string>& pro
   return script + fmt::format("echo {}\nexec{}\n}}\n", greeting, words);
 }
 
-/// The number after the last slash: which host's note it is.
+/// Returns the number after the last slash of a store key: the host that writes the entry.
 std::optional<std::size_t> host_of(const std::string& key) {
   const std::string digits = key.substr(key.rfind('/') + 1);
   std::size_t host = 0;
@@ -55,7 +55,7 @@ std::string last_lines(const std::string& text) {
   return last;
 }
 
-/// Appends what has come; false at the end.
+/// Appends available bytes; returns false at end of file or on error.
 bool read_into(const UniqueFd& fd, std::string& text) {
   std::array<char, 1 << 16> piece;
   const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
@@ -63,7 +63,7 @@ bool read_into(const UniqueFd& fd, std::string& text) {
   return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-/// The wait status of a child; kills it if it does not end.
+/// Waits for a child and returns its exit status (128 + signal); kills it at the deadline.
 int reap(pid_t pid, Deadline deadline) {
   int status = 0;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
@@ -73,21 +73,20 @@ int reap(pid_t pid, Deadline deadline) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// `errors`: what the shell or the loader said.
+/// `errors`: error output of the shell or the dynamic loader.
 const char* remedy_where_it_does_not_run(const std::string& errors) {
   if (errors.find("loading shared libraries") == std::string::npos)
     return "install gradwire at the same path on every host";
-  return "the program is there, and a library that it is linked with is not: install it on that "
-         "host "
-         "(scripts/setup.sh build installs all of them), or use the program of the Python package, "
-         "which carries its own";
+  return "the program exists, but a library that it is linked with is missing: install it on that "
+         "host (scripts/setup.sh build installs all of them), or use the program of the Python "
+         "package, which bundles its libraries";
 }
 
 }  // namespace
 
 Agents::Agents(const LaunchOptions& options, const JobPlan& plan)
     : greeting_("gradwire-doctor-runs-" + plan.run), program_(options.program.front()) {
-  // A shell that has ended does not read what it is sent.
+  // Writing to a shell that has ended must not kill this process.
   ::signal(SIGPIPE, SIG_IGN);
   for (const RankPlan& rank : plan.ranks) start(options, rank);
 }
@@ -173,7 +172,7 @@ void Agents::take_lines(Agent& agent) {
   for (std::size_t end; (end = agent.from.find('\n')) != std::string::npos;) {
     const std::string line = agent.from.substr(0, end);
     agent.from.erase(0, end + 1);
-    // What a host prints when somebody logs in comes before.
+    // A login banner may precede the greeting.
     if (agent.greeted) {
       act_on(agent, line);
     } else {
@@ -208,14 +207,14 @@ std::optional<Result<std::string>> Agents::answer_to(const Waiting& waiting) con
   const auto host = host_of(waiting.key);
   const bool never = host && *host < agents_.size() && agents_[*host].ended;
   if (!never && !waiting.deadline.passed()) return std::nullopt;
-  return failure(ErrorKind::timeout, fmt::format("nobody has said {}", waiting.key));
+  return failure(ErrorKind::timeout, fmt::format("no host has reported {}", waiting.key));
 }
 
 void Agents::end(Agent& agent) {
   agent.ended = true;
   agent.waiting.reset();
   agent.process.in.close();
-  // What it wrote last.
+  // Remaining error output.
   while (agent.process.err.valid()) {
     pollfd item{agent.process.err.get(), POLLIN, 0};
     const bool more = ::poll(&item, 1, 0) > 0 && read_into(agent.process.err, agent.errors);
@@ -237,11 +236,11 @@ void Agents::explain(const Agent& agent, Patient& patient) const {
   const std::string said = agent.errors.empty() ? "" : ": " + last_lines(agent.errors);
   if (!agent.failure.empty()) {
     patient.failure = agent.failure;
-    patient.remedy = "name a remote shell that is installed here with --rsh";
+    patient.remedy = "name a remote shell that is installed on this host with --rsh";
   } else if (!agent.ended) {
-    patient.failure = agent.greeted ? "the doctor there does not come to an end" + said
+    patient.failure = agent.greeted ? "the doctor there did not finish" + said
                                     : fmt::format("\"{}\" does not answer{}", agent.command, said);
-    patient.remedy = fmt::format("look whether the host is up: {}", agent.command);
+    patient.remedy = fmt::format("check that the host is up: {}", agent.command);
   } else if (!agent.greeted && agent.status == 0) {
     patient.failure = fmt::format("\"{}\" ran nothing{}", agent.command, said);
     patient.remedy = kPassInputOn;
@@ -249,9 +248,8 @@ void Agents::explain(const Agent& agent, Patient& patient) const {
     patient.failure =
         fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);
     patient.remedy =
-        "the remote shell must work without questions: check the host's name, its address, and "
-        "that "
-        "your key is known there (ssh-copy-id), or name another remote shell with --rsh";
+        "the remote shell must work without prompts: check the host's name, its address, and that "
+        "your key is authorized there (ssh-copy-id), or name another remote shell with --rsh";
   } else if (agent.status == kNotFound || agent.status == kCannotRun) {
     patient.failure = fmt::format("{} cannot be run there{}", program_, said);
     patient.remedy = remedy_where_it_does_not_run(agent.errors);
@@ -269,7 +267,7 @@ Status Agents::set(const std::string& key, const std::string& value) {
 Result<std::string> Agents::get(const std::string& key, Duration) {
   const auto note = notes_.find(key);
   if (note != notes_.end()) return note->second;
-  return failure(ErrorKind::timeout, "it has not said all that it should");
+  return failure(ErrorKind::timeout, "its report is incomplete");
 }
 
 }  // namespace gradwire

@@ -17,12 +17,12 @@
 
 namespace gradwire {
 
-/// One process of ours on each host, started over the remote shell, and the store that they leave
-/// each other notes in, which lives here: nothing else need connect the hosts. What one host's
-/// process does not live to say the others do not wait for.
+/// A gradwire process on each host, started over the remote shell, and the store through which they
+/// report. The store is in this process, so that hosts need no connection to each other. Entries of
+/// a process that has ended are not waited for.
 ///
-/// Has the process ignore SIGPIPE. Single-threaded: run() serves the store until all have ended;
-/// then it is to be read.
+/// Makes the process ignore SIGPIPE. Single-threaded: run() serves the store until all agents have
+/// ended; read the store after that.
 class Agents final : public Store {
  public:
   /// Starts `options.program` on the host of each rank of `plan`.
@@ -31,14 +31,14 @@ class Agents final : public Store {
   Agents(const Agents&) = delete;
   Agents& operator=(const Agents&) = delete;
 
-  /// Returns when all have ended, or after `patience`.
+  /// Returns when all agents have ended, or after `patience`.
   void run(Duration patience);
 
-  /// By host: its name, and if it could not be examined, why, with the remedy.
+  /// Returns for each host its name and, if it could not be examined, the reason and the remedy.
   std::vector<Patient> patients() const;
 
   Status set(const std::string& key, const std::string& value) override;
-  /// Does not wait: timeout if nobody has set it.
+  /// Does not wait; fails with timeout if the key was not set.
   Result<std::string> get(const std::string& key, Duration timeout) override;
 
  private:
@@ -49,16 +49,16 @@ class Agents final : public Store {
 
   struct Agent {
     std::string name;
-    std::string command;  ///< For people: "ssh b sh".
+    std::string command;  ///< For messages: "ssh b sh".
     Process process;
     bool remote = false;
-    bool greeted = false;  ///< The remote shell has said that it runs.
+    bool greeted = false;  ///< The remote shell has printed the greeting.
     bool ended = false;
-    std::string from;     ///< Said, and not yet a whole line.
-    std::string to;       ///< To be sent.
-    std::string errors;   ///< What it wrote to stderr.
-    std::string failure;  ///< Why it could not be started at all.
-    int status = 0;       ///< Of its end.
+    std::string from;     ///< Incomplete line of its output.
+    std::string to;       ///< Pending input.
+    std::string errors;   ///< Its stderr.
+    std::string failure;  ///< Why it could not be started.
+    int status = 0;       ///< Exit status.
     std::optional<Waiting> waiting;
   };
 

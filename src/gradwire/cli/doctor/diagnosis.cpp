@@ -13,8 +13,8 @@ void add_mesh_errors(const Examination& examination, std::vector<Finding>& findi
   for (const Patient& patient : examination.patients) {
     if (patient.mesh_error.empty() || explained) continue;
     findings.push_back({true, fmt::format("{}: {}", patient.name, patient.mesh_error),
-                        "run the doctor again when nothing else uses the network; if it stays, "
-                        "look at the host and link named"});
+                        "run the doctor again when nothing else uses the network; if the problem "
+                        "persists, check the host and link named"});
   }
 }
 
@@ -25,7 +25,7 @@ std::vector<Finding> diagnose_hosts(const Examination& examination) {
   for (const Patient& patient : examination.patients) {
     if (patient.facts) continue;
     findings.push_back({true, fmt::format("{}: {}", patient.name, patient.failure),
-                        patient.remedy.empty() ? "look at that host" : patient.remedy});
+                        patient.remedy.empty() ? "check that host" : patient.remedy});
   }
   return findings;
 }
@@ -50,22 +50,20 @@ std::string describe(const Examination& examination, const std::vector<Finding>&
     text += fmt::format("{}: {}\n", patient.name,
                         patient.facts
                             ? fmt::format("gradwire {}, {}", patient.facts->version,
-                                          rails.empty() ? "no interface to use"
+                                          rails.empty() ? "no usable interface"
                                                         : fmt::format("{}", fmt::join(rails, ", ")))
                             : "not examined");
   }
   for (const Finding& finding : findings) {
-    text += fmt::format("\n{}: {}\n  {}: {}\n", finding.wrong ? "WRONG" : "note", finding.what,
-                        finding.wrong ? "to mend it" : "hint", finding.remedy);
+    text += fmt::format("\n{}: {}\n  {}: {}\n", finding.wrong ? "ERROR" : "note", finding.what,
+                        finding.wrong ? "fix" : "hint", finding.remedy);
   }
   const auto wrong = std::ranges::count_if(findings, &Finding::wrong);
   if (examination.patients.size() > 1 && !examination.cluster) {
-    text +=
-        "\nThe speed of the links was not measured, as the hosts must reach each other first.\n";
+    text += "\nThe speed of the links was not measured: the hosts must reach each other first.\n";
   }
-  text += wrong == 0
-              ? "\nNothing is wrong.\n"
-              : fmt::format("\n{} {} wrong.\n", wrong, wrong == 1 ? "thing is" : "things are");
+  text += wrong == 0 ? "\nNo problems found.\n"
+                     : fmt::format("\n{} {} found.\n", wrong, wrong == 1 ? "problem" : "problems");
   return text;
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 using Outcome = ReachFacts::Outcome;
 
-/// Whether the first host cannot be reached over its rails either, for the same reason.
+/// Returns true if the first host is unreachable over all rails for the same reason;
+/// diagnose_reach() then reports it.
 bool is_said_of_rails(const std::vector<ReachFacts>& reach, Outcome outcome) {
   const auto leads_there = [](const ReachFacts& one) {
     return one.to == 0 && one.rail != kMasterDoor;
@@ -28,16 +29,16 @@ std::string remedy_for(Outcome outcome, const std::string& place, const std::str
     case Outcome::silence:
     case Outcome::refused:
       return fmt::format(
-          "let the hosts' network in on {}: nft insert rule inet filter input tcp dport {} accept "
+          "allow the hosts' network on {}: nft insert rule inet filter input tcp dport {} accept "
           "(or iptables -I INPUT -p tcp --dport {} -j ACCEPT); or name an open port with "
-          "--master-port, or with --port for everything",
+          "--master-port, or with --port for all connections",
           name, port, port);
     case Outcome::no_route:
       return fmt::format("name an address of {} to which all hosts have a route with --master-addr",
                          name);
     default:
       return fmt::format(
-          "somebody else has {} too: name another address with --master-addr, or "
+          "another program or machine also has {}: name another address with --master-addr, or "
           "another port with --master-port",
           place);
   }
@@ -52,9 +53,9 @@ std::vector<Finding> diagnose_master(const Examination& examination) {
   if (!first.facts->master_problem.empty()) {
     findings.push_back(
         {true,
-         fmt::format("{}: rank 0 could not wait for the others: {}", first.name,
+         fmt::format("{}: rank 0 could not listen for the other ranks: {}", first.name,
                      first.facts->master_problem),
-         fmt::format("on {}: ss -lntp shows what holds a port: stop that, or name another one with "
+         fmt::format("on {}: ss -lntp shows what holds a port: stop it, or name another one with "
                      "--master-port, or an address of this host with --master-addr",
                      first.name)});
   }
@@ -71,8 +72,8 @@ std::vector<Finding> diagnose_master(const Examination& examination) {
   for (const auto& [outcome, names] : callers) {
     findings.push_back(
         {true,
-         fmt::format("{} cannot reach {} at {}, where rank 0 waits for all: {}",
-                     fmt::join(names, ", "), first.name, first.facts->master, errors[outcome]),
+         fmt::format("{} cannot reach {} at {}, where rank 0 listens: {}", fmt::join(names, ", "),
+                     first.name, first.facts->master, errors[outcome]),
          remedy_for(outcome, first.facts->master, first.name)});
   }
   return findings;

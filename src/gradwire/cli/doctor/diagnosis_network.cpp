@@ -14,13 +14,14 @@ namespace {
 
 using Outcome = ReachFacts::Outcome;
 
-/// Of packets on an idle network. TCP loses half of its speed at about this.
+/// Share of lost packets on an idle network at which TCP loses about half of its speed.
 constexpr double kMuchLoss = 0.001;
 
-/// Of the fastest path's rate, over the same rail.
+/// Paths below this share of the fastest path's rate on the same rail are slow.
 constexpr double kSlow = 0.6;
 
-/// Of the nearest path's latency, over the same rail.
+/// Paths above this multiple of the lowest latency on the same rail, and above kFarLatency, are
+/// far.
 constexpr int kFar = 5;
 constexpr Duration kFarLatency = std::chrono::microseconds(500);
 
@@ -38,7 +39,7 @@ const RailFacts* rail_of(const Examination& examination, int host, int rail) {
   return facts && number < facts->rails.size() ? &facts->rails[number] : nullptr;
 }
 
-/// One ordered pair of hosts, over one rail, with both its ends.
+/// One ordered pair of hosts over one rail, with both ends.
 struct Path {
   int from;
   const ReachFacts& reach;
@@ -68,24 +69,23 @@ std::string port_of(const std::string& endpoint) {
 
 std::string remedy_for(Outcome outcome, const RailFacts& there, const std::string& name) {
   const std::string open = fmt::format(
-      "let the hosts' network in on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
-      "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT); with --port N "
-      "everything "
-      "uses that one port, which is enough to open",
+      "allow the hosts' network on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
+      "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT); with --port N, only "
+      "that one port must be open",
       name, there.interface, port_of(there.endpoint), there.interface, port_of(there.endpoint));
   switch (outcome) {
     case Outcome::silence:
-      return "a firewall throws the packets away, or the interfaces are not in one network (choose "
-             "with --interface); " +
+      return "a firewall drops the packets, or the interfaces are not in one network (choose with "
+             "--interface); " +
              open;
     case Outcome::refused:
-      return "the doctor listens there, so a firewall refuses in its place; " + open;
+      return "the doctor listens there, so a firewall rejects the connection; " + open;
     case Outcome::no_route:
       return "choose interfaces of one network on all hosts with --interface, or add a route (ip "
              "route add)";
     default:
       return fmt::format(
-          "another machine or program has the address {} too (bridges of containers do), or has "
+          "another machine or program has the address {} too (as container bridges do), or uses "
           "another secret: choose another interface with --interface",
           there.address);
   }
@@ -112,7 +112,7 @@ void add_unreached(const Examination& examination, const std::vector<Path>& path
   }
 }
 
-/// The paths of one rail and interface on which something is wrong.
+/// The affected paths of one rail.
 struct Affected {
   std::vector<HostsFromTo> wrong;
   std::vector<HostsFromTo> all;
@@ -151,13 +151,13 @@ void add_black_holes(const Examination& examination, const std::vector<Path>& pa
     const Path& worst = *affected.worst;
     findings.push_back(
         {true,
-         fmt::format("packets of more than {} bytes get lost {}, over {}, though the interfaces "
-                     "have an MTU of {}: connections stand, and stop when they carry much",
+         fmt::format("packets of more than {} bytes are lost {}, over {}, although the interfaces "
+                     "have an MTU of {}: connections are established, but stall under load",
                      worst.reach.largest_packet,
                      name_paths(affected.wrong, affected.all, names_of(examination)),
                      worst.here.interface, least_mtu(worst)),
-         fmt::format("raise the MTU of the switch or tunnel in between to {}, or on these hosts: "
-                     "ip link set dev {} mtu {}",
+         fmt::format("raise the MTU of the switch or tunnel in between to {}, or lower it on these "
+                     "hosts: ip link set dev {} mtu {}",
                      least_mtu(worst), worst.here.interface, worst.reach.largest_packet)});
   }
 }
@@ -170,13 +170,12 @@ void add_losses(const Examination& examination, const std::vector<Path>& paths,
     const Path& worst = *affected.worst;
     findings.push_back(
         {true,
-         fmt::format("up to {:.2f} % of packets ({} of {}) get lost {}, over {}, with next to no "
-                     "traffic",
-                     100 * worst.reach.loss(), worst.reach.lost, worst.reach.datagrams,
-                     name_paths(affected.wrong, affected.all, names_of(examination)),
-                     worst.here.interface),
-         fmt::format("look at cable, plug and switch port: ethtool {0}; ethtool -S {0} | grep -iE "
-                     "'err|drop|crc'; tc -s qdisc show dev {0}",
+         fmt::format(
+             "up to {:.2f} % of packets ({} of {}) are lost {}, over {}, on a nearly idle network",
+             100 * worst.reach.loss(), worst.reach.lost, worst.reach.datagrams,
+             name_paths(affected.wrong, affected.all, names_of(examination)), worst.here.interface),
+         fmt::format("check cable, connector and switch port: ethtool {0}; ethtool -S {0} | grep "
+                     "-iE 'err|drop|crc'; tc -s qdisc show dev {0}",
                      worst.here.interface)});
   }
 }
@@ -190,8 +189,8 @@ void add_detours(const std::vector<Path>& paths, const Examination& examination,
   for (const auto& [host, path] : first_of_host) {
     findings.push_back(
         {true,
-         fmt::format("packets from {} ({}) of {} to {} leave by another interface, as two are in "
-                     "one subnet",
+         fmt::format("packets from {} ({}) of {} to {} leave by another interface, because two "
+                     "interfaces are in one subnet",
                      path->here.interface, path->here.address,
                      examination.patients[static_cast<std::size_t>(host)].name,
                      path->there.address),
@@ -209,15 +208,15 @@ void add_silent_datagrams(const Examination& examination, const std::vector<Path
   for (const auto& [rail, affected] : affected_by_rail(paths, silent, never)) {
     findings.push_back(
         {false,
-         fmt::format("datagrams (UDP) do not get through {}, over {}: the largest packet and "
-                     "losses are not known",
+         fmt::format("datagrams (UDP) do not get through {}, over {}: maximum packet size and "
+                     "losses are unknown",
                      name_paths(affected.wrong, affected.all, names_of(examination)),
                      affected.worst->here.interface),
-         "jobs do not need them; for the doctor's sake, let UDP through between the hosts"});
+         "jobs do not need UDP; to let the doctor measure, allow it between the hosts"});
   }
 }
 
-/// What was measured, by rail.
+/// Measurements of one rail.
 struct Speeds {
   std::vector<HostsFromTo> all, slow, far;
   double fastest = 0, slowest = 0;
@@ -250,7 +249,7 @@ Speeds speeds_of(const Cluster& cluster, int rail) {
   return speeds;
 }
 
-/// Paths that are slow beside what their own network cards promise.
+/// Adds paths that are slow compared with what their own network cards have negotiated.
 void add_broken_promises(const Examination& examination, int rail, std::vector<Finding>& findings) {
   for (const MeasuredPath& path : examination.cluster->paths) {
     const RailFacts* here = rail_of(examination, path.from, path.rail);
@@ -265,13 +264,13 @@ void add_broken_promises(const Examination& examination, int rail, std::vector<F
          fmt::format("{} {}, over {}, on links of {}", format_rate(path.bytes_per_second),
                      name_paths({{path.from, path.to}}, {}, names), here->interface,
                      format_rate(promised)),
-         fmt::format("look at cable and switch port (ethtool -S {0}), at limits (tc qdisc show dev "
-                     "{0}), at what else uses the link, and whether the processors keep up (top)",
+         fmt::format("check cable and switch port (ethtool -S {0}), rate limits (tc qdisc show dev "
+                     "{0}), other traffic on the link, and CPU load (top)",
                      here->interface)});
   }
 }
 
-/// Hosts whose network card has negotiated less than most others.
+/// Adds hosts whose network card has negotiated a lower rate than the fastest.
 void add_slow_cards(const Examination& examination, int rail, std::vector<Finding>& findings) {
   int most = 0;
   for (int host = 0; host < static_cast<int>(examination.patients.size()); ++host) {
@@ -286,7 +285,7 @@ void add_slow_cards(const Examination& examination, int rail, std::vector<Findin
          fmt::format("{} of {} has negotiated {}, others {}", facts->interface,
                      examination.patients[static_cast<std::size_t>(host)].name,
                      format_rate(facts->megabits * 1e6 / 8), format_rate(most * 1e6 / 8)),
-         fmt::format("look at cable and switch port, then: ethtool -s {} autoneg on",
+         fmt::format("check cable and switch port, then: ethtool -s {} autoneg on",
                      facts->interface)});
   }
 }
@@ -300,21 +299,18 @@ void add_slow_paths(const Examination& examination, const std::string& interface
          fmt::format("the link is slow {}, over {}: {} where others have {}",
                      name_paths(speeds.slow, speeds.all, names), interface,
                      format_rate(speeds.slowest), format_rate(speeds.fastest)),
-         fmt::format(
-             "look at what the link has negotiated (ethtool {0} | grep Speed), at cable and "
-             "switch port, at limits (tc qdisc show dev {0}), and at what else uses it; "
-             "if it has to stay, gradwire probe writes a topology.json that tells the "
-             "tuner",
-             interface)});
+         fmt::format("check the negotiated rate (ethtool {0} | grep Speed), cable and switch port, "
+                     "rate limits (tc qdisc show dev {0}), and other traffic on the link; if the "
+                     "link must stay slow, gradwire probe writes a topology.json for the tuner",
+                     interface)});
   }
   if (!speeds.far.empty()) {
     findings.push_back(
         {false,
-         fmt::format("the way is long {}, over {}: {} where others have {}",
+         fmt::format("the latency is high {}, over {}: {} where others have {}",
                      name_paths(speeds.far, speeds.all, names), interface,
                      format_duration(speeds.farthest), format_duration(speeds.nearest)),
-         "put the hosts on one switch; look at interrupt coalescing (ethtool -c) and "
-         "power saving"});
+         "put the hosts on one switch; check interrupt coalescing (ethtool -c) and power saving"});
   }
 }
 
@@ -324,13 +320,13 @@ void add_clocks(const Examination& examination, std::vector<Finding>& findings) 
     const MeasuredHost& host = hosts[i];
     if (std::chrono::abs(host.clock_offset) < kClocksApart + host.clock_uncertainty) continue;
     const std::string& name = examination.patients[i].name;
-    findings.push_back({false,
-                        fmt::format("the clock of {} is {} {} that of {}", name,
-                                    format_duration(std::chrono::abs(host.clock_offset)),
-                                    host.clock_offset > Duration::zero() ? "ahead of" : "behind",
-                                    examination.patients.front().name),
-                        "let NTP keep the hosts' time: timedatectl set-ntp true, or chronyc "
-                        "makestep"});
+    findings.push_back(
+        {false,
+         fmt::format("the clock of {} is {} {} that of {}", name,
+                     format_duration(std::chrono::abs(host.clock_offset)),
+                     host.clock_offset > Duration::zero() ? "ahead of" : "behind",
+                     examination.patients.front().name),
+         "synchronize the hosts' clocks with NTP: timedatectl set-ntp true, or chronyc makestep"});
   }
 }
 
@@ -353,7 +349,7 @@ std::vector<Finding> diagnose_speed(const Examination& examination) {
   for (int rail = 0; rail < static_cast<int>(rails); ++rail) {
     add_slow_cards(examination, rail, findings);
   }
-  // Only with a process on each host do both number the hosts alike.
+  // Both number the hosts alike only if there is one process per host.
   if (!examination.cluster || examination.cluster->hosts.size() != examination.patients.size()) {
     return findings;
   }
@@ -362,7 +358,7 @@ std::vector<Finding> diagnose_speed(const Examination& examination) {
     if (first == nullptr) break;
     const Speeds speeds = speeds_of(*examination.cluster, rail);
     add_slow_paths(examination, first->interface, speeds, findings);
-    // One finding a cause: where the links differ, the comparison has said it.
+    // One finding per cause: if the links differ, add_slow_paths() has reported it.
     if (speeds.slow.empty()) add_broken_promises(examination, rail, findings);
   }
   add_clocks(examination, findings);

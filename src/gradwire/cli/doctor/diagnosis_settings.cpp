@@ -25,13 +25,13 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-/// Whether one of the host's interfaces has the address.
+/// Returns true if one of the host's interfaces has the address.
 bool has_address(const HostFacts& facts, const std::string& address) {
   return facts.interfaces.find("(" + address) != std::string::npos ||
          facts.interfaces.find(" " + address) != std::string::npos;
 }
 
-/// What is wrong with a name, and on which hosts.
+/// Problems with a name, and the hosts that have them.
 struct NameTrouble {
   Names unknown_on, loopback_on, elsewhere_on;
   std::string error, address;
@@ -48,7 +48,7 @@ NameTrouble trouble_with(const Examination& examination, std::size_t named) {
       trouble.unknown_on.push_back(patients[i].name);
       trouble.error = name.error;
     } else if (std::ranges::all_of(name.addresses, is_loopback) && patients.size() > 1) {
-      // A host may call itself so, unless the others are to find it by that name.
+      // A host's own name may resolve to loopback, unless the others find rank 0 by that name.
       if (i != named || named == 0) trouble.loopback_on.push_back(patients[i].name);
       trouble.address = name.addresses.front();
     } else if (target && std::ranges::none_of(name.addresses, [&](const std::string& address) {
@@ -61,7 +61,8 @@ NameTrouble trouble_with(const Examination& examination, std::size_t named) {
   return trouble;
 }
 
-/// 2 * bandwidth * round trip time of the fastest path, which TCP must be able to buffer.
+/// Returns 2 * bandwidth * round-trip time of the fastest path, in bytes, which TCP must be able to
+/// buffer.
 double needed_buffer(const Examination& examination) {
   double most = kSmallBuffer;
   if (!examination.cluster) return most;
@@ -75,7 +76,7 @@ double needed_buffer(const Examination& examination) {
 Finding small_buffer(const std::string& name, const char* setting, int most, double needed) {
   const auto enough = static_cast<long>(std::max(needed, 6.0 * kSmallBuffer));
   return {true,
-          fmt::format("{}: TCP may buffer only {} of a connection ({}), and {} are needed", name,
+          fmt::format("{}: TCP may buffer only {} per connection ({}), but {} are needed", name,
                       format_bytes(static_cast<std::size_t>(most)), setting,
                       format_bytes(static_cast<std::size_t>(needed))),
           fmt::format("on {}: sysctl -w {}=\"4096 131072 {}\" (and in /etc/sysctl.d for the next "
@@ -83,7 +84,8 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
                       name, setting, enough)};
 }
 
-/// Most systems as they come have little, and then it matters little.
+/// Adds hosts with a small net.core.rmem_max. Most systems have a small default, with little
+/// effect: only a note.
 void add_small_requests(const Examination& examination, std::vector<Finding>& findings) {
   Names small;
   int least = ReceiveWindow::kRoom;
@@ -96,15 +98,15 @@ void add_small_requests(const Examination& examination, std::vector<Finding>& fi
   if (small.empty()) return;
   findings.push_back(
       {false,
-       fmt::format("{}: ranks ask for receive buffers of {} and get {} (net.core.rmem_max), until "
-                   "the kernel has made them larger by itself",
+       fmt::format("{}: ranks request receive buffers of {} and get {} (net.core.rmem_max) until "
+                   "the kernel's autotuning enlarges them",
                    joined(small), format_bytes(ReceiveWindow::kRoom),
                    format_bytes(static_cast<std::size_t>(least))),
        fmt::format("on {}: sysctl -w net.core.rmem_max={} (and in /etc/sysctl.d for the next boot)",
                    joined(small), 4 * kSmallBuffer)});
 }
 
-/// Of a job's ranks several may be on one.
+/// Several ranks of a job may be on one host.
 std::size_t count_hosts(const Examination& examination) {
   std::set<std::string> hosts;
   for (const Patient& patient : examination.patients) {
@@ -122,31 +124,29 @@ void add_rail_findings(const Patient& patient, std::size_t hosts, std::vector<Fi
     findings.push_back({true, fmt::format("{}: {}", patient.name, problem), choose});
   }
   for (const std::string& problem : facts.port_problems) {
-    findings.push_back(
-        {true, fmt::format("{}: {}", patient.name, problem),
-         fmt::format(
-             "on {}: ss -lntup shows what holds the port: stop that, or give the job another "
-             "one with --port (or GRADWIRE_PORT)",
-             patient.name)});
+    findings.push_back({true, fmt::format("{}: {}", patient.name, problem),
+                        fmt::format("on {}: ss -lntup shows what holds the port: stop it, or give "
+                                    "the job another one with --port (or GRADWIRE_PORT)",
+                                    patient.name)});
   }
   if (facts.rails.empty() && facts.problems.empty()) {
     findings.push_back(
-        {true, fmt::format("{} has no network interface to use", patient.name), choose});
+        {true, fmt::format("{} has no usable network interface", patient.name), choose});
   }
   for (const RailFacts& rail : facts.rails) {
     if (!rail.loopback || hosts < 2) continue;
-    findings.push_back({true,
-                        fmt::format("{} would use its loopback interface ({} {}), where no other "
-                                    "host can reach it",
-                                    patient.name, rail.interface, rail.address),
-                        choose + "; or give the first host's real address with --master-addr"});
+    findings.push_back(
+        {true,
+         fmt::format("{} would use its loopback interface ({} {}), which other hosts cannot reach",
+                     patient.name, rail.interface, rail.address),
+         choose + "; or name the first host's address on the network with --master-addr"});
   }
 }
 
 void add_faster_interfaces(const Patient& patient, std::vector<Finding>& findings) {
   for (const std::string& faster : patient.facts->faster) {
     findings.push_back({false,
-                        fmt::format("{} would use {}, though {} is there", patient.name,
+                        fmt::format("{} would use {}, although {} is available", patient.name,
                                     patient.facts->rails.front().interface, faster),
                         "name it on all hosts with --interface, or several to use them at once"});
   }
@@ -166,16 +166,16 @@ void add_shared_addresses(const Examination& examination, std::vector<Finding>& 
   }
   for (const auto& [address, names] : holders) {
     if (names.size() < 2) continue;
-    findings.push_back({true,
-                        fmt::format("{} all have the address {} ({}): it is that of a bridge of "
-                                    "their own, or given twice",
-                                    joined(names), address, interfaces[address]),
-                        "choose another interface with --interface, or give each host an address "
-                        "of its own"});
+    findings.push_back(
+        {true,
+         fmt::format(
+             "{} all have the address {} ({}): it belongs to a local bridge, or was assigned twice",
+             joined(names), address, interfaces[address]),
+         "choose another interface with --interface, or give each host a unique address"});
   }
 }
 
-/// Hosts whose interface of a rail has another MTU than most.
+/// Adds hosts whose interface of a rail has another MTU than most hosts.
 void add_unequal_mtus(const Examination& examination, std::size_t rail,
                       std::vector<Finding>& findings) {
   std::map<int, Names> by_mtu;
@@ -186,7 +186,7 @@ void add_unequal_mtus(const Examination& examination, std::size_t rail,
     interface = patient.facts->rails[rail].interface;
   }
   if (by_mtu.size() < 2) return;
-  // The smallest of those that equally many have.
+  // The most frequent MTU; the smallest one on a tie.
   const auto usual = std::ranges::max_element(
       by_mtu, [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::vector<std::string> parts;
@@ -212,8 +212,8 @@ void add_unequal_rails(const Examination& examination, std::vector<Finding>& fin
   }
   if (counts.size() < 2) return;
   findings.push_back({false,
-                      fmt::format("the hosts have different numbers of interfaces to use: {}; two "
-                                  "hosts use as many as both have",
+                      fmt::format("the hosts have different numbers of usable interfaces: {}; a "
+                                  "pair of hosts uses as many as both have",
                                   fmt::join(parts, ", ")),
                       "name the same ones on all hosts with --interface"});
 }
@@ -225,7 +225,7 @@ std::vector<Finding> diagnose_names(const Examination& examination) {
   for (std::size_t host = 0; host < examination.patients.size(); ++host) {
     const NameTrouble trouble = trouble_with(examination, host);
     const std::string& name = examination.patients[host].name;
-    // The others look the first host's name up, to find rank 0.
+    // The other hosts resolve the first host's name to find rank 0.
     const bool wrong = host == 0;
     const std::string fix = fmt::format(
         "add a line \"ADDRESS {}\" to /etc/hosts there (or to the DNS), or give addresses instead "
@@ -237,14 +237,14 @@ std::vector<Finding> diagnose_names(const Examination& examination) {
     }
     if (!trouble.loopback_on.empty()) {
       findings.push_back({wrong,
-                          fmt::format("on {} the name {} means {}, the loopback interface",
+                          fmt::format("on {} the name {} resolves to {}, the loopback interface",
                                       joined(trouble.loopback_on), name, trouble.address),
                           "correct the line in /etc/hosts there; " + fix});
     }
     if (!trouble.elsewhere_on.empty()) {
       findings.push_back(
           {wrong,
-           fmt::format("on {} the name {} means {}, which is none of that host's addresses",
+           fmt::format("on {} the name {} resolves to {}, which is not an address of that host",
                        joined(trouble.elsewhere_on), name, trouble.address),
            "correct the entry in /etc/hosts or the DNS; " + fix});
     }
@@ -264,10 +264,10 @@ std::vector<Finding> diagnose_limits(const Examination& examination) {
     if (facts.most_files < files) {
       findings.push_back(
           {true,
-           fmt::format("{}: a process may open at most {} files and connections (ulimit -Hn); a "
-                       "rank may need {}",
+           fmt::format("{}: a process may open at most {} files and sockets (ulimit -Hn); a rank "
+                       "may need {}",
                        patient.name, facts.most_files, files),
-           fmt::format("on {}: a line \"* hard nofile 65536\" in /etc/security/limits.conf, or "
+           fmt::format("on {}: add \"* hard nofile 65536\" to /etc/security/limits.conf, or "
                        "LimitNOFILE=65536 for the service that starts the ranks; then log in again",
                        patient.name)});
     }

@@ -13,7 +13,7 @@ namespace {
 /// A value, and the names of the hosts that have it.
 using Group = std::pair<std::string, std::vector<std::string>>;
 
-/// The most frequent first. Hosts without a value ("") are left out.
+/// Groups the hosts by value, the most frequent first. Hosts without a value ("") are omitted.
 template <class Get>
 std::vector<Group> by_value(const Examination& examination, Get get) {
   std::map<std::string, std::vector<std::string>> groups;
@@ -41,7 +41,7 @@ void add_gradwires(const Examination& examination, std::vector<Finding>& finding
                        facts.protocol);
   });
   if (groups.size() < 2) return;
-  findings.push_back({true, "the hosts have different gradwires: " + list_groups(groups),
+  findings.push_back({true, "the hosts have different builds of gradwire: " + list_groups(groups),
                       "install the same build on every host"});
 }
 
@@ -52,19 +52,19 @@ void add_torches(const Examination& examination, std::vector<Finding>& findings)
         {true,
          fmt::format("{}: gradwire train does not start: {}", patient.name,
                      patient.facts->torch_problem),
-         fmt::format("on {}: gradwire train --help says the same; install the PyTorch that this "
-                     "gradwire was built with, or gradwire again",
+         fmt::format("on {}: gradwire train --help shows the error; install the PyTorch that this "
+                     "gradwire was built with, or reinstall gradwire",
                      patient.name)});
   }
   const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.torch; });
   if (groups.size() < 2) return;
-  findings.push_back({true,
-                      "gradwire train would run with different PyTorches: " + list_groups(groups),
-                      fmt::format("install the same one on every host: pip install torch=={}",
-                                  groups.front().first)});
+  findings.push_back(
+      {true, "gradwire train would run with different versions of PyTorch: " + list_groups(groups),
+       fmt::format("install the same version on every host: pip install torch=={}",
+                   groups.front().first)});
 }
 
-/// Jobs need not be Python's, so hosts without are only worth knowing.
+/// Not every job uses Python, so that hosts without the package are only a note.
 void add_pythons(const Examination& examination, std::vector<Finding>& findings) {
   const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.python; });
   if (groups.size() > 1) {
@@ -80,15 +80,15 @@ void add_pythons(const Examination& examination, std::vector<Finding>& findings)
   findings.push_back({false,
                       fmt::format("{}: python3 has no gradwire; {}", fmt::join(without, ", "),
                                   list_groups(groups)),
-                      "for jobs in Python: install the same wheel there, or start the same "
-                      "virtual environment's python on every host"});
+                      "for jobs in Python: install the same wheel there, or use python of the same "
+                      "virtual environment on every host"});
 }
 
 void add_systems(const Examination& examination, std::vector<Finding>& findings) {
   const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.system; });
   if (groups.size() < 2) return;
   findings.push_back({false, "the hosts run different systems: " + list_groups(groups),
-                      "nothing need be done as long as the same gradwire runs on all"});
+                      "no action is needed if the same gradwire runs on all hosts"});
 }
 
 }  // namespace

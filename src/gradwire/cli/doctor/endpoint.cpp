@@ -16,7 +16,7 @@
 namespace gradwire {
 namespace {
 
-/// The other doctors of this host hand the port over at once.
+/// The other doctors of this host hand over the port at once.
 constexpr Duration kForPort = std::chrono::seconds(10);
 
 RailFacts look_at_rail(const RailPlace& rail) {
@@ -29,7 +29,7 @@ RailFacts look_at_rail(const RailPlace& rail) {
           .loopback = rail.address.is_loopback()};
 }
 
-/// Whether the doctors reach rank 0's place at the master's port over a rail anyway.
+/// Returns true if the master's port is one of the rails' endpoints, which the doctors try anyway.
 bool is_at_rails(const Job& job, const SocketAddress& master, const std::vector<RailPlace>& rails) {
   return job.port == job.master_port && std::ranges::any_of(rails, [&](const RailPlace& rail) {
            return rail.address.host() == master.host();
@@ -43,7 +43,7 @@ bool is_of_this_host(const SocketAddress& address) {
          });
 }
 
-/// What the first host's name means on itself is a finding of its own (diagnose_names).
+/// If the first host's name is wrong on that host itself, diagnose_names() reports it.
 bool is_own_name(const std::string& name, const HostFacts& facts) {
   return !facts.names.empty() && facts.names.front().name == name;
 }
@@ -108,15 +108,15 @@ void Endpoint::share_port(const Job& job, const std::vector<RailPlace>& rails, H
   doors_.push_back(std::move(*door));
 }
 
-/// At the first of the master's addresses that is this host's.
+/// Listens at the first of the master's addresses that belongs to this host.
 void Endpoint::stand_in_for_rank_0(const Job& job, const std::vector<RailPlace>& rails,
                                    HostFacts& facts) {
   const auto addresses = resolve(job.master_address, job.master_port);
-  if (!addresses) return;  // find_rails() has met that.
+  if (!addresses) return;  // find_rails() reports that.
   const auto own = std::ranges::find_if(*addresses, is_of_this_host);
   if (own == addresses->end()) {
     if (is_own_name(job.master_address, facts)) return;
-    facts.master_problem = fmt::format("{} is no address of this host", job.master_address);
+    facts.master_problem = fmt::format("{} is not an address of this host", job.master_address);
     return;
   }
   if (is_at_rails(job, *own, rails)) return;
@@ -125,7 +125,7 @@ void Endpoint::stand_in_for_rank_0(const Job& job, const std::vector<RailPlace>&
     facts.master_problem = listener.error().message;
     return;
   }
-  // That others cannot reach that is found with the names and interfaces.
+  // A loopback address is reported by diagnose_names() and diagnose_interfaces().
   if (!own->is_loopback()) facts.master = own->to_string();
   doors_.push_back(std::make_unique<ListeningDoor>(std::move(*listener)));
 }
@@ -134,7 +134,7 @@ void Endpoint::take_datagrams(const Job& job, const std::vector<RailPlace>& rail
                               HostFacts& facts) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
     auto socket = bind_datagrams(rails[i].address.with_port(job.port));
-    // Jobs need no datagrams: who has the port for these is in nobody's way.
+    // Jobs need no datagrams, so that a UDP port in use is not a problem: take a free one.
     if (!socket && job.port != 0) socket = bind_datagrams(rails[i].address.with_port(0));
     if (!socket) {
       facts.problems.push_back(socket.error().message);

@@ -16,16 +16,17 @@ namespace gradwire {
 /// The purpose of the doctor's own connections (net/handshake.h).
 inline constexpr const char* kDoctorPurpose = "doctor";
 
-/// The job's master address and port: the first host's doctor tries to be there, as rank 0 will, or
-/// it need not, as the hosts have met there.
+/// examined: the first host's doctor listens at the job's master address and port, as rank 0 will.
+/// in_use: it does not, as the rendezvous is there.
 enum class MasterPort : std::uint8_t { examined, in_use };
 
-/// Where other hosts' doctors can reach this one, over each rail: by TCP, where it shakes hands and
-/// hangs up, and by datagrams. At the job's port if it has one, which the doctors of a host share;
-/// datagrams nobody can hand on, so the first of them takes those for all. Threads of its own.
+/// Endpoint of this host's doctor for those of other hosts, over each rail: by TCP, where it
+/// completes the handshake and closes, and by datagrams. It is at the job's port if the job has
+/// one. The doctors of a host share that port; datagrams cannot be handed over, so that the first
+/// doctor answers them for all. Runs its own threads.
 class Endpoint {
  public:
-  /// Adds to `facts` where that is, for each of `rails`, and what stood in the way.
+  /// Adds to `facts` the addresses for each of `rails`, and the problems found.
   Endpoint(const Job& job, const std::vector<RailPlace>& rails, MasterPort port, HostFacts& facts);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;

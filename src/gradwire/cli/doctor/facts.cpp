@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kLastOutcome = static_cast<int>(ReachFacts::Outcome::stranger);
 
-/// Bytes that are no UTF-8 are replaced.
+/// Serializes; invalid UTF-8 is replaced.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

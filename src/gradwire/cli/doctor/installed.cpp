@@ -14,11 +14,11 @@
 namespace gradwire {
 namespace {
 
-/// libtorch is half a gigabyte, which may have to come from a disk, or over the network.
+/// libtorch is half a gigabyte, possibly loaded from a disk or over the network.
 constexpr Duration kForStart = std::chrono::seconds(10);
 
-/// What of gradwire the python3 here has, as JSON. Imports neither gradwire nor torch, which takes
-/// seconds.
+/// Prints the versions of python3's gradwire and PyTorch as JSON. Imports neither of them, which
+/// would take seconds.
 constexpr const char* kAskPython = R"(
 import glob, importlib.metadata, importlib.util, json, os, runpy
 found = importlib.util.find_spec("gradwire")
@@ -37,7 +37,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// The text after `word` and up to the next comma or the end of its line.
+/// Returns the text after `word` up to the next comma or end of line.
 std::string after(const std::string& text, const std::string& word) {
   const std::size_t at = text.find(word);
   if (at == std::string::npos) return "";
@@ -59,7 +59,7 @@ void look_at_torch_program(HostFacts& facts) {
   }
 }
 
-/// Nothing if there is no python3, or it has no gradwire.
+/// Returns "" if there is no python3, or it has no gradwire.
 std::string look_at_python() {
   const auto said = run_captured({"python3", "-c", kAskPython}, kForStart);
   if (!said || said->status != 0 || said->out.empty()) return "";

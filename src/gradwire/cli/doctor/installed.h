@@ -6,11 +6,11 @@
 
 namespace gradwire {
 
-/// Adds to `facts` what else of gradwire is installed here and what it would run with: the program
-/// that needs libtorch, and python3's package. Starts both; takes about a second, at most a few.
+/// Adds to `facts` the versions of the program that needs libtorch and of python3's package. Runs
+/// both; takes about a second, at most a few.
 void look_at_installed(HostFacts& facts);
 
-/// A checksum of a file; empty if there is none.
+/// Returns the CRC-32C of a file in hexadecimal; empty if it cannot be read.
 std::string checksum_of(const std::string& path);
 
 }  // namespace gradwire

@@ -24,7 +24,8 @@
 namespace gradwire {
 namespace {
 
-/// Of the running program, and of the one beside it that needs libtorch, if that is installed.
+/// Returns checksums of the running program and, if installed, of the program beside it that needs
+/// libtorch.
 std::string build_of_this() {
   const auto torch = find_torch_program();
   return checksum_of(own_executable()) + (torch ? "+" + checksum_of(*torch) : "");
@@ -42,7 +43,7 @@ int most_files() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_max, INT_MAX));
 }
 
-/// The last of the three numbers of net.ipv4.tcp_rmem or tcp_wmem.
+/// Returns the last of the three values (min, default, max) of net.ipv4.tcp_rmem or tcp_wmem.
 int most_buffered(const char* name) {
   std::array<int, 3> least_usual_most = {};
   std::ifstream file(fmt::format("/proc/sys/net/ipv4/{}", name));
@@ -50,7 +51,7 @@ int most_buffered(const char* name) {
   return least_usual_most.back();
 }
 
-/// Nothing, so 0, where a container does not show it.
+/// Returns net.core.rmem_max; 0 in a container that hides it.
 int most_asked_for() {
   int most = 0;
   std::ifstream("/proc/sys/net/core/rmem_max") >> most;
@@ -102,7 +103,7 @@ HostFacts look_at_host(const std::vector<std::string>& names) {
 std::vector<RailPlace> find_rails(const Job& job, std::vector<std::string>& problems) {
   const auto masters = resolve(job.master_address, job.master_port);
   if (!masters) {
-    // Reported with the names.
+    // diagnose_names() reports it.
     if (job.interface.empty()) return any_rails();
     const auto chosen = choose_local_rails(job.interface, SocketAddress());
     if (chosen) return *chosen;

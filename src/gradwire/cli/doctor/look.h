@@ -9,19 +9,19 @@
 
 namespace gradwire {
 
-/// What this host says about itself, endpoints and echoes aside. `names` are to be resolved.
+/// Examines this host, except for endpoints and echoes. Resolves `names`.
 HostFacts look_at_host(const std::vector<std::string>& names);
 
-/// The interfaces that this rank of the job would use. Where it could not say (the master's name
-/// does not resolve, there is no such interface), the first that could do, so that the rest can
-/// still be examined; what is wrong is added to `problems`.
+/// Returns the interfaces that this rank of the job would use. If they cannot be determined (the
+/// master's name does not resolve, an interface does not exist), adds the error to `problems` and
+/// returns the first usable interface, so that the rest can still be examined.
 std::vector<RailPlace> find_rails(const Job& job, std::vector<std::string>& problems);
 
-/// What a network card says that its link does, in megabits per second; 0 for other interfaces (a
-/// virtual one's number means nothing), and if the link is down.
+/// Returns the rate that a network card has negotiated, in Mb/s; 0 if the link is down, and for
+/// virtual interfaces, whose value is meaningless.
 int negotiated_megabits(const std::string& interface);
 
-/// Cards that do more than twice as much as each of the rails, for people.
+/// Returns text about network cards at least twice as fast as each of the rails.
 std::vector<std::string> faster_interfaces(const std::vector<RailPlace>& rails);
 
 }  // namespace gradwire

@@ -10,7 +10,7 @@ namespace gradwire {
 namespace {
 
 tl::unexpected<Error> parent_is_gone() {
-  return failure(ErrorKind::disconnected, "what started this process is gone");
+  return failure(ErrorKind::disconnected, "the parent process is gone");
 }
 
 std::string line_of(const nlohmann::json& json) {
@@ -54,7 +54,7 @@ Result<std::string> parse_answer(const std::string& line) {
     return json["value"].get<std::string>();
   }
   if (!json.is_object() || !json.contains("kind") || !json["kind"].is_number_integer()) {
-    return failure(ErrorKind::corrupted, "what started this process answers with rubbish");
+    return failure(ErrorKind::corrupted, "the parent process sent an invalid answer");
   }
   return failure(static_cast<ErrorKind>(json["kind"].get<int>()), json.value("error", ""));
 }

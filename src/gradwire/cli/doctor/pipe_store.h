@@ -9,24 +9,24 @@
 
 namespace gradwire {
 
-/// A request to the store that an agent's parent keeps, as a line of JSON, and its answer.
+/// A request to the store in an agent's parent, sent as a line of JSON.
 struct NoteRequest {
   std::string key;
-  std::optional<std::string> value;  ///< To set; nothing: to get.
-  Duration patience = {};            ///< Of a get.
+  std::optional<std::string> value;  ///< Value to set; nullopt: get.
+  Duration patience = {};            ///< Timeout of a get.
 };
 
 std::string line_of(const NoteRequest& request);
 std::string line_of(const Result<std::string>& answer);
-/// Nothing for what is no such line.
+/// Returns nullopt if the line is not a request.
 std::optional<NoteRequest> parse_request(const std::string& line);
 Result<std::string> parse_answer(const std::string& line);
 
-/// The store of the process that started this one, over two pipes: so the hosts of a job can leave
-/// each other notes though nothing but the remote shell connects them.
+/// Client of the parent's store, over two pipes, so that the hosts of a job can exchange entries
+/// with only the remote shell between them.
 class PipeStore final : public Store {
  public:
-  /// Answers come in on `in`, requests go out on `out`.
+  /// Reads answers from `in`, writes requests to `out`.
   PipeStore(UniqueFd in, UniqueFd out) : in_(std::move(in)), out_(std::move(out)) {}
 
   Status set(const std::string& key, const std::string& value) override;

@@ -39,7 +39,7 @@ void conclude(Call& call, const Error& error) {
   call.handshake.reset();
 }
 
-/// `socket` has begun to connect to `to`.
+/// `socket` is connecting to `to`.
 Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, ReachFacts result) {
   Call call{.result = std::move(result), .handshake = nullptr};
   if (!socket) {
@@ -66,13 +66,13 @@ std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
                             const std::vector<std::optional<HostFacts>>& others) {
   std::vector<Call> calls;
   const auto master = SocketAddress::parse(others.front() ? others.front()->master : "");
-  // From whichever interface the routes say, as a rank does.
+  // No binding to an interface: a rank connects by the routes, too.
   if (job.rank != 0 && master) {
     calls.push_back(begin(job, start_connect(*master, SocketAddress(), ""), *master,
                           {.to = 0, .rail = kMasterDoor}));
   }
   for (int i = 1; i < job.world_size; ++i) {
-    const int to = (job.rank + i) % job.world_size;  // Lest all begin with the same one.
+    const int to = (job.rank + i) % job.world_size;  // Avoids incast on one host.
     const auto& other = others[static_cast<std::size_t>(to)];
     if (!other) continue;
     for (std::size_t rail = 0; rail < std::min(rails.size(), other->rails.size()); ++rail) {
@@ -108,19 +108,19 @@ void shake_hands(std::vector<Call>& calls, Deadline deadline) {
   }
 }
 
-/// Those that neither stand nor have failed.
+/// Concludes calls that have neither succeeded nor failed.
 void give_up(std::vector<Call>& calls) {
   for (Call& call : calls) {
     if (!call.handshake) continue;
     const bool connected = call.handshake->connected();
     call.result.outcome = connected ? Outcome::stranger : Outcome::silence;
-    call.result.error = connected ? "it takes connections and then says nothing" : "no answer";
+    call.result.error = connected ? "it accepts connections but does not answer" : "no answer";
     call.handshake.reset();
   }
 }
 
-/// Who answers the datagrams to a host's rail: of a host's doctors that share the job's port, the
-/// first. Null: that one has not come.
+/// Returns the facts of the doctor that answers datagrams to a host's rail: the first of those that
+/// share the job's port. Null: it has not reported.
 const HostFacts* who_answers(const std::vector<std::optional<HostFacts>>& others, std::size_t to,
                              std::size_t rail) {
   const RailFacts& there = others[to]->rails[rail];
@@ -167,7 +167,7 @@ std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& 
       const auto to = static_cast<std::size_t>(call.result.to);
       const HostFacts* answers = who_answers(others, to, rail);
       call.result.has_echo = answers != nullptr;
-      // Datagrams that cannot even be sent count as lost: TCP has just shown that there is a way.
+      // Datagrams that cannot be sent count as lost: TCP has shown that a path exists.
       if (answers != nullptr) (void)try_datagrams(rails[rail], *answers, call.result);
     }
     results.push_back(std::move(call.result));

@@ -23,7 +23,7 @@ std::vector<Patient> patients_of(const Job& job) {
     patients.push_back(
         {.name = fmt::format("rank {}", rank),
          .failure = {},
-         .remedy = "was it started, and can its host reach rank 0? It says so itself",
+         .remedy = "was it started, and can its host reach rank 0? See its own output",
          .facts = {},
          .reach = {}});
   }
@@ -34,10 +34,11 @@ std::vector<Patient> patients_of(const Job& job) {
 
 Result<std::optional<Examination>> examine_in_job(const Job& job) {
   if (job.launcher_store) {
-    return failure(ErrorKind::invalid_argument,
-                   fmt::format("{} keeps a store of its own at MASTER_PORT: use gradwire doctor "
-                               "--hosts a,b,c instead",
-                               job.launcher));
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format(
+            "{} runs its own store at MASTER_PORT: use gradwire doctor --hosts a,b,c instead",
+            job.launcher));
   }
   if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
     return tl::unexpected<Error>(strong.error());

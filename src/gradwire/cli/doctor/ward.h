@@ -7,10 +7,10 @@
 
 namespace gradwire {
 
-/// The doctor as the ranks of a job that something else has started: every rank calls it, and
-/// leaves what it finds in a store that rank 0 serves at the job's master address and port. The
-/// result is rank 0's alone. Errors: those of RendezvousStore::connect(); invalid_argument, when
-/// the launcher has a store of its own there.
+/// Runs the doctor as the ranks of a job of another launcher. Every rank calls it and reports
+/// through a store that rank 0 serves at the job's master address and port. Returns the examination
+/// on rank 0, nullopt elsewhere. Fails with the errors of RendezvousStore::connect(), or with
+/// invalid_argument if the launcher runs its own store there.
 Result<std::optional<Examination>> examine_in_job(const Job& job);
 
 }  // namespace gradwire
