@@ -7,12 +7,13 @@
 
 namespace gradwire {
 
-/// The interface that a socket from a rail of ours to `other` must be bound to for its packets to
-/// leave there; empty if they do anyway, or if answers might then not come back.
+/// Returns the interface to which a socket from `own` to `other` must be bound for its packets to
+/// leave there. Empty if they leave there without binding, or if binding could keep answers from
+/// arriving.
 std::string binding_of(const RailPlace& own, const SocketAddress& other);
 
-/// Whether packets from the rail leave by another interface, which nothing that a process can do
-/// mends.
+/// Returns true if packets from the rail leave by another interface and a process cannot prevent
+/// it.
 bool is_detour(const RailPlace& own, const SocketAddress& other);
 
 }  // namespace gradwire

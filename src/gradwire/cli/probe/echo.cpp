@@ -17,11 +17,11 @@ constexpr std::size_t kLargest = 64 * 1024;
 constexpr Duration kPatience = std::chrono::milliseconds(50);
 constexpr int kTries = 3;
 
-/// A path that loses this many is bad enough to stop waiting for more.
+/// Stop early after this many lost datagrams: the path is clearly bad.
 constexpr std::size_t kEnoughLost = 20;
 
-/// Questions that may be under way at the same time, and their bytes: too few to overflow anything,
-/// be it the buffer of a socket to which several hosts send.
+/// Maximum questions and bytes in flight: too few to overflow a buffer, even of a socket to which
+/// several hosts send.
 constexpr std::size_t kUnderWay = 8;
 constexpr std::size_t kBytesUnderWay = 32 * 1024;
 
@@ -163,7 +163,7 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
     } else {
       const auto sent = ask(packet);
       if (!sent) return tl::unexpected<Error>(sent.error());
-      if (*sent == DatagramSent::too_big) break;  // The way has become narrower since.
+      if (*sent == DatagramSent::too_big) break;  // The path MTU has decreased.
       under_way.push_back({number_, Deadline::after(kPatience)});
       ++sample.asked;
     }

@@ -13,24 +13,25 @@
 
 namespace gradwire {
 
-/// What a datagram must begin with to be answered: strangers get no answer.
+/// Prefix of every datagram; an Echo ignores datagrams without its token.
 using EchoToken = std::array<std::byte, 16>;
 
-/// Of a text of 16 characters: random_hex(8) is one that nobody guesses.
+/// Converts a text of 16 characters. Use random_hex(8): it cannot be guessed.
 EchoToken echo_token(std::string_view text);
 
-/// Answers datagrams, on a thread of its own: with what they begin with and their size, never with
-/// more than came.
+/// Answers datagrams on its own thread: with their prefix and size, never with more bytes than
+/// received.
 class Echo {
  public:
-  static constexpr std::size_t kBytes = 16 + 8;  ///< Of an answer, and the least of a question.
+  static constexpr std::size_t kBytes = 16 + 8;  ///< Size of an answer, and minimum size of a
+                                                 ///< question.
 
   Echo(std::vector<Socket> sockets, EchoToken token);
   ~Echo();
   Echo(const Echo&) = delete;
   Echo& operator=(const Echo&) = delete;
 
-  /// Where it answers, in the order of the sockets.
+  /// Addresses at which it answers, in the order of the sockets.
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
 
  private:
@@ -44,7 +45,7 @@ class Echo {
   std::thread thread_;
 };
 
-/// Questions to an Echo, and how many of them have had no answer.
+/// Questions to an Echo, and the number without an answer.
 struct LossSample {
   int asked = 0;
   int lost = 0;
@@ -52,43 +53,43 @@ struct LossSample {
   double part() const { return asked == 0 ? 0 : static_cast<double>(lost) / asked; }
 };
 
-/// As many questions as show a loss of 1 % each way for certain: some forty of these are then lost.
+/// Enough questions to detect a loss of 1 % in each direction: about forty of these are then lost.
 inline constexpr int kLossQuestions = 2000;
 
-/// Asks one Echo.
+/// Sends questions to one Echo.
 class EchoClient {
  public:
-  /// `from`: the local address to send from; `interface`: to leave by that alone, unless empty.
+  /// `from`: local address; `interface`: interface to bind to, unless empty.
   static Result<EchoClient> create(const SocketAddress& from, const std::string& interface,
                                    const SocketAddress& to, EchoToken token);
 
-  /// Whether a packet of so many bytes, IP header and all, is answered within `patience`; sends it
-  /// up to `tries` times. Errors: those of send_datagram.
+  /// Returns true if a packet of `packet` bytes, including IP headers, is answered within
+  /// `patience`; sends it up to `tries` times. Fails with the errors of send_datagram().
   Result<bool> passes(std::size_t packet, int tries, Duration patience);
 
-  /// The largest packet, up to `mtu` bytes, that is answered; 0 if none is.
+  /// Returns the size of the largest packet, up to `mtu` bytes, that is answered; 0 if none is.
   Result<std::size_t> largest_packet(std::size_t mtu);
 
-  /// How many packets of this size are never answered, of so many questions; of fewer where a
-  /// second does not suffice, or it is clear sooner that many get lost. Asks a few at a time, so
-  /// that neither a long way nor losses make the sample small. Late answers count, as hosts may be
-  /// busy.
+  /// Measures how many of `questions` packets of this size are never answered. Sends fewer if a
+  /// second does not suffice, or once many are lost. Keeps several questions in flight, so that
+  /// long latency or loss does not make the sample small. Late answers count as answers, since
+  /// hosts may be busy.
   Result<LossSample> loss(std::size_t packet, int questions = kLossQuestions);
 
  private:
   EchoClient(Socket socket, const SocketAddress& to, EchoToken token);
-  /// Errors: those of send_datagram.
+  /// Fails with the errors of send_datagram().
   Result<DatagramSent> ask(std::size_t packet);
-  /// Takes the answers that are there; whether one is to question number `first` or a later one.
+  /// Reads available answers; returns true if one is to question `first` or later.
   bool take_answers(std::uint32_t first);
-  /// Until one comes to question number `first` or a later one.
+  /// Waits for an answer to question `first` or later; returns false after `patience`.
   bool wait_for_answer(std::uint32_t first, Duration patience);
 
   Socket socket_;
   SocketAddress to_;
   EchoToken token_;
-  std::uint32_t number_ = 0;         ///< Of the last question.
-  std::set<std::uint32_t> missing_;  ///< Questions that have no answer yet.
+  std::uint32_t number_ = 0;         ///< Number of the last question.
+  std::set<std::uint32_t> missing_;  ///< Unanswered questions.
 };
 
 }  // namespace gradwire

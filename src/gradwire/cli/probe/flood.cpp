@@ -12,7 +12,7 @@ constexpr std::size_t kBlock = 64 * 1024;
 constexpr std::byte kMore{1};
 constexpr std::byte kLast{2};
 
-/// The part of the time, from its beginning, that does not count.
+/// Share of the time at the beginning that Sink::rate() may exclude.
 constexpr double kWarmUp = 0.3;
 
 }  // namespace
@@ -34,7 +34,7 @@ Result<bool> Flood::advance(Wire& wire, bool over) {
     if (sent_ < kBlock) return any;
     sent_ = 0;
     done_ = last_;
-    if (!over) return true;  // The caller looks at the time, and at other streams.
+    if (!over) return true;  // The caller checks the time and serves other streams.
   }
   return any;
 }
@@ -93,8 +93,8 @@ Status run_streams(Wire& wire, std::vector<Flood>& floods, std::vector<Sink>& si
     }
     if (!moved && !finished() && !wire.wait()) {
       return failure(ErrorKind::timeout,
-                     "nothing arrives any more: packets of full size may get lost on the way (a "
-                     "black hole for the MTU), see gradwire doctor");
+                     "no more bytes arrive: full-size packets may be lost on the path (an MTU "
+                     "black hole); run gradwire doctor");
     }
   }
   return {};

@@ -6,36 +6,36 @@
 
 namespace gradwire {
 
-/// Keeps one stream full of blocks, to be taken in by a Sink, until told that it is over.
+/// Keeps one stream full of blocks for a Sink, until told to stop.
 class Flood {
  public:
   explicit Flood(StreamId stream);
 
-  /// Hands over what the stream takes now; whether that was anything. `over`: the block under way
-  /// is to be the last but one.
+  /// Writes what the stream accepts without blocking; returns true if it accepted any bytes.
+  /// `over`: finish the current block and send one last block.
   Result<bool> advance(Wire& wire, bool over);
   bool done() const { return done_; }
 
  private:
   StreamId stream_;
   std::vector<std::byte> block_;
-  std::size_t sent_ = 0;  ///< Of the block under way.
+  std::size_t sent_ = 0;  ///< Bytes of the current block.
   bool last_ = false;
   bool done_ = false;
 };
 
-/// Takes in what a Flood sends, and measures how fast it comes.
+/// Reads the blocks of a Flood and measures their rate.
 class Sink {
  public:
   explicit Sink(StreamId stream);
 
-  /// Takes what is there; whether that was anything.
+  /// Reads available bytes; returns true if there were any.
   Result<bool> advance(Wire& wire);
   bool ended() const { return ended_; }
 
-  /// Bytes per second: of the whole time, or of its later part if that is less. At first a shaped
-  /// link lets a bucketful through at once; and what comes in one heap after a packet was lost and
-  /// sent again was under way before. 0 if too little came to tell.
+  /// Returns the rate in bytes per second: the minimum over the whole time and over its later part.
+  /// At first a shaped link passes a bucketful at once; and data that arrives in one burst after a
+  /// retransmission was sent earlier. 0 if too few blocks arrived.
   double rate() const;
 
  private:
@@ -43,12 +43,13 @@ class Sink {
 
   StreamId stream_;
   std::vector<std::byte> block_;
-  std::size_t got_ = 0;  ///< Of the block under way.
+  std::size_t got_ = 0;  ///< Bytes of the current block.
   bool ended_ = false;
-  std::vector<Time> arrivals_;  ///< Of whole blocks.
+  std::vector<Time> arrivals_;  ///< Arrival times of whole blocks.
 };
 
-/// Runs floods for `duration` and sinks to their end, all at once. Errors: those of Wire.
+/// Runs floods for `duration` and sinks to their end, all concurrently. Fails with the errors of
+/// Wire.
 Status run_streams(Wire& wire, std::vector<Flood>& floods, std::vector<Sink>& sinks,
                    Duration duration);
 

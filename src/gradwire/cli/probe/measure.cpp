@@ -22,7 +22,7 @@
 namespace gradwire {
 namespace {
 
-/// How often a rate is measured, and how often where it is below this part of the fastest.
+/// Measurements of a rate, and their maximum if the rate is below kDoubtful of the fastest.
 constexpr int kTimes = 2;
 constexpr int kMostTimes = 5;
 constexpr double kDoubtful = 0.7;
@@ -35,14 +35,14 @@ class Probe {
     cluster_.hosts = roster_.hosts();
   }
 
-  /// This rank's findings: its own host, and the paths from there.
+  /// Measures; returns this rank's results: its own host and the paths from there.
   Result<Cluster> run();
 
  private:
   bool leads() const { return roster_.leader(host()) == me_.rank; }
   int host() const { return roster_.host_of(me_.rank); }
   int rails_to(Rank peer) const { return wire_.transport().rails(peer); }
-  /// Also waits for all ranks.
+  /// Returns true if any rank found a black hole. Also a barrier.
   Result<bool> any_black_hole();
   Status examine(int other);
   Status examine_rail(int other, StreamId stream, bool first);
@@ -60,7 +60,7 @@ class Probe {
   const ProbeOptions& options_;
   Cluster cluster_;
   bool found_black_hole_ = false;
-  double fastest_ = 0;  ///< Of all rates that this rank has heard of.
+  double fastest_ = 0;  ///< Maximum of all rates that this rank knows.
 };
 
 Result<bool> Probe::any_black_hole() {
@@ -96,7 +96,7 @@ Status Probe::examine(int other) {
   return {};
 }
 
-/// Both ends do the same, one `first`.
+/// Called at both ends, at one of them with `first`.
 Status Probe::examine_rail(int other, StreamId stream, bool first) {
   MeasuredPath path{.from = host(), .to = other, .rail = stream.rail};
   const auto trips = round_trips(stream, first);
@@ -110,7 +110,7 @@ Status Probe::examine_rail(int other, StreamId stream, bool first) {
   const auto theirs = exchange_datagrams(path, stream, first);
   if (!theirs) return tl::unexpected<Error>(theirs.error());
   if (is_black_hole(cluster_, path) || *theirs) {
-    // TCP would send packets that never arrive, until it gives up.
+    // TCP would retransmit lost packets until it gives up.
     found_black_hole_ = true;
   } else {
     for (const bool sends : {first, !first}) {
@@ -123,7 +123,7 @@ Status Probe::examine_rail(int other, StreamId stream, bool first) {
   return {};
 }
 
-/// One end after the other. The answer: whether the other end's packets fall into a black hole.
+/// One end after the other. Returns true if the other end found a black hole.
 Result<bool> Probe::exchange_datagrams(MeasuredPath& path, StreamId stream, bool first) {
   std::array<std::byte, 1> note = {};
   for (const bool sends : {first, !first}) {
@@ -140,7 +140,7 @@ Result<bool> Probe::exchange_datagrams(MeasuredPath& path, StreamId stream, bool
   return note.front() != std::byte{0};
 }
 
-/// Either end pings, as the clocks are compared by the one that pings.
+/// Both ends ping in turn, as the end that pings computes the clock offset.
 Result<RoundTrips> Probe::round_trips(StreamId stream, bool first) {
   Result<RoundTrips> found;
   for (const bool pings : {first, !first}) {
@@ -154,7 +154,8 @@ Result<RoundTrips> Probe::round_trips(StreamId stream, bool first) {
   return found;
 }
 
-/// The best of several times. The sender decides how many: more where it has seen better.
+/// Returns the maximum of several measurements. The sender decides on their number: more if it has
+/// seen a higher rate on another path.
 Result<double> Probe::rate(StreamId stream, bool sends) {
   double best = 0;
   for (int times = 1;; ++times) {
@@ -170,7 +171,7 @@ Result<double> Probe::rate(StreamId stream, bool sends) {
   }
 }
 
-/// The receiver measures, and tells the sender.
+/// The receiver measures and sends the rate to the sender.
 Result<double> Probe::rate_once(StreamId stream, bool sends) {
   std::vector<Flood> floods;
   std::vector<Sink> sinks;
@@ -208,7 +209,7 @@ Status Probe::send_datagrams(MeasuredPath& path) {
   return {};
 }
 
-/// Between the first two ranks of each host.
+/// Measures between the first two ranks of each host.
 Status Probe::look_inside() {
   const auto mates = roster_.ranks_on(host());
   if (mates.size() < 2 || (me_.rank != mates[0] && me_.rank != mates[1])) return {};
@@ -227,7 +228,7 @@ Status Probe::look_inside() {
   return {};
 }
 
-/// Every host sends to the next one at once, over all rails.
+/// Every host sends to the next one concurrently, over all rails.
 Status Probe::run_together() {
   const int hosts = roster_.count();
   if (!leads() || hosts < 2) return {};
@@ -248,7 +249,7 @@ Status Probe::run_together() {
   return {};
 }
 
-/// Each leader's own host and paths, put together.
+/// Merges each leader's own host and paths.
 Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& roster) {
   Cluster all{.hosts = roster.hosts(), .paths = {}};
   for (int host = 0; host < roster.count(); ++host) {
@@ -256,7 +257,7 @@ Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& rost
     auto part = parse_cluster(texts[static_cast<std::size_t>(roster.leader(host))]);
     if (!part) return part;
     if (part->hosts.size() != all.hosts.size()) {
-      return failure(ErrorKind::corrupted, "the ranks do not agree on which hosts there are");
+      return failure(ErrorKind::corrupted, "the ranks disagree on the list of hosts");
     }
     all.hosts[number] = part->hosts[number];
     all.paths.insert(all.paths.end(), part->paths.begin(), part->paths.end());
@@ -265,11 +266,12 @@ Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& rost
   return all;
 }
 
-/// Where that port is taken, which containers of one address do to each other, at a free one.
+/// Binds to `port`, or to a free port if it is taken, as by another container with the same
+/// address.
 Result<Socket> bind_echo(const SocketAddress& address, std::uint16_t port) {
   auto socket = bind_datagrams(address.with_port(port));
   if (socket || port == 0) return socket;
-  spdlog::warn("{}; uses a free port, which a firewall may keep closed", socket.error().message);
+  spdlog::warn("{}; using a free port, which a firewall may block", socket.error().message);
   return bind_datagrams(address.with_port(0));
 }
 
@@ -299,7 +301,7 @@ Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
   if (!roster) return tl::unexpected<Error>(roster.error());
   const auto found = Probe(wire, me, *roster, options).run();
   if (!found) return found;
-  // As everybody waits for it, it also keeps the echo up until nobody needs it.
+  // share() is also a barrier: it keeps the echo alive until no rank needs it.
   const auto texts = share(wire, me.rank, me.ranks, to_json(*found));
   if (!texts) return tl::unexpected<Error>(texts.error());
   return merged(*texts, *roster);

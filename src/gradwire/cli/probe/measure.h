@@ -11,29 +11,31 @@
 
 namespace gradwire {
 
-/// Who measures.
+/// A rank that measures.
 struct Prober {
   Rank rank = 0;
   int ranks = 1;
-  std::string host;     ///< For people.
-  std::string machine;  ///< Tells hosts apart.
-  std::string kernel;   ///< The same for hosts that share processors; empty: the host's own.
+  std::string host;     ///< Name for reports.
+  std::string machine;  ///< Distinguishes hosts.
+  std::string kernel;   ///< Equal for hosts that share processors; empty: as host.
   int cores = 0;
   std::vector<RailPlace> rails;
-  std::uint16_t port = 0;  ///< Where datagrams for it come in; 0: any free one.
+  std::uint16_t port = 0;  ///< UDP port of its echo; 0: a free port.
 };
 
 struct ProbeOptions {
-  /// For each direction and rail, twice, and a few times more where it seems slow: the best counts,
-  /// as one lost packet can stop TCP for most of such a time.
+  /// Duration of a rate measurement. There are two for each direction and rail, and up to three
+  /// more if the rate seems low. The maximum counts, as one lost packet can stop TCP for most of
+  /// this time.
   Duration bandwidth_time = std::chrono::milliseconds(300);
   int loss_questions = kLossQuestions;  ///< Datagrams; 0: losses are not measured.
   int round_trips = 200;
 };
 
-/// Measures everything between the hosts that the ranks are on; of each host its first rank
-/// measures, and its second for what is inside. Called by all ranks together, over a transport that
-/// nobody else uses. The result is the same on all of them. Errors: those of Wire.
+/// Measures all links between the hosts of the ranks. The first rank of each host measures,
+/// together with the second rank for links inside the host. Called by all ranks together, over a
+/// transport without other users. The result is the same on all ranks. Fails with the errors of
+/// Wire.
 Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
                                 const ProbeOptions& options = {});
 

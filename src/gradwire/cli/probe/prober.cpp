@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// The same for all that runs on one kernel, be it in containers, until it boots anew.
+/// Identifies the running kernel: the same in all its containers, until reboot.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -16,12 +16,12 @@ std::string boot_id() {
   return id;
 }
 
-/// What tells machines apart: a name, for want of something better.
+/// Returns the id of the machine; the host name if it has none.
 std::string machine_of(const RankPlace& place) {
   return place.machine.empty() ? place.host : place.machine;
 }
 
-/// Whether the rank is the one of its machine that others ask.
+/// Returns true if the rank is its machine's leader.
 bool leads(Rank rank, const std::vector<RankPlace>& places) {
   std::vector<std::string> names;
   for (const RankPlace& place : places) names.push_back(machine_of(place));

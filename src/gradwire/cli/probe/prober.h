@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// This rank of a connected job, as one that measures. If the job has a port, the first rank of
-/// each host takes its datagrams there, as firewalls may let nothing else in.
+/// Returns this rank of a connected job as a prober. If the job has a port, the first rank of each
+/// host receives datagrams there, as firewalls may block other ports.
 Prober prober_of(const Job& job, const Mesh& mesh);
 
 }  // namespace gradwire

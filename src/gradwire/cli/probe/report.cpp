@@ -22,7 +22,7 @@ std::string rail_name(const Cluster& cluster, const MeasuredPath& path) {
   return rails[static_cast<std::size_t>(path.rail)].interface;
 }
 
-/// Zero: not measured.
+/// 0: not measured.
 std::string rate_of(double bytes_per_second) {
   return bytes_per_second > 0 ? format_rate(bytes_per_second) : "-";
 }
@@ -77,9 +77,8 @@ std::string describe_cluster(const Cluster& cluster) {
   for (const MeasuredPath& path : paths) text += path_line(cluster, path);
   if (std::ranges::any_of(paths, [&](const auto& p) { return is_black_hole(cluster, p); })) {
     text +=
-        "\n(!) larger packets get lost on the way, though both ends send up to their MTU: TCP "
-        "stops "
-        "there, so its rate was not measured. gradwire doctor says what to do.\n";
+        "\n(!) larger packets are lost on the path, although both ends send up to their MTU. TCP "
+        "stalls there, so the rate was not measured. Run gradwire doctor for a fix.\n";
   }
   return text;
 }

@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// What was measured, as tables for people: hosts and rails, and, for each rail, from which host to
-/// which (up to 16 hosts; of more only the worst pairs).
+/// Returns the measurements as text tables: hosts and rails, and for each rail the paths (all with
+/// up to 16 hosts, else only the slowest).
 std::string describe_cluster(const Cluster& cluster);
 
 }  // namespace gradwire

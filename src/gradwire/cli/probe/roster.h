@@ -11,34 +11,34 @@
 
 namespace gradwire {
 
-/// What a rank tells the others before they measure.
+/// Entry that a rank shares before the measurement.
 struct RosterEntry {
   std::string host;
   std::string machine;
   std::string kernel;
   int cores = 0;
-  std::string token;  ///< For its echoes.
+  std::string token;  ///< Token of its echoes.
   std::vector<MeasuredRail> rails;
   std::vector<SocketAddress> echoes;  ///< By rail.
 };
 
 std::string to_json(const RosterEntry& entry);
 
-/// Which machines ranks are on, in the order of their first ranks.
+/// Groups ranks by machine, in the order of their first ranks.
 class Machines {
  public:
-  /// `names`: what tells machines apart, by rank.
+  /// `names`: machine ids, by rank.
   explicit Machines(const std::vector<std::string>& names = {});
 
   int count() const { return static_cast<int>(ranks_on_.size()); }
   int number_of(Rank rank) const { return number_of_[static_cast<std::size_t>(rank)]; }
 
-  /// Ascending.
+  /// In ascending order.
   std::span<const Rank> ranks_on(int machine) const {
     return ranks_on_[static_cast<std::size_t>(machine)];
   }
 
-  /// The rank that measures for a machine.
+  /// Returns the rank that measures for a machine.
   Rank leader(int machine) const { return ranks_on(machine).front(); }
 
  private:
@@ -46,10 +46,10 @@ class Machines {
   std::vector<std::vector<Rank>> ranks_on_;
 };
 
-/// The ranks' hosts (machines). A host called like an earlier one gets a number after its name.
+/// The ranks' hosts (machines). A host with the name of an earlier one gets a number appended.
 class Roster {
  public:
-  /// Of all ranks' entries. Error: invalid_argument, for what is no entry.
+  /// Parses all ranks' entries. Fails with invalid_argument if one is malformed.
   static Result<Roster> of(const std::vector<std::string>& entries);
 
   int count() const { return machines_.count(); }
@@ -59,10 +59,10 @@ class Roster {
   std::span<const Rank> ranks_on(int host) const { return machines_.ranks_on(host); }
   Rank leader(int host) const { return machines_.leader(host); }
 
-  /// By host: a number for its kernel.
+  /// Returns for each host a number of its kernel.
   std::vector<int> kernels() const;
 
-  /// Nothing measured yet.
+  /// Returns the hosts without measurements.
   std::vector<MeasuredHost> hosts() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Not counted: the first ones find caches cold and the peer asleep.
+/// Excluded: at first caches are cold and the peer is asleep.
 constexpr int kWarmUpTrips = 10;
 
 using Note = std::array<std::byte, 8>;
@@ -21,7 +21,7 @@ Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count, T
   for (int i = -kWarmUpTrips; i < count; ++i) {
     Note note = {};
     const Time begin = clock.now();
-    const Duration day = own_time();  // Not before, or a pause in between would count as offset.
+    const Duration day = own_time();  // Read last, or a pause before it would count as offset.
     if (Status sent = wire.send(stream, note); !sent) return tl::unexpected<Error>(sent.error());
     if (Status got = wire.receive_soon(stream, note); !got) {
       return tl::unexpected<Error>(got.error());

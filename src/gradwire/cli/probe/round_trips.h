@@ -5,16 +5,16 @@
 
 namespace gradwire {
 
-/// What short messages there and back show.
+/// Result of short messages there and back.
 struct RoundTrips {
   Duration median = {};    ///< One way: half of the round trip.
   Duration shortest = {};  ///< One way.
-  /// This host's time of day less the peer's, from the shortest round trip: right to within
-  /// `shortest`, since the answer cannot have been written at another time than in between.
+  /// This host's time of day minus the peer's, from the shortest round trip: accurate to within
+  /// `shortest`, since the answer was written during it.
   Duration clock_offset = {};
 };
 
-/// What a host takes for its time of day: time_of_day(), unless a test owns it.
+/// Source of the time of day: time_of_day(), except in tests.
 using TimeOfDay = Duration (*)();
 
 /// Measures round trips to a peer that calls answer_round_trips() at the same time.

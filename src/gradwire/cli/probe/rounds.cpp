@@ -6,7 +6,7 @@
 namespace gradwire {
 namespace {
 
-/// The circle method: one host stays, the others move on by one place after each round.
+/// The circle method: one host stays, the others advance by one place after each round.
 std::vector<HostPair> in_circle_order(int hosts) {
   const int places = hosts + hosts % 2;
   std::vector<HostPair> pairs;

@@ -15,15 +15,15 @@ namespace {
 constexpr Duration kSpin = std::chrono::microseconds(200);
 constexpr std::uint32_t kMostText = 16 << 20;
 
-/// Texts go in pieces that are waited for, so that no packet is large: they shall get through where
-/// large packets get lost.
+/// Texts are sent in small acknowledged pieces, so that no packet is large: they must pass where
+/// large packets are lost.
 constexpr std::size_t kPiece = 512;
 
 ConstBytes bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Texts one after the other, each with its length before it.
+/// Concatenates texts, each preceded by its length.
 std::string packed(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += fmt::format("{} {}", text.size(), text);
@@ -43,7 +43,7 @@ Result<std::vector<std::string>> unpacked(std::string_view all, int count) {
     all.remove_prefix(blank + 1 + size);
   }
   if (!all.empty() || static_cast<int>(texts.size()) != count) {
-    return failure(ErrorKind::corrupted, "what rank 0 passed on is not what the ranks said");
+    return failure(ErrorKind::corrupted, "rank 0 forwarded a malformed list of texts");
   }
   return texts;
 }
@@ -61,7 +61,7 @@ bool Wire::wait() {
 tl::unexpected<Error> Wire::silent(StreamId stream, const char* did) const {
   return failure(
       ErrorKind::timeout,
-      fmt::format("{} has {} nothing for {} s: is its link broken, or its process stuck?",
+      fmt::format("{} has {} no bytes for {} s: is its link broken, or its process stuck?",
                   transport_.describe(stream), did,
                   std::chrono::duration<double>(patience_).count()));
 }
@@ -138,7 +138,7 @@ Result<std::string> Wire::receive_text(StreamId stream) {
   const auto length = load_little_endian<std::uint32_t>(size.data());
   if (length > kMostText) {
     return failure(ErrorKind::corrupted,
-                   fmt::format("{} says what nobody asked for", transport_.describe(stream)));
+                   fmt::format("{} sent an unexpected message", transport_.describe(stream)));
   }
   std::string text(length, '\0');
   for (Bytes rest = std::as_writable_bytes(std::span(text)); !rest.empty();) {

@@ -8,30 +8,31 @@
 
 namespace gradwire {
 
-/// Messages of known size, one after the other, over the streams of a transport: waits where the
-/// transport would not. For measurements and their coordination, not for traffic. One thread.
+/// Blocking messages of known size over the streams of a transport. For measurements and their
+/// coordination, not for bulk traffic. Single-threaded.
 class Wire {
  public:
-  /// `patience`: how long nothing may move before a peer counts as lost.
+  /// `patience`: timeout without progress after which a peer counts as lost.
   explicit Wire(PollingTransport& transport, Duration patience = std::chrono::seconds(10))
       : transport_(transport), patience_(patience) {}
 
-  /// Errors: disconnected; timeout, when the peer takes or sends nothing for too long.
+  /// Fails with disconnected, or with timeout if the peer makes no progress.
   Status send(StreamId stream, ConstBytes bytes);
   Status receive(StreamId stream, Bytes bytes);
 
-  /// The same, looking again and again for a short while before it sleeps: for the answer that
-  /// comes at once. As the executor waits too, latencies are those that operations see.
+  /// As receive(), but busy-polls for a short time before it sleeps, for answers that arrive at
+  /// once. The executor waits the same way, so that measured latencies are those of operations.
   Status receive_soon(StreamId stream, Bytes bytes);
 
-  /// A text of any length up to 16 MiB. Error: also corrupted, for a longer one.
+  /// Send and receive a text of up to 16 MiB. Also fail with corrupted if it is longer.
   Status send_text(StreamId stream, const std::string& text);
   Result<std::string> receive_text(StreamId stream);
 
-  /// What has come on a stream, at most as much as fits; does not wait.
+  /// Reads available bytes of a stream, at most bytes.size(); does not wait. Returns their number.
   Result<std::size_t> read_some(StreamId stream, Bytes bytes);
 
-  /// Waits until something may have moved; false after the patience. Retry after it.
+  /// Waits for an event of the transport; returns false after the patience. Retry the operation
+  /// after it.
   bool wait();
 
   PollingTransport& transport() { return transport_; }
@@ -45,7 +46,7 @@ class Wire {
   std::vector<ReadyEvent> events_;
 };
 
-/// What every rank has to say, by rank: each hands in its own text and gets all. Also a barrier.
+/// All-gather of texts: each rank passes its own and gets those of all, by rank. Also a barrier.
 /// Goes through rank 0, on rail 0.
 Result<std::vector<std::string>> share(Wire& wire, Rank rank, int ranks, const std::string& mine);
 
