@@ -143,7 +143,7 @@ TEST(Plan, RefusesWhatCannotBe) {
       {{"--model", "llama2_70b", "--memory", "1G"}, "More nodes do not make it fit"},
       {{"--sweep", "nodes=9..2"}, "nodes=2..4096"},
       {{"--sweep", "nodes=2..4", "--plot", "eta.png"}, "ends with .svg or .html"},
-      {{"--nodes", "1", "--comm-ms", "3"}, "nobody"},
+      {{"--nodes", "1", "--comm-ms", "3"}, "no communication"},
       {{"--model", "resnet50", "--tensor", "2"}, "attention heads"},
       {{"--nodes", "two"}, "--nodes"},
   };

@@ -17,18 +17,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// How many times larger or smaller gradients may be: 16 bits or 32, layers that are left out.
+/// Maximum ratio of trained to planned gradient bytes: 16 or 32 bits, omitted layers.
 constexpr double kAlike = 2.5;
 
 int nodes_of(int ranks, int per_node) {
   if (ranks % per_node == 0) return ranks / per_node;
   throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("the run had {} ranks, which are not {} on each of some nodes: say "
-                              "how many with --nodes and --per-node",
+                  fmt::format("the run had {} ranks, which is not a multiple of {} ranks per node: "
+                              "give --nodes and --per-node",
                               ranks, per_node));
 }
 
-/// The options, and in place of those that were not given what the run says of itself.
+/// Returns the options; those not given are taken from the run.
 SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
                             const MeasuredRun& run) {
   SimulateOptions options = given;
@@ -44,7 +44,7 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
   }
   if (left_out("--nodes") && how.ranks > 0) options.nodes = nodes_of(how.ranks, options.per_node);
   if (!left_out("--compute-ms")) return options;
-  // What the run computed by itself stands for the pass: the prediction is of communication then.
+  // Uses the measured compute time of the run: the prediction is then of communication.
   const double update = std::max(run.phases.update, 0.0);
   const double single = how.single > 0 ? how.single : run.phases.compute - update;
   options.compute_ms = 1e3 * single / options.accumulate;
@@ -52,16 +52,17 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
   return options;
 }
 
-/// What was trained must be about as large as the profile, if nobody said which that is.
+/// Checks that the trained model is about as large as the profile, unless --profile was given.
+/// Throws Exception(invalid_argument).
 void check_profile(const CLI::App& app, const LayerProfile& profile, const MeasuredRun& run) {
   const double trained = run.how.gradient_bytes;
   const double planned = 4.0 * static_cast<double>(profile.parameters());
   const bool alike = trained > planned / kAlike && trained < planned * kAlike;
   if (app.count("--profile") > 0 || trained == 0 || alike) return;
   throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("the run's gradients are {:.4g} MB, those of {} {:.4g} MB: say with "
-                              "--profile what was trained (gradwire train --record-profile FILE "
-                              "writes it), and with --topology or --network on which links",
+                  fmt::format("the run's gradients have {:.4g} MB, those of {} {:.4g} MB: name the "
+                              "trained model with --profile (gradwire train --record-profile FILE "
+                              "writes it), and the links with --topology or --network",
                               trained / 1e6, profile.name, planned / 1e6));
 }
 
@@ -93,12 +94,12 @@ int plan_check_command(int argc, char** argv) {
   SimulateOptions given;
   std::string path;
   CLI::App app(
-      "Holds a prediction against what a run measured, phase by phase. Codec, overlap, passes and "
-      "ranks are as the run says, unless they are given here; so is the time that computing took.",
+      "Compares a prediction with the measurements of a run, phase by phase. Codec, overlap, "
+      "passes, ranks and compute time are those of the run, unless they are given here.",
       "gradwire plan --check RUN");
   app.add_option("--check", path,
-                 "what gradwire bench step --json or --trace, or gradwire train --json, --trace or "
-                 "--output wrote")
+                 "output of gradwire bench step --json or --trace, or of gradwire train --json, "
+                 "--trace or --output")
       ->required();
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

@@ -2,9 +2,8 @@
 
 namespace gradwire {
 
-/// `gradwire plan --check RUN`: a prediction beside what a run measured. Options are those of
-/// `gradwire plan simulate`; what the run itself says counts where they are left out. argv[0] is a
-/// word for messages.
+/// `gradwire plan --check RUN`: compares a prediction with a measured run. Options are those of
+/// `gradwire plan simulate`; defaults come from the run. argv[0] is a name for messages.
 int plan_check_command(int argc, char** argv);
 
 }  // namespace gradwire

@@ -65,8 +65,8 @@ std::string text_of(const std::vector<PlacedStrategy>& found) {
 int plan_place_command(int argc, char** argv) {
   PlanArguments given;
   CLI::App app(
-      "Finds which devices share layers (tensor), are stages (pipeline) and replicas (data), for "
-      "the global batch of the options, which are those of gradwire plan",
+      "Finds the degrees of tensor, pipeline and data parallelism that train the global batch of "
+      "the options fastest. The options are those of gradwire plan.",
       "gradwire plan place");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
@@ -76,8 +76,8 @@ int plan_place_command(int argc, char** argv) {
   if (found.empty()) {
     throw Exception(
         ErrorKind::invalid_argument,
-        fmt::format("{} does not fit on {} devices of {:.0f} GB, however it is "
-                    "divided: more nodes, or devices with more memory",
+        fmt::format("{} does not fit on {} devices of {:.0f} GB with any partitioning: use more "
+                    "nodes, or devices with more memory",
                     input.model.name, input.strategy.devices(), input.device.memory_bytes / 1e9));
   }
   Json json = Json::array();

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// Samples of a pass, where there is memory for so many.
+/// Default samples per pass, if they fit into memory.
 constexpr double kUsualBatch = 32;
 
 void declare_system(CLI::App& app, PlanArguments& given) {
@@ -18,45 +18,46 @@ void declare_system(CLI::App& app, PlanArguments& given) {
                  "resnet50, vgg16, vit_b, bert_base, gpt2, llama2_7b, ..., "
                  "transformer:layers=24,width=1024, or a recorded profile's file")
       ->capture_default_str();
-  app.add_option(
-      "--params", given.parameters,
-      "in its place only a number of parameters, 7.5B or 350M; on 64 nodes, unless --nodes "
-      "says");
+  app.add_option("--params", given.parameters,
+                 "number of parameters in place of --model, such as 7.5B or 350M; 64 nodes, unless "
+                 "--nodes is given");
   app.add_option("--nodes", given.strategy.nodes, "machines")->capture_default_str();
-  app.add_option("--devices", given.strategy.devices_per_node, "accelerators in each")
+  app.add_option("--devices", given.strategy.devices_per_node, "accelerators per node")
       ->capture_default_str();
   app.add_option("--device", given.device,
-                 "a100, h100, rtx4090, cpu_8, ...; this: measures this machine's processors")
+                 "a100, h100, rtx4090, cpu_8, ...; this: measure this machine's CPU")
       ->capture_default_str();
   app.add_option("--utilisation", given.utilisation,
-                 "part of the device's peak that matrix products get, 0 to 1; by default 0.5");
-  app.add_option("--memory", given.memory, "of a device, in its place: 24G");
+                 "share of the device's peak that matrix products reach, 0 to 1; default: 0.5");
+  app.add_option("--memory", given.memory,
+                 "memory of a device, such as 24G; default: the catalogue's");
   app.add_option("--network", given.network,
-                 "1gbe, 2.5gbe, 10gbe, 25gbe, 100gbe, ib_hdr, ..., a rate such as 40Gb/s, or the "
+                 "1gbe, 2.5gbe, 10gbe, 25gbe, 100gbe, ib_hdr, ..., a rate such as 40Gb/s, or a "
                  "file of gradwire probe")
       ->capture_default_str();
-  app.add_option("--nics", given.nics, "network cards of each node")
+  app.add_option("--nics", given.nics, "network cards per node")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--latency", given.latency, "of a hop, in place of the network's: 20us");
+  app.add_option("--latency", given.latency,
+                 "latency of a hop, such as 20us; default: the network's");
   app.add_option("--oversubscription", given.oversubscription,
-                 "how many times less the switches carry between halves of the nodes")
+                 "ratio of the nodes' bandwidth to the bisection bandwidth of the switches")
       ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();
-  app.add_option("--storage", given.storage, "from storage to each node: 500MB/s");
+  app.add_option("--storage", given.storage, "rate from storage to each node, such as 500MB/s");
 }
 
 void declare_strategy(CLI::App& app, PlanArguments& given) {
   Strategy& s = given.strategy;
-  app.add_option("--batch", s.batch,
-                 "samples of a pass, on each device; by default 32, or as many as fit");
+  app.add_option("--batch", s.batch, "samples per pass and device; default: 32, or as many as fit");
   app.add_option("--precision", given.precision,
-                 "fp32; bf16: computes in 16 bits; mixed: gradients and parameters too");
+                 "fp32; bf16: computation in 16 bits; mixed: also gradients and parameters");
   app.add_option("--optimizer", given.optimizer, "sgd, momentum or adam")->capture_default_str();
   app.add_option("--overlap", given.overlap, "none, backward or full")->capture_default_str();
-  app.add_option("--codec", s.codec, "of gradients: none, bf16, int8, int4, top_k:0.01, ...")
+  app.add_option("--codec", s.codec,
+                 "gradient compression: none, bf16, int8, int4, top_k:0.01, ...")
       ->capture_default_str();
-  app.add_option("--accumulate", s.accumulate, "passes a step")->capture_default_str();
+  app.add_option("--accumulate", s.accumulate, "passes per step")->capture_default_str();
   app.add_option("--zero-stage", s.zero_stage, "0, 1, 2 or 3")->capture_default_str();
   app.add_option("--local-steps", s.local_steps, "steps between two averages")
       ->capture_default_str();
@@ -64,54 +65,59 @@ void declare_strategy(CLI::App& app, PlanArguments& given) {
                  "with --local-steps: parts of the model that are averaged in turn")
       ->capture_default_str();
   app.add_option("--overlap-steps", s.overlap_steps,
-                 "with --local-steps: steps taken while an average travels")
+                 "with --local-steps: steps that overlap the averaging")
       ->capture_default_str();
-  app.add_option("--algorithm", s.algorithm, "of the all-reduce; auto: the fastest")
+  app.add_option("--algorithm", s.algorithm, "all-reduce algorithm; auto: the fastest")
       ->capture_default_str();
-  app.add_option("--servers", s.servers, "parameter servers besides the nodes; 0: all-reduce")
+  app.add_option("--servers", s.servers,
+                 "parameter servers in addition to the nodes; 0: all-reduce")
       ->capture_default_str();
-  app.add_option("--tensor", s.tensor, "devices that share every layer")->capture_default_str();
-  app.add_option("--pipeline", s.pipeline, "stages of a pipeline")->capture_default_str();
-  app.add_option("--micro-batches", s.micro_batches, "parts of a pass, for the pipeline")
+  app.add_option("--tensor", s.tensor, "degree of tensor parallelism")->capture_default_str();
+  app.add_option("--pipeline", s.pipeline, "number of pipeline stages")->capture_default_str();
+  app.add_option("--micro-batches", s.micro_batches, "micro-batches per pass, for the pipeline")
       ->capture_default_str();
-  app.add_flag("--recompute", s.recompute, "activations are computed again in backward");
+  app.add_flag("--recompute", s.recompute, "recompute activations in backward");
 }
 
 void declare_measurements(CLI::App& app, PlanArguments& given) {
-  app.add_option("--step-ms", given.step_ms,
-                 "measured: one pass of one device without communication, the update included")
+  app.add_option(
+         "--step-ms", given.step_ms,
+         "measured time of one pass of one device without communication, including the update")
       ->check(CLI::PositiveNumber);
   app.add_option("--comm-ms", given.comm_ms,
-                 "measured: averaging fp32 gradients once, by these nodes over one card")
+                 "measured time of averaging fp32 gradients once, by these nodes over one card")
       ->check(CLI::PositiveNumber);
-  app.add_option("--samples", given.prices.samples, "of an epoch; with it, the run's cost")
+  app.add_option("--samples", given.prices.samples, "samples per epoch; adds the cost of the run")
       ->check(CLI::PositiveNumber);
-  app.add_option("--epochs", given.prices.epochs, "of the run")
+  app.add_option("--epochs", given.prices.epochs, "epochs of the run")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--price-per-hour", given.prices.per_node_hour, "rent of a node");
-  app.add_option("--watts", given.prices.watts, "of a device; by default the catalogue's");
+  app.add_option("--price-per-hour", given.prices.per_node_hour, "price of a node per hour");
+  app.add_option("--watts", given.prices.watts, "power of a device; default: the catalogue's");
   app.add_option("--price-per-kwh", given.prices.per_kwh, "price of energy");
 }
 
 void declare_answers(CLI::App& app, PlanArguments& given) {
-  app.add_flag("--explain", given.explain, "says of every number where it comes from");
-  app.add_option("--json", given.json, "the plan as JSON; -: on stdout, in place of text");
-  app.add_option("--html", given.html, "a page with sliders, for any browser, without network");
-  app.add_option("--sweep", given.sweep, "efficiency against nodes: nodes=2..4096");
+  app.add_flag("--explain", given.explain, "print the origin of every number");
+  app.add_option("--json", given.json,
+                 "file for the plan as JSON; - prints it in place of the text");
+  app.add_option("--html", given.html,
+                 "file for a page with sliders, for any browser, self-contained");
+  app.add_option("--sweep", given.sweep, "efficiency against the number of nodes: nodes=2..4096");
   app.add_option("--networks", given.networks,
-                 "for --sweep, a comma list; by default --network's and two more")
+                 "for --sweep, a comma list; default: that of --network and two more")
       ->delimiter(',');
-  app.add_option("--algorithms", given.algorithms, "for --sweep, a comma list")
+  app.add_option("--algorithms", given.algorithms, "algorithms for --sweep, a comma list")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--plot", given.plot, "file for the sweep's plot, SVG or HTML");
-  app.add_option("--check", given.check,
-                 "what a run wrote: holds the prediction against it, phase by phase; with --help, "
-                 "says more");
-  app.add_flag("--search", given.search,
-               "the fastest strategy within memory, as gradwire train's configuration");
-  app.add_option("--codecs", given.codecs, "that --search may use, a comma list")
+  app.add_option("--plot", given.plot, "file for the plot of --sweep, .svg or .html");
+  app.add_option(
+      "--check", given.check,
+      "output of a run: compare the prediction with it, phase by phase; add --help for details");
+  app.add_flag(
+      "--search", given.search,
+      "print the fastest strategy that fits into memory, as a configuration of gradwire train");
+  app.add_option("--codecs", given.codecs, "codecs for --search, a comma list")
       ->delimiter(',')
       ->capture_default_str();
 }
@@ -130,7 +136,7 @@ ComputeType precision_of(const PlanArguments& given, const Device& device) {
   if (!given.precision.empty())
     return one_of("precision", given.precision,
                   std::array{ComputeType::fp32, ComputeType::bf16, ComputeType::mixed});
-  // ZeRO's paper counts its states so.
+  // As in the memory formulas of ZeRO's paper.
   if (!given.parameters.empty()) return ComputeType::mixed;
   return device.peak_bf16 > 1.5 * device.peak_fp32 ? ComputeType::bf16 : ComputeType::fp32;
 }
@@ -167,13 +173,13 @@ void check_model(const PlanInput& input) {
   const TransformerShape& shape = input.model.transformer;
   if (s.tensor > 1 && (shape.heads == 0 || shape.heads % s.tensor != 0)) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("tensor {}: {} has {} attention heads, which it must divide",
+                    fmt::format("--tensor {}: must divide the attention heads of {}, which has {}",
                                 s.tensor, input.model.name, shape.heads));
   }
   if (s.pipeline > static_cast<int>(input.model.layers.size())) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} pipeline stages: {} has {} layers", s.pipeline,
-                                input.model.name, input.model.layers.size()));
+                    fmt::format("--pipeline {}: more stages than the layers of {}, which has {}",
+                                s.pipeline, input.model.name, input.model.layers.size()));
   }
 }
 
@@ -204,13 +210,13 @@ PlanInput plan_input(const PlanArguments& given, Clock& clock) {
       .step = given.step_ms / 1e3, .communication = given.comm_ms / 1e3, .nodes = s.nodes};
   if (given.comm_ms > 0 && s.nodes < 2) {
     throw Exception(ErrorKind::invalid_argument,
-                    "--comm-ms: one node averages with nobody; give --nodes 2 or more");
+                    "--comm-ms: one node has no communication; give --nodes 2 or more");
   }
   const double given_batch = s.batch;
   if (given_batch == 0) s.batch = 1;
   check_strategy(s);
   check_model(input);
-  // A search finds out by itself what fits.
+  // A search determines what fits.
   if (given_batch == 0) s.batch = given.search ? kUsualBatch : batch_that_fits(input, kUsualBatch);
   return input;
 }

@@ -10,7 +10,7 @@
 
 namespace gradwire {
 
-/// The command line of `gradwire plan`, as it is written.
+/// The command line of `gradwire plan`, unparsed.
 struct PlanArguments {
   std::string model = "resnet50", parameters;
   std::string network = "10gbe", device = "rtx4090", storage, memory, latency;
@@ -23,16 +23,16 @@ struct PlanArguments {
 
   bool explain = false, search = false;
   std::string json, html, sweep, plot;
-  std::string check;  ///< Of check_command.h; here only for --help.
+  std::string check;  ///< See check_command.h; declared here only for --help.
   std::vector<std::string> networks, algorithms{"auto", "ring", "tree"};
   std::vector<std::string> codecs{"none", "bf16"};
 };
 
-/// Adds the options to a command line parser; `given` must live as long as it.
+/// Adds the options to a command line parser; `given` must outlive it.
 void declare(CLI::App& app, PlanArguments& given);
 
-/// What is to be planned; the clock is for devices that are to be measured. Throws
-/// Exception(invalid_argument) for what does not exist, with the nearest that does.
+/// Returns the input of the planner; the clock is used if the device is measured. Throws
+/// Exception(invalid_argument) for an unknown name, with the nearest known one.
 PlanInput plan_input(const PlanArguments& given, Clock& clock);
 
 }  // namespace gradwire

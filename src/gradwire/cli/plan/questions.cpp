@@ -27,7 +27,7 @@ std::optional<PlanArguments> ask_for_plan(
     const std::function<std::optional<std::string>(const std::string&)>& ask,
     const std::function<void(const std::string&)>& tell) {
   PlanArguments given;
-  // Whether the input goes on.
+  // Returns false at the end of the input.
   const auto question = [&](const std::string& prompt,
                             const std::function<void(const std::string&)>& take) {
     while (true) {

@@ -67,8 +67,8 @@ Json step_json(const SimulatedStep& step, int ranks) {
 
 std::string step_text(const SimulateOptions& options, const SimulatedStep& step, int ranks) {
   return fmt::format(
-      "{} on {} ranks, {}, overlap {}: {:.1f} ms a step, {:.1f} ms alone, {:.1f} ms exposed; "
-      "eta {:.1f} %; the port is busy for {:.1f} ms\n",
+      "{} on {} ranks, {}, overlap {}: {:.1f} ms per step, {:.1f} ms alone, {:.1f} ms exposed; eta "
+      "{:.1f} %; the port is busy for {:.1f} ms\n",
       options.profile, ranks, options.codec == "none" ? "fp32" : options.codec, options.overlap,
       1e3 * step.step, 1e3 * step.single, 1e3 * step.exposed, 100 * step.efficiency(),
       1e3 * step.port);
@@ -86,8 +86,8 @@ int simulate_training(const SimulateOptions& options) {
     json["useful_share"] = cost.useful_share;
     json["eta_with_failures"] = cost.useful_share * step.efficiency();
     text += fmt::format(
-        "{} failures a day: a checkpoint every {:.0f} s is best, {:.1f} % of the time counts; eta "
-        "{:.1f} %\n",
+        "{} failures per day: best checkpoint interval {:.0f} s, {:.1f} % of the time is useful; "
+        "eta {:.1f} %\n",
         options.failures_per_day, cost.interval, 100 * cost.useful_share,
         100 * cost.useful_share * step.efficiency());
   }
@@ -100,7 +100,7 @@ int simulate_training(const SimulateOptions& options) {
 int plan_simulate_command(int argc, char** argv) {
   SimulateOptions options;
   CLI::App app(
-      "Plays a training step, an operation, or rounds with servers through on modelled or measured "
+      "Simulates a training step, an operation, or rounds with servers on modelled or measured "
       "links",
       "gradwire plan simulate");
   RoundOptions rounds;

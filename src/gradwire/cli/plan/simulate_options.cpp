@@ -25,56 +25,58 @@ std::size_t bytes_of(const char* option, const std::string& text) {
 
 void declare_links(CLI::App& app, SimulateOptions& options) {
   app.add_option("--topology", options.topology,
-                 "the hosts and links that gradwire probe wrote to this file, in place of the "
-                 "options below");
+                 "file of gradwire probe with hosts and links, in place of the options below");
   app.add_option("--nodes", options.nodes, "hosts")
       ->check(CLI::Range(1, 16384))
       ->capture_default_str();
-  app.add_option("--per-node", options.per_node, "ranks on each host")
+  app.add_option("--per-node", options.per_node, "ranks per host")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--network", options.network,
-                 "as gradwire plan has it: 10gbe, ..., a rate, or gradwire probe's file")
+                 "as in gradwire plan: 10gbe, ..., a rate, or a file of gradwire probe")
       ->capture_default_str();
-  app.add_option("--latency", options.latency, "one way, such as 40us; default: the network's");
+  app.add_option("--latency", options.latency,
+                 "one-way latency, such as 40us; default: the network's");
   app.add_option("--slow-host", options.slow_host,
                  "one host computes at this share of the others' speed, such as 0.5")
       ->check(CLI::Range(1e-3, 1.0));
   app.add_option("--slow-port", options.slow_port,
                  "one host's port has this share of the others' rate")
       ->check(CLI::Range(1e-3, 1.0));
-  app.add_option("--rack", options.rack, "hosts that share a switch; 0: all do")
+  app.add_option("--rack", options.rack, "hosts per switch; 0: all hosts share one")
       ->check(CLI::Range(0, 16384));
   app.add_option("--oversubscription", options.oversubscription,
-                 "what a rack's hosts can send, by what its link to the others carries")
+                 "ratio of the bandwidth of a rack's hosts to that of its uplink")
       ->check(CLI::Range(1.0, 1000.0));
 }
 
 void declare_work(CLI::App& app, SimulateOptions& options) {
   app.add_option("--collective", options.collective,
-                 "simulate one such operation, on --bytes, in place of a step");
-  app.add_option("--bytes", options.bytes, "of all ranks' parts together")->capture_default_str();
+                 "simulate one operation, on --bytes, in place of a step");
+  app.add_option("--bytes", options.bytes, "size of all ranks' parts together")
+      ->capture_default_str();
   app.add_option("--algorithm", options.algorithm, "ring, direct, ...; auto: the fastest")
       ->capture_default_str();
   app.add_option("--profile,--model", options.profile,
-                 "the model, as in gradwire bench step or gradwire plan")
+                 "model, as in gradwire bench step or gradwire plan")
       ->capture_default_str();
   app.add_option("--compute-ms,--step-ms", options.compute_ms,
-                 "of a forward and backward pass; default: the profile's")
+                 "time of a forward and backward pass; default: the profile's")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--update-ms", options.update_ms, "of the optimiser")
+  app.add_option("--update-ms", options.update_ms, "time of the optimizer's update")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--codec", options.codec, "how gradients travel")->capture_default_str();
+  app.add_option("--codec", options.codec, "gradient compression")->capture_default_str();
   app.add_option("--codec-speeds", options.codec_speeds,
-                 "what gradwire bench codec --json wrote on such a host");
-  app.add_option("--accumulate", options.accumulate, "passes a step")->check(CLI::Range(1, 10000));
+                 "output of gradwire bench codec --json on such a host");
+  app.add_option("--accumulate", options.accumulate, "passes per step")
+      ->check(CLI::Range(1, 10000));
   app.add_option("--local-steps", options.local_steps, "steps between two averages of a parameter")
       ->check(CLI::Range(1, 10000));
   app.add_option("--fragments", options.fragments,
                  "with --local-steps: parts of the model that are averaged in turn");
   app.add_option("--overlap-steps", options.overlap_steps,
-                 "with --local-steps: steps taken while an average travels");
+                 "with --local-steps: steps that overlap the averaging");
   app.add_option("--overlap", options.overlap, "none, backward or full")->capture_default_str();
   app.add_option("--bucket", options.bucket, "as in gradwire bench step")->capture_default_str();
   app.add_option("--first-bucket", options.first_bucket)->capture_default_str();
@@ -84,12 +86,13 @@ void declare_work(CLI::App& app, SimulateOptions& options) {
 }
 
 void declare_failures(CLI::App& app, SimulateOptions& options) {
-  app.add_option("--failures-per-day", options.failures_per_day, "of all hosts together")
+  app.add_option("--failures-per-day", options.failures_per_day, "failures of all hosts together")
       ->check(CLI::Range(0.0, 1e5));
-  app.add_option("--checkpoint-s", options.checkpoint_s, "that training stands still for one")
+  app.add_option("--checkpoint-s", options.checkpoint_s,
+                 "seconds that a checkpoint blocks training")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--restart-s", options.restart_s, "from a failure until training goes on")
+  app.add_option("--restart-s", options.restart_s, "seconds from a failure until training resumes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
@@ -100,7 +103,8 @@ void declare(CLI::App& app, SimulateOptions& options) {
   declare_links(app, options);
   declare_work(app, options);
   declare_failures(app, options);
-  app.add_option("--json", options.json, "file for the result; - is standard output");
+  app.add_option("--json", options.json,
+                 "file for the result as JSON; - prints it in place of the text");
 }
 
 Fabric fabric_of(const SimulateOptions& options) {
@@ -114,7 +118,7 @@ Fabric fabric_of(const SimulateOptions& options) {
   fabric.rack_hosts = options.rack;
   fabric.oversubscription = options.oversubscription;
   if (options.oversubscription > 1 && options.rack == 0)
-    refuse("--oversubscription is of racks: say with --rack how many hosts each has");
+    refuse("--oversubscription requires --rack, the number of hosts per rack");
   if (options.slow_port < 1) fabric.port_factor[options.nodes / 2] = options.slow_port;
   if (fabric.ranks() > 16384)
     refuse(fmt::format("{} ranks: at most 16384 can be simulated", fabric.ranks()));
@@ -143,7 +147,7 @@ LayerProfile profile_of(const SimulateOptions& options) {
   for (const ModelLayer& layer : model.layers) {
     ProfileLayer& added = profile.layers.emplace_back();
     added.name = layer.name;
-    // One tensor a layer; as a matrix, since codecs leave vectors alone.
+    // One tensor per layer; a matrix, since codecs do not compress vectors.
     if (layer.parameters > 1) added.parameters = {{layer.name, {2, layer.parameters / 2}}};
     added.forward = layer.forward;
     added.backward = layer.backward;
@@ -172,8 +176,8 @@ StepModel step_model_of(const SimulateOptions& options, const LayerProfile& prof
     model.compute = std::chrono::duration<double>(profile.compute).count();
   if (model.compute <= 0) {
     refuse(
-        fmt::format("--compute-ms: say how long a forward and backward pass of {} takes on "
-                    "your machines; the profile does not",
+        fmt::format("--compute-ms is missing: the profile {} does not record the time of a forward "
+                    "and backward pass",
                     profile.name));
   }
   const auto overlap = overlap_named(options.overlap);
@@ -201,7 +205,7 @@ ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& 
   ExchangeModel exchange{.ranks = links.ranks, .times = links.times, .codec = options.codec};
   exchange.codec_slowdown = links.codec_slowdown;
   exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
-  if (exchange.piece_elements == 0) refuse("--piece: at least 4 bytes");
+  if (exchange.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   if (options.codec_speeds.empty()) return exchange;
   const auto speeds =
       parse_codec_speeds(value_or_throw(read_file(options.codec_speeds)), options.codec_speeds);

@@ -12,13 +12,13 @@
 
 namespace gradwire {
 
-/// The command line of `gradwire plan simulate`, as it is written.
+/// The command line of `gradwire plan simulate`, unparsed.
 struct SimulateOptions {
   // Hosts and links.
-  std::string topology;  ///< A file of `gradwire probe`; otherwise:
+  std::string topology;  ///< A file of `gradwire probe`; if empty, the following.
   int nodes = 4, per_node = 1;
   std::string network = "10gbe";
-  std::string latency;  ///< In place of the network's.
+  std::string latency;  ///< Empty: the network's.
   double slow_host = 1, slow_port = 1;
   int rack = 0;
   double oversubscription = 1;
@@ -32,7 +32,7 @@ struct SimulateOptions {
               last_bucket = format_bytes(kLastBucketBytes), partition = "0";
   std::string piece = "4M", codec_speeds;
 
-  // What stops jobs.
+  // Failures and checkpoints.
   double failures_per_day = 0, checkpoint_s = 30, restart_s = 120;
 
   std::string json;
@@ -40,23 +40,24 @@ struct SimulateOptions {
 
 void declare(CLI::App& app, SimulateOptions& options);
 
-/// The hosts, if not measured. Throws Exception(invalid_argument).
+/// Returns the modelled hosts and links. Throws Exception(invalid_argument).
 Fabric fabric_of(const SimulateOptions& options);
 
-/// How long operations take there, and how many ranks there are.
+/// Times of operations, and the number of ranks.
 struct SimulatedLinks {
   OperationTimes times;
   int ranks = 1;
   double codec_slowdown = 1;
 };
-/// Throws Exception: invalid_argument; system, for a file that cannot be read.
+/// Returns the links of the options, modelled or measured. Throws Exception(invalid_argument), or
+/// Exception(system) if a file cannot be read.
 SimulatedLinks links_of(const SimulateOptions& options);
 
-/// The profile of that name or file; or a model of gradwire plan, as a profile. Throws
+/// Returns the profile of that name or file, or a model of gradwire plan as a profile. Throws
 /// Exception(invalid_argument).
 LayerProfile profile_of(const SimulateOptions& options);
 
-/// A step of that profile. Throws Exception(invalid_argument).
+/// Simulates a step of the profile. Throws Exception(invalid_argument).
 SimulatedStep simulate(const SimulateOptions& options, const LayerProfile& profile,
                        const SimulatedLinks& links);
 

@@ -12,11 +12,11 @@ namespace gradwire {
 
 struct SimulateOptions;
 
-/// Training without all-reduces, as it is written on the command line.
+/// Options for training without all-reduces, unparsed.
 struct RoundOptions {
-  int servers = 0;  ///< 0: there are none.
+  int servers = 0;  ///< 0: no servers.
   bool asynchronous = false;
-  int clients = 0;  ///< 0: this is not federated.
+  int clients = 0;  ///< 0: not federated.
   int asked = 300, used = 256;
   double window_s = 60;
   double spread = 0.3;
@@ -28,15 +28,16 @@ struct RoundOptions {
 
 void declare(CLI::App& app, RoundOptions& options);
 
-/// A result as JSON, and in one sentence.
+/// A result as JSON and as a sentence.
 struct RoundResult {
   nlohmann::ordered_json json;
   std::string text;
 };
 
-/// Parameter servers: the fabric's hosts are the workers, with as many servers beside them.
+/// Simulates parameter servers: the ranks of the fabric are the workers; the servers are additional
+/// hosts.
 RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options);
-/// Federated learning of the profile's model, whose local epochs take --compute-ms.
+/// Simulates federated learning of the profile's model, whose local epochs take --compute-ms.
 RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options);
 
 }  // namespace gradwire
