@@ -282,7 +282,7 @@ TEST(RunTest, AReaderThatGoesAwayBeforeTheLastOutputIsNotWaitedFor) {
 TEST(RunTest, WrongCommandLines) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"-n", "0", "true"}, "not in range 1 to 4096"},
-      {{"-n", "2"}, "which program"},
+      {{"-n", "2"}, "no program given"},
       {{"--bogus", "--", "true"}, "--bogus"},
       {{"--hosts", "a", "--hostfile", "f", "true"}, "excludes"},
   };
@@ -316,7 +316,7 @@ TEST(RunTest, WrongValues) {
       {{"--secret-file", empty}, "the file is empty"},
       {{"--secret-file", folder.path() + "/none"}, "no such file"},
       {{"--env", "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"},
-      {{"--env", "1x=2"}, "not a variable's name"},
+      {{"--env", "1x=2"}, "not a variable name"},
       {{"--hosts", "a:1,b:1", "-n", "3"}, "3 ranks do not fit"},
       {{"--master-addr", "0.0.0.0"}, "--master-addr 0.0.0.0"},
   };

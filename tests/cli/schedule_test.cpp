@@ -139,7 +139,7 @@ TEST(ScheduleCommand, ExplainsWhatIsWrong) {
   fails({"ring", "--collective", "allreduce"}, "did you mean \"all_reduce\"?");
   fails({"ring", "--latency", "50"}, "50us");
   fails({"ring", "--bandwidth", "10G"}, "10Gb/s");
-  fails({"ring", "--bandwidth", "1Gb/s,2Gb/s"}, "lists 2 hosts, but there are 4");
+  fails({"ring", "--bandwidth", "1Gb/s,2Gb/s"}, "lists 2 rates for 4 hosts");
   fails({"ring", "--bandwidth", "1Gb/s,0Gb/s,1Gb/s,1Gb/s"}, "not a rate above zero");
   fails({"ring", "--topology", "/nonexistent/topology.json"}, "/nonexistent/topology.json");
   fails({"ring", "--segment", "3"}, "multiple of 4");

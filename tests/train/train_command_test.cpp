@@ -97,7 +97,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBeBeforeRanksStart) {
     return finished.output;
   };
   const std::string config = folder / "c.json";
-  EXPECT_THAT(refused({}), HasSubstr("gradwire train: which configuration?"));
+  EXPECT_THAT(refused({}), HasSubstr("gradwire train: no configuration given"));
   EXPECT_THAT(refused({folder.path()}),
               HasSubstr("cannot read " + folder.path().string() + ": it is a folder"));
   EXPECT_THAT(refused({"/nowhere", "-n", "2"}), HasSubstr("gradwire train: the configuration: "));

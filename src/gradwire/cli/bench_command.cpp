@@ -37,7 +37,7 @@ int status_of(const std::vector<SystemRow>& rows) {
   return wrong == 0 ? 0 : 1;
 }
 
-/// What --explain says, on rank 0.
+/// Prints the output of --explain on rank 0.
 class Explainer {
  public:
   Explainer(Communicator& communicator, const BenchOptions& options, const Environment& environment)
@@ -54,7 +54,7 @@ class Explainer {
  private:
   bool wanted() const { return options_.explain && communicator_.rank() == 0; }
 
-  /// Beside the table, but not into the JSON.
+  /// With JSON on stdout, prints to stderr.
   void say(const std::string& text) const {
     fmt::print(options_.json == "-" ? stderr : stdout, "{}", text);
   }
@@ -91,8 +91,7 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
 void check_comparison(const BenchOptions& options, const Job& job) {
   if (!options.launch.starts_ranks(job)) {
     throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself, outside any job: say where with -n or "
-                    "--hosts");
+                    "--compare starts the ranks itself, outside any job: give -n or --hosts");
   }
   check_peers(options);
 }
@@ -107,7 +106,7 @@ int compare_all(const BenchOptions& options, const Environment& environment) {
   return status_of(rows);
 }
 
-/// Refuses wrong arguments before ranks start. Where they are to start; nothing: this is a rank.
+/// Checks the arguments before ranks start. Returns how to start ranks; nullopt: this is a rank.
 std::optional<LaunchOptions> checked(const BenchOptions& options, const Job& job) {
   check_fits(options.launch, job);
   limit_gbps(options);
@@ -127,7 +126,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
     return bench_step_with_store(argc - 1, argv + 1, open_store);
   const Environment environment = process_environment();
   BenchOptions options;
-  CLI::App app("Measures collective operations, as nccl-tests does", "gradwire bench");
+  CLI::App app("Measures collective operations, like nccl-tests", "gradwire bench");
   declare(app, options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const Job job = Job::from_environment(environment);

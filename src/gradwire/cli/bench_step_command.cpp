@@ -23,7 +23,7 @@
 namespace gradwire {
 namespace {
 
-/// What the command line says, read.
+/// The parsed command line.
 struct StepBench {
   StepOptions options;
   LayerProfile profile;
@@ -89,7 +89,7 @@ int compare_all(const StepBench& bench) {
   return 0;
 }
 
-/// Wrong arguments are refused here, before ranks start. Where they are to start; nothing: this is
+/// Parses and checks the arguments before ranks start. Returns how to start ranks; nullopt: this is
 /// a rank.
 std::optional<LaunchOptions> read_options(StepBench& bench, const Job& job) {
   const bool starts = bench.options.launch.starts_ranks(job);
@@ -99,13 +99,13 @@ std::optional<LaunchOptions> read_options(StepBench& bench, const Job& job) {
   bench.limit = limit_of(bench.options);
   measurement_options(bench.options, bench.profile);
   if (!bench.options.trace.empty() && bench.cases.size() > 1) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--trace is of one case: name one codec, and so on");
+    throw Exception(
+        ErrorKind::invalid_argument,
+        "--trace records a single case: give one value for --codec and each other list");
   }
   if (!bench.options.compare.empty() && !starts) {
     throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself, outside any job: say where with -n or "
-                    "--hosts");
+                    "--compare starts the ranks itself, outside any job: give -n or --hosts");
   }
   if (!starts) return std::nullopt;
   LaunchOptions launch = launch_options_of(bench.options.launch);

@@ -34,7 +34,7 @@ int write_consolidated(const Options& options) {
   return 0;
 }
 
-/// The folder of checkpoints that is meant by one of them, by itself, or by a run's output.
+/// Returns the folder of checkpoints, given one of them, itself, or a run's output folder.
 fs::path folder_of(const fs::path& path) {
   if (fs::exists(path / kManifestName)) return path.parent_path();
   return fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
@@ -43,7 +43,7 @@ fs::path folder_of(const fs::path& path) {
 int list(const Options& options) {
   const auto folder = folder_of(options.folder);
   const auto found = list_checkpoints(folder);
-  if (found.empty()) find_checkpoint(options.folder);  // It says what is there instead.
+  if (found.empty()) find_checkpoint(options.folder);  // Throws, naming what is there instead.
   fmt::print("{:>9} {:>6} {:>10}  checkpoint\n", "step", "ranks", "size");
   for (const auto& one : found) {
     if (one.damage.empty()) {
@@ -53,7 +53,7 @@ int list(const Options& options) {
       fmt::print("{:>9} {:>6} {:>10}  {}\n", "-", "-", "damaged", one.damage);
     }
   }
-  find_checkpoint(folder);  // It says what to do about a damaged one, as it would to who resumes.
+  find_checkpoint(folder);  // Throws if one is damaged, with the remedy, as for resuming.
   return 0;
 }
 
@@ -78,30 +78,31 @@ int show(const Options& options) {
   print_tensors(manifest);
   if (!options.verify) return 0;
   CheckpointReader(path).verify();
-  fmt::print("verified  all files are as they were written\n");
+  fmt::print("verified  the checksums of all files match\n");
   return 0;
 }
 
 void describe(CLI::App& app, Options& options) {
   const char* folder =
-      "a checkpoint, or a folder of them: the newest; a run's output folder will do";
+      "a checkpoint; or a folder of checkpoints or a run's output folder, for the newest one";
   app.require_subcommand(1);
-  auto* consolidated = app.add_subcommand("consolidate", "Writes one safetensors file");
+  auto* consolidated =
+      app.add_subcommand("consolidate", "Merges a checkpoint into one safetensors file");
   consolidated->add_option("folder", options.folder, folder)->required();
-  consolidated->add_option("-o,--output", options.output, "the file")->capture_default_str();
+  consolidated->add_option("-o,--output", options.output, "file to write")->capture_default_str();
   consolidated->add_flag("--with-optimizer", options.with_optimizer,
-                         "the optimiser's states too, as optimizer.STATE.PARAMETER");
+                         "also write the optimizer's states, as optimizer.STATE.PARAMETER");
   auto* listed = app.add_subcommand("list", "Lists the complete checkpoints, the newest last");
   listed->add_option("folder", options.folder, folder)->required();
-  auto* shown = app.add_subcommand("show", "Says what a checkpoint holds");
+  auto* shown = app.add_subcommand("show", "Shows the content of a checkpoint");
   shown->add_option("folder", options.folder, folder)->required();
-  shown->add_flag("--verify", options.verify, "compares all files with their checksums");
+  shown->add_flag("--verify", options.verify, "verify the checksums of all files");
 }
 
 }  // namespace
 
 int checkpoint_command(int argc, char** argv) {
-  CLI::App app("Checkpoints of training runs: what there is, and one file out of many",
+  CLI::App app("Lists and shows checkpoints of training runs, and merges one into a single file",
                "gradwire checkpoint");
   Options options;
   describe(app, options);

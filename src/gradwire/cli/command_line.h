@@ -10,8 +10,8 @@
 
 namespace gradwire {
 
-/// Reads a command's options. If there is nothing left to do (--help, or a wrong command line,
-/// which is explained on stderr), the exit status with which to end: 0 or 2.
+/// Parses a command's options. Returns the exit status if nothing is left to do: 0 after --help, 2
+/// for a wrong command line, which is reported on stderr. Otherwise nullopt.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The commands of `gradwire` and `gradwire-torch`. argv[0] is the command's name; the result is
-/// the exit status: 0, 1 for an error, 2 for a wrong command line. Exceptions are for main().
+/// The commands of `gradwire` and `gradwire-torch`. argv[0] is the command's name. They return the
+/// exit status: 0, 1 for an error, 2 for a wrong command line. main() handles their exceptions.
 namespace gradwire {
 
 // gradwire

@@ -23,8 +23,8 @@ void print_help(std::string_view program, std::string_view about,
   for (const Command& command : commands) {
     fmt::print("  {:10} {}\n", command.name, command.summary);
   }
-  fmt::print("\n{} COMMAND --help says more about each; {} --version prints the version.\n",
-             program, program);
+  fmt::print("\n{} COMMAND --help describes a command; {} --version prints the version.\n", program,
+             program);
 }
 
 int refuse(std::string_view program, std::string_view name, std::span<const Command> commands) {
@@ -34,7 +34,8 @@ int refuse(std::string_view program, std::string_view name, std::span<const Comm
   return 2;
 }
 
-/// What was printed must have arrived: a full disk must not look like success. `status`, or 1.
+/// Flushes stdout, so that a full disk does not look like success. Returns `status`, or 1 instead
+/// of 0 if stdout could not be written.
 int flushed(std::string_view program, int status) {
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
@@ -44,16 +45,16 @@ int flushed(std::string_view program, int status) {
   return status != 0 ? status : 1;
 }
 
-/// Where the library's own words name neither what was wanted nor a remedy.
+/// Returns the error text, with a remedy where the standard library's text has none.
 std::string words_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error)) {
-    return "the system gives this process no more memory: ask for less at once, or raise the limit "
-           "(ulimit -v, the container's or the job's)";
+    return "out of memory: use smaller sizes, or raise the limit (ulimit -v, the container's or "
+           "the job's)";
   }
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system && system->code() == std::errc::resource_unavailable_try_again) {
-    return "the system gives this process no more threads: raise the limit (ulimit -u, ulimit -v, "
-           "the container's or the job's)";
+    return "cannot start another thread: raise the limit (ulimit -u, ulimit -v, the container's or "
+           "the job's)";
   }
   return error.what();
 }
@@ -63,7 +64,7 @@ int run_guarded(std::string_view program, const Command& command, int argc, char
     return command.run(argc, argv);
   } catch (const std::exception& e) {
     std::fflush(stdout);
-    // If standard output cannot be written, that is all there is to say, and is said at the end.
+    // If standard output cannot be written, flushed() reports that, and nothing else matters.
     if (std::ferror(stdout) == 0)
       fmt::print(stderr, "{} {}: {}\n", program, command.name, words_of(e));
     return dynamic_cast<const WrongCommandLine*>(&e) ? 2 : 1;

@@ -5,17 +5,17 @@
 
 namespace gradwire {
 
-/// One word that may follow a program's name.
+/// A command of a program.
 struct Command {
   std::string_view name;
-  std::string_view summary;  ///< One line for --help; empty: not listed.
+  std::string_view summary;  ///< One line for --help; empty: hidden.
   int (*run)(int argc, char** argv);
 };
 
-/// What main() of a program with commands does: finds the command that argv[1] names and runs it;
-/// answers --help and --version, and a wrong name with the nearest right one. An exception ends as
-/// one line on stderr. Returns the exit status: the command's, 1 after an exception or if standard
-/// output could not be written, 2 for a wrong command line.
+/// main() of a program with commands: finds the command named by argv[1] and runs it. Handles
+/// --help and --version; reports a wrong name with the nearest right one, and an exception as one
+/// line on stderr. Returns the exit status: the command's; 1 after an exception, or if standard
+/// output could not be written; 2 for a wrong command line.
 int dispatch(std::string_view program, std::string_view about, std::span<const Command> commands,
              int argc, char** argv);
 

@@ -34,12 +34,13 @@ struct DoctorArguments {
 
 void declare(CLI::App& app, DoctorArguments& given) {
   declare_launch_arguments(app, given.launch);
-  // How the doctor calls itself on the hosts.
+  // How the doctor starts itself on the hosts.
   app.add_flag("--agent", given.agent)->group("");
   app.add_option("--names", given.names)->group("")->delimiter(',');
 }
 
-/// Of ours on a host. Requests go where standard output led; what else is printed goes to stderr.
+/// Runs as the doctor's agent on a host. Requests go to the original stdout; other output goes to
+/// stderr.
 int be_an_agent(const DoctorArguments& given) {
   UniqueFd out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   UniqueFd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -50,7 +51,7 @@ int be_an_agent(const DoctorArguments& given) {
   return 0;
 }
 
-/// One rank a host.
+/// One rank per host.
 LaunchOptions options_for_hosts(const LaunchArguments& given) {
   LaunchOptions options = launch_options_of(given);
   if (options.hosts.empty())
@@ -67,7 +68,7 @@ LaunchOptions options_for_hosts(const LaunchArguments& given) {
   return options;
 }
 
-/// The plan; what the launcher itself would refuse becomes a finding.
+/// Returns the plan; an error of the launcher becomes a finding.
 JobPlan plan_or_find(LaunchOptions& options, std::vector<Finding>& findings) {
   try {
     return plan_job(options);
@@ -106,11 +107,10 @@ int examine_as_rank(const Job& job) {
 int doctor_command(int argc, char** argv) {
   DoctorArguments given;
   CLI::App app(
-      "Checks what usually goes wrong before a job does, on every host and between every two: "
-      "names, "
-      "interfaces, ports and firewalls, MTUs, lossy and slow links, versions, limits. Says how to "
-      "mend what is wrong, and then exits with status 1. Needs nothing but the remote shell; or "
-      "runs as the ranks of a job, and then needs that rank 0 can be reached.",
+      "Checks for common problems before a job runs, on every host and between every two: names, "
+      "interfaces, ports and firewalls, MTUs, lossy and slow links, versions, limits. Prints a fix "
+      "for each problem, and exits with status 1 if there are any. Requires only the remote shell; "
+      "or runs as the ranks of a job, and then requires that rank 0 can be reached.",
       "gradwire doctor");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

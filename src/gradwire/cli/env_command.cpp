@@ -15,7 +15,7 @@ const char* secret_of(const Job& job) {
   return job.launcher_store ? "from the launcher's store" : "none";
 }
 
-/// "gw0:10.77.0.1,gw1:10.77.1.1", where this rank would meet the others.
+/// Returns the rails that this rank would use, such as "gw0:10.77.0.1,gw1:10.77.1.1".
 std::string rails_of(const Job& job) {
   const auto masters = resolve(job.master_address, job.master_port);
   if (!masters) return fmt::format("none ({})", masters.error().message);
@@ -45,10 +45,9 @@ void print(const Job& job) {
 
 int env_command(int argc, char** argv) {
   CLI::App app{
-      "Prints, in one line, which rank of which job a process started here would be, whether it "
-      "has a secret (never the secret itself), and over which network interfaces it would meet "
-      "the others. Start it as you would start a training: "
-      "\"srun gradwire env\"."};
+      "Prints, in one line, the rank and job of a process started here, whether it has a secret "
+      "(never the secret itself), and its network interfaces. Start it like a training job: \"srun "
+      "gradwire env\"."};
   app.name("gradwire env");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   print(Job::from_environment());

@@ -35,10 +35,11 @@ bool is_name(const std::string& text) {
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  if (!is_name(name)) refuse(fmt::format("--env {}: \"{}\" is not a variable's name", text, name));
+  if (!is_name(name)) refuse(fmt::format("--env {}: \"{}\" is not a variable name", text, name));
   if (equals != std::string::npos) return {name, text.substr(equals + 1)};
   const char* value = std::getenv(name.c_str());
-  if (!value) refuse(fmt::format("--env {}: it is not set here: write --env {}=VALUE", text, name));
+  if (!value)
+    refuse(fmt::format("--env {}: the variable is not set: write --env {}=VALUE", text, name));
   return {name, value};
 }
 
@@ -49,44 +50,44 @@ std::vector<std::string> words_of(const std::string& text) {
 
 void declare_places(CLI::App& app, LaunchArguments& given) {
   app.add_option("-n,--ranks", given.ranks,
-                 "How many ranks; by default one for each slot of the hosts, or for each core of "
-                 "this one")
+                 "Number of ranks; default: one per slot of the hosts, or per core of this host")
       ->check(CLI::Range(1, kMaxRanks));
-  auto* hosts = app.add_option("--hosts", given.hosts,
-                               "Where to run: a,b (ranks are spread evenly) or a:2,b:2 (slots)");
+  auto* hosts =
+      app.add_option("--hosts", given.hosts,
+                     "Hosts to run on: a,b (ranks are spread evenly) or a:2,b:2 (with slots)");
   app.add_option("--hostfile", given.hostfile,
-                 "File with a host a line: NAME [slots=N] [address=A]; # begins a comment")
+                 "File with one host per line: NAME [slots=N] [address=A]; # begins a comment")
       ->excludes(hosts);
   app.add_option("--rsh", given.rsh,
-                 "Command that runs another on a host: RSH HOST COMMAND, with our standard input; "
-                 "such as ssh, \"ssh -p 2222\", \"ip netns exec\"")
+                 "Remote shell, run as RSH HOST COMMAND, which must forward standard input: ssh, "
+                 "\"ssh -p 2222\", \"ip netns exec\", ...")
       ->capture_default_str();
 }
 
 void declare_network(CLI::App& app, LaunchArguments& given) {
   app.add_option("--master-addr", given.master_address,
-                 "Where rank 0 listens; by default the first host's name or address");
+                 "Address at which rank 0 listens; default: the first host's name or address");
   app.add_option("--master-port", given.master_port,
-                 "Its port; by default that of --port, or else a free one")
+                 "Port at which rank 0 listens; default: --port, or else a free port")
       ->check(CLI::Range(1, 65535));
-  app.add_option("--port", given.port,
-                 "One port for all that ranks listen on, the same on every host, for firewalls to "
-                 "open; by default free ones")
+  app.add_option(
+         "--port", given.port,
+         "The one port on which the ranks of every host listen, for firewalls; default: free ports")
       ->check(CLI::Range(1, 65535));
   app.add_option("--interface", given.interface,
-                 "Network interfaces to use, all of them at once: names, prefixes or a comma list");
+                 "Network interfaces, all used concurrently: names, prefixes or a comma list");
   app.add_flag("--encrypt", given.encrypt,
-               "Encrypt what ranks send each other over the network (GRADWIRE_ENCRYPTION=on)");
+               "Encrypt traffic between ranks over the network (GRADWIRE_ENCRYPTION=on)");
 }
 
 void declare_settings(CLI::App& app, LaunchArguments& given) {
-  app.add_option(
-      "--secret-file", given.secret_file,
-      "File with the job's secret, of this user alone (mode 600); by default a new secret");
+  app.add_option("--secret-file", given.secret_file,
+                 "File with the job's secret, accessible only to this user (mode 600); default: a "
+                 "generated secret");
   app.add_option("--env", given.variables,
-                 "NAME=VALUE, or NAME for its value here: a variable for ranks on all hosts; may "
-                 "be repeated (GRADWIRE_* go to all hosts by themselves)")
-      ->allow_extra_args(false);  // What follows NAME is the program.
+                 "Variable for the ranks on all hosts: NAME=VALUE, or NAME with its value in this "
+                 "environment; may be repeated (GRADWIRE_* are always passed on)")
+      ->allow_extra_args(false);  // The program may follow NAME.
 }
 
 std::optional<std::uint16_t> port_of(int given) {
@@ -109,12 +110,11 @@ void check_fits(const LaunchArguments& given, const Job& job) {
                                 ? static_cast<std::size_t>(given.ranks)
                                 : place_ranks(parse_hosts(given.hosts), ranks).size();
   if (asked == static_cast<std::size_t>(job.world_size)) return;
-  refuse(
-      fmt::format("{} asks for {} ranks, but this process is already rank {} of a job of {} ranks "
-                  "(started by {}), and no rank starts others: leave {} away, or start this "
-                  "command outside the job",
-                  given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, job.world_size, job.launcher,
-                  given.ranks > 0 ? "-n" : "--hosts"));
+  refuse(fmt::format(
+      "{} asks for {} ranks, but this process is already rank {} of a job of {} ranks (started by "
+      "{}), which cannot start others: omit {}, or start this command outside the job",
+      given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, job.world_size, job.launcher,
+      given.ranks > 0 ? "-n" : "--hosts"));
 }
 
 int ranks_to_start(const LaunchArguments& given) {
@@ -125,7 +125,7 @@ int ranks_to_start(const LaunchArguments& given) {
 
 void declare_start_timeout(CLI::App& app, LaunchArguments& given) {
   app.add_option("--start-timeout", given.start_timeout,
-                 "Seconds for the remote shells to have started their ranks")
+                 "Seconds within which remote shells must start their ranks")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
 }

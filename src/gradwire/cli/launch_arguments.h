@@ -10,8 +10,7 @@
 
 namespace gradwire {
 
-/// The options of every command that starts ranks, as they are written: how many, where, and over
-/// which network.
+/// The options, unparsed, of every command that starts ranks: number of ranks, hosts, network.
 struct LaunchArguments {
   int ranks = 0;
   std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
@@ -21,28 +20,29 @@ struct LaunchArguments {
   double start_timeout = 30;
   std::vector<std::string> variables;
 
-  /// Whether they ask this process to start ranks, and it is not one of `job` itself.
+  /// Returns true if the options ask this process to start ranks, and it is not a rank of `job`
+  /// itself.
   bool starts_ranks(const Job& job) const {
     const bool asked = ranks > 0 || !hosts.empty() || !hostfile.empty();
     return asked && job.launcher == "none";
   }
 };
 
-/// Adds them to a command's options. `given` must live as long as `app`.
+/// Adds the options to a command's. `given` must outlive `app`.
 void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
 
-/// Throws Exception(invalid_argument) if this process is a rank of `job` already and the options
-/// ask for another number of ranks than that has: no rank starts ranks.
+/// Throws Exception(invalid_argument) if this process is already a rank of `job` and the options
+/// ask for another number of ranks than the job has. A rank does not start ranks.
 void check_fits(const LaunchArguments& given, const Job& job);
 
-/// How many ranks they ask for. Throws Exception(invalid_argument).
+/// Returns the number of ranks that the options ask for. Throws Exception(invalid_argument).
 int ranks_to_start(const LaunchArguments& given);
 
-/// The option of `gradwire run` for shells that hang; the other commands have its default.
+/// Adds --start-timeout, an option of `gradwire run` only; other commands use its default.
 void declare_start_timeout(CLI::App& app, LaunchArguments& given);
 
-/// What they ask for; the program, its output and its name are left to the caller. Reads the
-/// hostfile and the secret's file. Throws Exception(invalid_argument) that names the option.
+/// Converts the options; the caller sets program, output and name. Reads the hostfile and the
+/// secret's file. Throws Exception(invalid_argument) that names the option.
 LaunchOptions launch_options_of(const LaunchArguments& given);
 
 }  // namespace gradwire

@@ -12,24 +12,24 @@ int torch_program(int argc, char** argv) {
   exec_torch_program(argc, argv);
 }
 
-/// torchrun's own store, over which the ranks must then find each other, speaks c10d's protocol.
+/// Ranks under torchrun use torchrun's store for the rendezvous; its c10d protocol needs libtorch.
 int bench_with_any_launcher(int argc, char** argv) {
   if (Job::from_environment().launcher_store) exec_torch_program(argc, argv);
   return bench_command(argc, argv);
 }
 
 constexpr auto kCommands = std::to_array<Command>({
-    {"train", "Trains a model as a JSON file says", torch_program},
+    {"train", "Trains a model described by a JSON file", torch_program},
     {"run", "Starts any program as the ranks of a job, on one or several hosts", run_command},
     {"bench", "Measures collective operations", bench_with_any_launcher},
-    {"report", "Shows training runs as one HTML page, which needs no network", report_command},
-    {"plan", "Says whether it will scale: time, memory, bottleneck, what to change", plan_command},
+    {"report", "Renders training runs as one self-contained HTML page", report_command},
+    {"plan", "Predicts training time, memory, bottleneck, and what to change", plan_command},
     {"schedule", "Draws, verifies and simulates collective algorithms", schedule_command},
-    {"probe", "Measures what joins the hosts, for the tuner and the simulator", probe_command},
-    {"tune", "Measures which algorithm is the fastest for each size here", tune_command},
-    {"doctor", "Checks everything that usually goes wrong before a job does", doctor_command},
-    {"checkpoint", "Lists checkpoints, and makes one file out of many", checkpoint_command},
-    {"env", "Prints the rank and the job that a process would have here", env_command},
+    {"probe", "Measures the links between hosts, for the tuner and the simulator", probe_command},
+    {"tune", "Measures the fastest algorithm for each size on these hosts", tune_command},
+    {"doctor", "Checks hosts and network for common problems before a job runs", doctor_command},
+    {"checkpoint", "Lists checkpoints, and merges one into a single file", checkpoint_command},
+    {"env", "Prints the rank and job of a process started here", env_command},
 });
 
 }  // namespace

@@ -27,17 +27,17 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kShownStrategies = 5;
-/// For a bare number of parameters: those of ZeRO's paper.
+/// Nodes for --params: as in ZeRO's paper.
 constexpr int kPaperNodes = 64;
 
-/// `text` for people, unless the JSON takes its place.
+/// Prints `text`, or `json` with --json -; writes the file of --json.
 void answer(const PlanArguments& given, const std::string& text, const std::string& json) {
   fmt::print("{}", given.json == "-" ? json : text);
   if (!given.json.empty() && given.json != "-") write_file(given.json, json);
 }
 
-/// The network asked for, and two that are not. As many cards and as narrow a way between the
-/// switches belong to them all.
+/// Returns the networks of --networks, or else the network of --network and two others. Number of
+/// cards and oversubscription are the same for all.
 std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& input) {
   std::vector<Network> networks;
   const auto add = [&](const std::string& name) {
@@ -84,7 +84,7 @@ std::string strategies_text(const std::vector<FoundStrategy>& found) {
         f.time.samples_per_second, f.memory.total() / 1e9, 100 * f.time.eta, s.zero_stage, s.codec,
         s.accumulate, s.batch, s.recompute ? ", recomputing activations" : "");
   }
-  return text + "\nThe first one for gradwire train:\n";
+  return text + "\nThe first as a configuration of gradwire train:\n";
 }
 
 int search(const PlanArguments& given, const PlanInput& input) {
@@ -93,8 +93,8 @@ int search(const PlanArguments& given, const PlanInput& input) {
     const Plan plan = make_plan(input);
     throw Exception(
         ErrorKind::invalid_argument,
-        fmt::format("{}. No ZeRO stage, batch or recomputation that gradwire train "
-                    "has makes it fit on {} nodes. {}",
+        fmt::format("{}. No ZeRO stage, batch size or recomputation of gradwire train makes it fit "
+                    "on {} nodes. {}",
                     memory_sentence(plan), input.strategy.nodes, fewest_nodes_sentence(plan)));
   }
   const std::string config = train_config(found.front().input);
@@ -143,7 +143,7 @@ int ask(const CLI::App& app) {
 
 }  // namespace
 
-// What is wrong with a plan is wrong with its command line.
+// An invalid plan is an error of the command line.
 int plan_command(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "simulate")
     return read_arguments([&] { return plan_simulate_command(argc - 1, argv + 1); });
@@ -156,8 +156,9 @@ int plan_command(int argc, char** argv) {
     return read_arguments([&] { return plan_check_command(argc, argv); });
   PlanArguments given;
   CLI::App app(
-      "Says how fast a model trains on so many machines, what limits it and what to change. "
-      "Without options it asks. gradwire plan simulate plays a step through on modelled links.",
+      "Predicts how fast a model trains on a cluster, what limits it and what to change. Without "
+      "options, asks for model, machines and network. gradwire plan simulate simulates a step on "
+      "modelled links.",
       "gradwire plan");
   declare(app, given);
   if (argc < 2) return read_arguments([&] { return ask(app); });

@@ -29,7 +29,7 @@ void declare(CLI::App& app, ProbeArguments& given) {
   app.add_option("--output", given.output, "file that rank 0 writes, on its host")
       ->capture_default_str();
   app.add_option("--seconds", given.seconds,
-                 "how long to send in each direction of each pair and rail")
+                 "seconds to send in each direction of each pair and rail")
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();
   declare_launch_arguments(app, given.launch);
@@ -38,8 +38,8 @@ void declare(CLI::App& app, ProbeArguments& given) {
 int be_a_rank(const Job& job, const ProbeArguments& given) {
   if (job.world_size < 2) {
     throw WrongCommandLine(
-        "there is nothing between one rank and itself: gradwire probe --hosts a,b,c, or "
-        "-n 2 for the inside of this host");
+        "probing requires at least two ranks: gradwire probe --hosts a,b,c, or -n 2 for the link "
+        "inside this host");
   }
   const Mesh mesh = value_or_throw(connect_mesh(job));
   ProbeOptions options;
@@ -59,11 +59,10 @@ int be_a_rank(const Job& job, const ProbeArguments& given) {
 int probe_command(int argc, char** argv) {
   ProbeArguments given;
   CLI::App app(
-      "Measures latency, bandwidth each way, the largest packet and losses for every pair of hosts "
-      "and rail, and the offsets of the hosts' clocks, and writes topology.json, which the tuner, "
-      "the simulator and the planner read. Starts a rank on each host, or is a rank of the job "
-      "that "
-      "started it.",
+      "Measures latency, bandwidth in each direction, the largest packet and losses for every pair "
+      "of hosts and rail, and the offsets of the hosts' clocks. Writes topology.json, which the "
+      "tuner, the simulator and the planner read. Starts a rank on each host, or runs as a rank of "
+      "a job.",
       "gradwire probe");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

@@ -21,7 +21,7 @@ struct ReportOptions {
 void describe(CLI::App& app, ReportOptions& options) {
   app.add_option("runs", options.inputs,
                  "output folders of gradwire train, or JSON files of gradwire train --json and "
-                 "gradwire bench step --json; NAME=PATH names one")
+                 "gradwire bench step --json; NAME=PATH gives one a name")
       ->required();
   app.add_option("-o,--output", options.output, "file for the page")->capture_default_str();
   app.add_option("--title", options.title, "heading of the page")->capture_default_str();
@@ -35,7 +35,7 @@ std::string counted(std::size_t count, const char* what) {
 
 int report_command(int argc, char** argv) {
   ReportOptions options;
-  CLI::App app("Shows training runs as one HTML page, which needs no network", "gradwire report");
+  CLI::App app("Renders training runs as one self-contained HTML page", "gradwire report");
   describe(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const auto inputs = read_arguments([&] { return read_report_inputs(options.inputs); });

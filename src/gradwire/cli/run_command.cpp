@@ -11,17 +11,17 @@ namespace {
 constexpr const char* kAbout = R"(gradwire run [OPTIONS] [--] PROGRAM [ARGUMENTS]
 starts PROGRAM as the ranks of a job and waits for them.
 
-Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (a free
-port, unless it was given) and GRADWIRE_SECRET (a new one unless it is set already) in its
-environment, and reads /dev/null. OMP_NUM_THREADS, unless it is set, is the number of cores divided
-by the ranks of the host. What ranks write comes in whole lines with "[rank] " before each.
+Each rank has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (by default a
+free port) and GRADWIRE_SECRET (generated unless it is set) in its environment, and /dev/null as
+standard input. OMP_NUM_THREADS, unless it is set, is the number of cores divided by the ranks of
+the host. Output of the ranks is passed on in whole lines, prefixed with "[rank] ".
 
-When a rank fails, the others get SIGTERM and, after the grace period, SIGKILL; the exit status is
-that of the first rank that failed (128 + signal if by a signal). SIGINT, SIGTERM, SIGHUP and
-SIGQUIT are passed on and start the grace period too; a second SIGINT kills at once. SIGUSR1 and
-SIGUSR2 are passed on. No process of the job is left at the end.)";
+When a rank fails, the others get SIGTERM and, after the grace period, SIGKILL. The exit status is
+that of the first rank that failed (128 + signal if it was killed by a signal). SIGINT, SIGTERM,
+SIGHUP and SIGQUIT are passed on and start the grace period, too; a second SIGINT kills at once.
+SIGUSR1 and SIGUSR2 are passed on. No process of the job is left at the end.)";
 
-/// The command line as it is written.
+/// The command line, unparsed.
 struct Given {
   LaunchArguments launch;
   bool no_prefix = false;
@@ -33,7 +33,7 @@ void declare(CLI::App& app, Given& given) {
   app.name("gradwire run");
   declare_launch_arguments(app, given.launch);
   declare_start_timeout(app, given.launch);
-  app.add_flag("--no-prefix", given.no_prefix, "Pass on what ranks write as it is");
+  app.add_flag("--no-prefix", given.no_prefix, "Pass on the ranks' output unchanged");
   app.add_option("--grace", given.grace, "Seconds between SIGTERM and SIGKILL")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
@@ -63,7 +63,8 @@ int run_command(int argc, char** argv) {
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   given.program = program_of(app);
   if (given.program.empty()) {
-    fmt::print(stderr, "gradwire run: which program? gradwire run -n 4 -- PROGRAM [ARGUMENTS]\n");
+    fmt::print(stderr,
+               "gradwire run: no program given: gradwire run -n 4 -- PROGRAM [ARGUMENTS]\n");
     return 2;
   }
   if (given.program.front().starts_with('-')) {

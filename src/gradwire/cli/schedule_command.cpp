@@ -38,43 +38,45 @@ struct Options {
 };
 
 void describe_options(CLI::App& app, Options& options) {
-  app.add_option("name", options.name, "ring, direct, tree, ...; without it, lists all");
-  app.add_option("-n,--ranks", options.links.ranks, "number of ranks; 4 by default")
+  app.add_option("name", options.name, "ring, direct, tree, ...; default: list all algorithms");
+  app.add_option("-n,--ranks", options.links.ranks, "number of ranks; default: 4")
       ->check(CLI::Range(1, kMaxRanks));
   app.add_option("--collective", options.collective, "all_reduce, broadcast, all_gather, ...")
       ->capture_default_str();
   app.add_option("--root", options.root,
-                 "broadcast, scatter: whose data; reduce, gather: who gets it; point_to_point: the "
-                 "sender");
-  app.add_option("--target", options.target, "point_to_point: the receiver");
-  app.add_option("--draw", options.draw, "draws it, or with --simulate that run, as text or svg")
+                 "source rank of broadcast, scatter and point_to_point; destination rank of reduce "
+                 "and gather");
+  app.add_option("--target", options.target, "destination rank of point_to_point");
+  app.add_option("--draw", options.draw,
+                 "draw the schedule, or with --simulate the simulated run, as text or svg")
       ->check(CLI::IsMember({"text", "svg"}));
-  app.add_flag("--verify", options.verify, "proves that it is right for any size and timing");
-  app.add_flag("--simulate", options.simulate, "runs the real executors over simulated links");
-  app.add_flag("--compare", options.compare, "what every algorithm of the collective costs");
-  app.add_option("--latency", options.links.latency, "of a link, one way")->capture_default_str();
-  app.add_option("--bandwidth", options.links.bandwidth,
-                 "of a host's port, each way: one for all hosts or a comma list; 1Gb/s+400Mb/s is "
-                 "two interfaces")
+  app.add_flag("--verify", options.verify, "prove that it is correct for any size and timing");
+  app.add_flag("--simulate", options.simulate, "run the real executors over simulated links");
+  app.add_flag("--compare", options.compare, "print the cost of every algorithm of the collective");
+  app.add_option("--latency", options.links.latency, "one-way latency of a link")
       ->capture_default_str();
-  app.add_option("--per-host", options.links.per_host, "ranks on each host")
+  app.add_option("--bandwidth", options.links.bandwidth,
+                 "rate of a host's port in each direction: one for all hosts or a comma list; "
+                 "1Gb/s+400Mb/s is two interfaces")
+      ->capture_default_str();
+  app.add_option("--per-host", options.links.per_host, "ranks per host")
       ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   app.add_option("--topology", options.links.topology_file,
-                 "hosts and links that gradwire probe found, in place of --ranks, --per-host, "
+                 "file of gradwire probe with hosts and links, in place of --ranks, --per-host, "
                  "--latency and --bandwidth");
   app.add_option("--bytes", options.bytes, "size of the whole data; K, M, G are powers of two")
       ->capture_default_str();
-  app.add_option("--segment", options.segment, "bytes that travel on at once")
+  app.add_option("--segment", options.segment, "bytes per segment, the unit of forwarding")
       ->capture_default_str();
   app.add_option("-o,--output", options.output, "file for the drawing; default: standard output");
 }
 
-/// The options' text as values.
+/// The parsed options.
 struct Setting {
   Schedule schedule;
   Topology topology;
-  std::size_t elements;  ///< float32, of all chunks together.
+  std::size_t elements;  ///< Number of float32 elements of all chunks together.
   std::size_t segment_bytes;
 
   ChunkLayout layout() const { return {schedule.chunks, elements, sizeof(float)}; }
@@ -88,7 +90,7 @@ Collective collective_of(const Options& options) {
                   unknown_name("collective", options.collective, known));
 }
 
-/// A whole number of elements, and in collectives where each rank has a part, as many for each.
+/// Rounds to whole elements; if each rank has a part, to the same number of elements for each.
 std::size_t elements_of(const Schedule& schedule, std::size_t bytes) {
   const Collective collective = schedule.spec.collective;
   const std::size_t unit = has_parts(collective) ? schedule.chunks : 1;
@@ -101,10 +103,10 @@ Setting setting_of(const Options& options, const Topology& topology, std::string
   const std::size_t elements = elements_of(schedule, value_or_throw(parse_bytes(options.bytes)));
   const std::size_t segment = value_or_throw(parse_bytes(options.segment));
   if (segment < sizeof(float) || segment % sizeof(float) != 0) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("segments of {} bytes hold no whole number of 4-byte elements: "
-                                "give --segment a multiple of 4",
-                                segment));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("--segment: expected a multiple of 4 bytes, the size of an element, found {}",
+                    segment));
   }
   return {std::move(schedule), topology, elements, segment};
 }
@@ -131,7 +133,7 @@ std::string range_text(const std::vector<std::size_t>& bytes) {
   return least == most ? most : fmt::format("{} to {}", least, most);
 }
 
-/// What it costs, as the cost model has it.
+/// Returns the cost of the schedule according to the cost model, as text.
 std::string summary(const Setting& setting, const ScheduleCost& cost, const Estimate& estimate) {
   const Counts counts = cost.count(setting.layout());
   const auto messages =
@@ -147,7 +149,7 @@ std::string summary(const Setting& setting, const ScheduleCost& cost, const Esti
       format_duration(estimate.total));
 }
 
-/// False if the schedule is wrong.
+/// Returns false if the schedule is wrong.
 bool report_verification(std::FILE* out, const Schedule& schedule) {
   const auto finding = find_fault(schedule);
   if (finding) {
@@ -155,11 +157,11 @@ bool report_verification(std::FILE* out, const Schedule& schedule) {
     return false;
   }
   fmt::print(out,
-             "verified  no deadlock, no race, right and the same on every rank, for any size\n");
+             "verified  no deadlock, no race, correct and identical on every rank, for any size\n");
   return true;
 }
 
-/// False if a rank ended with wrong data.
+/// Returns false if a rank ended with wrong data.
 bool report_simulation(std::FILE* out, const ScheduleSimulation& run) {
   fmt::print(out, "simulated {}, executors sent {} by the busiest rank, result {}\n",
              format_duration(run.time), format_bytes(std::ranges::max(run.payload_bytes)),
@@ -173,7 +175,7 @@ void draw(const Options& options, const Drawing& drawing) {
   write(options.output, draw_text(drawing));
 }
 
-/// A row for every algorithm of the collective.
+/// Prints a row for every algorithm of the collective.
 int compare(const Options& options) {
   const Topology topology = topology_of(options.links);
   fmt::print("{}, {} over {}\n\n{:<19} {:>5} {:>10} {:>10}  {}\n", options.collective,
@@ -198,7 +200,7 @@ int show(const Options& options) {
   const ScheduleCost cost(setting.schedule);
   const Estimate estimate =
       cost.estimate(setting.topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
-  // A picture on standard output stands there alone, so that it can be redirected.
+  // An SVG on standard output must be alone there, so that it can be redirected.
   std::FILE* out = options.draw == "svg" && options.output.empty() ? stderr : stdout;
   fmt::print(out, "{}", summary(setting, cost, estimate));
   bool right = true;
@@ -217,7 +219,7 @@ int show(const Options& options) {
 }  // namespace
 
 int schedule_command(int argc, char** argv) {
-  CLI::App app("Shows a collective algorithm: what it costs, that it is right, how it runs",
+  CLI::App app("Shows a collective algorithm: its cost, its correctness, its execution",
                "gradwire schedule");
   Options options;
   describe_options(app, options);

@@ -32,15 +32,16 @@ std::vector<Link> rails_of(std::string_view text, Duration latency) {
   return rails;
 }
 
-/// One for each host: the list's entries, or its only one for all.
+/// Returns one host per entry of the list, or `count` hosts with its only entry.
 std::vector<Host> hosts_of(const LinkOptions& options, std::size_t count) {
   const Duration latency = value_or_throw(parse_duration(options.latency));
   const std::vector<std::string_view> listed = split(options.bandwidth, ',');
   if (listed.size() != 1 && listed.size() != count) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("--bandwidth lists {} hosts, but there are {}: give one for all, "
-                                "or one for each",
-                                listed.size(), count));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format(
+            "--bandwidth lists {} rates for {} hosts: give one rate for all hosts, or one per host",
+            listed.size(), count));
   }
   std::vector<Host> hosts(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -53,7 +54,7 @@ Topology from_file(const LinkOptions& options) {
   Topology topology = topology_of(value_or_throw(read_cluster(options.topology_file)));
   if (options.ranks && *options.ranks != topology.ranks()) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} has {} ranks, not {}: leave --ranks out", options.topology_file,
+                    fmt::format("{} has {} ranks, not {}: omit --ranks", options.topology_file,
                                 topology.ranks(), *options.ranks));
   }
   return topology;

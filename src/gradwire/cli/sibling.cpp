@@ -34,11 +34,11 @@ std::optional<std::string> find_torch_program() {
 void exec_torch_program(int argc, char** argv) {
   const auto program = find_torch_program();
   if (!program) {
-    throw Exception(ErrorKind::unsupported,
-                    fmt::format("{} is not in {} nor in ../libexec from there; it is built with "
-                                "-DGRADWIRE_TORCH=ON, for which PyTorch must be installed: `make "
-                                "build` does both",
-                                kTorchProgram, own_folder().string()));
+    throw Exception(
+        ErrorKind::unsupported,
+        fmt::format("{} is not in {} or its ../libexec; it is built with -DGRADWIRE_TORCH=ON, "
+                    "which requires PyTorch: `make build` does both",
+                    kTorchProgram, own_folder().string()));
   }
   std::vector<char*> arguments{const_cast<char*>(kTorchProgram)};
   arguments.insert(arguments.end(), argv, argv + argc);

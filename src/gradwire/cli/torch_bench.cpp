@@ -6,7 +6,7 @@
 
 namespace gradwire {
 
-/// `gradwire bench` for jobs that torchrun starts: their ranks meet in torchrun's own store.
+/// `gradwire bench` for jobs of torchrun: the rendezvous is in torchrun's store.
 int torch_bench_command(int argc, char** argv) {
   return bench_with_store(argc, argv, [](const Job& job) -> std::shared_ptr<Store> {
     if (!job.launcher_store) return nullptr;

@@ -14,11 +14,11 @@ namespace gradwire {
 namespace {
 
 constexpr std::array<Command, 2> kCommands{{
-    {"train", "Trains a model as a JSON file says", train_command},
+    {"train", "Trains a model described by a JSON file", train_command},
     {"bench", "Measures collective operations", torch_bench_command},
 }};
 
-/// Of the library that has been loaded: the parts of 2.13.0 are its highest bytes.
+/// Returns the version of the loaded libtorch: the parts of 2.13.0 are the highest bytes.
 std::string version_of_libtorch() {
   const std::uint64_t version = aoti_torch_abi_version();
   return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
                TORCH_VERSION, gradwire::version_of_libtorch());
     return 0;
   }
-  // Users write `gradwire train`, and messages should say the same.
+  // Messages begin with the command that the user typed, `gradwire train`.
   return gradwire::dispatch("gradwire", "The commands of gradwire that need libtorch",
                             gradwire::kCommands, argc, argv);
 }

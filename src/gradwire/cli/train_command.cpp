@@ -44,23 +44,22 @@ struct TrainOptions {
 
 void describe(CLI::App& app, TrainOptions& options) {
   app.add_option("config", options.config,
-                 "JSON file, on every host; docs/training.md says what it may hold");
+                 "JSON file, on every host; docs/training.md describes its format");
   declare_launch_arguments(app, options.launch);
-  app.add_option("--set", options.settings, "key.sub=value: goes before what the file says")
+  app.add_option("--set", options.settings, "key.sub=value: overrides the file; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--output", options.output,
-                 "folder for the checkpoint and for run.json, which gradwire report shows")
+                 "folder for the checkpoint and for run.json, the input of gradwire report")
       ->capture_default_str();
   app.add_option("--data", options.data, "folder of the data set; the same as --set data.path=...");
   app.add_option("--record-profile", options.record_profile,
-                 "file for the model's layers and their times, which gradwire bench step --profile "
-                 "takes");
+                 "file for the model's layers and their times, for gradwire bench step --profile");
   app.add_option("--trace", options.trace,
-                 "file for a trace of all ranks, for Perfetto, with a summary at the end");
+                 "file for a trace of all ranks, for Perfetto; a summary is printed at the end");
   app.add_option("--json", options.json, "file for the summary as JSON");
 }
 
-/// Empty: none.
+/// Returns the trace file; empty: none.
 std::filesystem::path trace_file(const TrainConfig& config, const TrainOptions& options) {
   if (!options.trace.empty() || config.trace.empty()) return options.trace;
   return std::filesystem::path(options.output) / config.trace;
@@ -76,7 +75,8 @@ std::filesystem::path output_folder(const TrainOptions& options) {
   return std::filesystem::absolute(options.output).lexically_normal();
 }
 
-/// Before hours of training, whose results would find no place. (That of traces is taken then.)
+/// Checks that outputs can be written, before hours of training. (TraceSession reserves its file
+/// itself.)
 void check_outputs(const TrainConfig& config, const TrainOptions& options) {
   const auto folder = output_folder(options);
   check_writable(folder / RunRecord::kFileName);
@@ -84,7 +84,8 @@ void check_outputs(const TrainConfig& config, const TrainOptions& options) {
   if (!options.json.empty()) check_writable(options.json);
 }
 
-/// Whether a run that is resumed though it has ended would put its nothing in the place of that.
+/// Returns true if a resumed run had no steps left, and would overwrite the results of the earlier
+/// run.
 bool has_ended_before(const TrainingSummary& summary, const std::filesystem::path& file) {
   return summary.steps == 0 && std::filesystem::is_regular_file(file);
 }
@@ -94,7 +95,7 @@ void write_json(const TrainingSummary& summary, const std::string& path) {
   write_file(path, summary_json(summary));
 }
 
-/// What the rank cannot know of itself, and the file.
+/// Adds the run's name and configuration to the record, and writes it.
 void write_record(RunRecord record, const TrainOptions& options) {
   const auto folder = output_folder(options);
   if (has_ended_before(record.summary, folder / RunRecord::kFileName)) return;
@@ -103,9 +104,9 @@ void write_record(RunRecord record, const TrainOptions& options) {
   write_run_record(record, folder);
 }
 
-/// Memory of stage 3's units, which come and go, shall be the system's again when they are gone: as
-/// mappings of their own. glibc would keep it once blocks as large have been freed, and place
-/// others between.
+/// Allocates the units of ZeRO stage 3 by mmap, so that freed units are returned to the system.
+/// glibc would raise its mmap threshold once such blocks are freed, keep their memory, and place
+/// other blocks between.
 void give_back_units([[maybe_unused]] const TrainConfig& config) {
 #ifdef __GLIBC__
   constexpr int kOwnMapping = 4 << 20;
@@ -150,7 +151,7 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
   return 0;
 }
 
-/// The configuration; what is wrong with it is refused before ranks start.
+/// Loads the configuration and checks it before ranks start.
 TrainConfig checked(const TrainOptions& options, const Job& job) {
   check_fits(options.launch, job);
   TrainConfig config = load(options);
@@ -163,13 +164,13 @@ TrainConfig checked(const TrainOptions& options, const Job& job) {
 
 int train_command(int argc, char** argv) {
   TrainOptions options;
-  CLI::App app("Trains a model as a JSON file says", "gradwire train");
+  CLI::App app("Trains a model described by a JSON file", "gradwire train");
   describe(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (options.config.empty()) {
     fmt::print(stderr,
-               "gradwire train: which configuration? gradwire train CONFIG.json -n 4 "
-               "(docs/training.md says what CONFIG.json holds; examples/ has some)\n");
+               "gradwire train: no configuration given: gradwire train CONFIG.json -n 4 "
+               "(docs/training.md describes CONFIG.json; examples/ has some)\n");
     return 2;
   }
   const auto job = Job::from_environment();

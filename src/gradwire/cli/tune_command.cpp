@@ -19,18 +19,18 @@
 namespace gradwire {
 namespace {
 
-/// Turns that the algorithms take, one after the other, so that what disturbs one disturbs all.
+/// Rounds in which all algorithms are measured in turn, so that a disturbance affects all alike.
 constexpr int kRounds = 3;
 
-/// The model is not so wrong that the best is slower by more than this.
+/// Algorithms whose estimate exceeds the best by more than this factor are not measured.
 constexpr int kHopeless = 8;
 
-/// Numbers of segments that are tried, the usual one first, and from which size on: below it,
-/// segments are as small as they get anyway.
+/// Segments per message to measure, the default first, for sizes of at least kSegmented. Below,
+/// segments have the minimum size anyway.
 constexpr std::array<int, 3> kSegments{kSegmentsPerMessage, 8, 32};
 constexpr std::size_t kSegmented = 512 * 1024;
 
-/// What another number of segments must save to be preferred: less may be an accident.
+/// Another number of segments must reduce the time to this share; a smaller gain may be noise.
 constexpr double kClearly = 0.97;
 
 struct TuneArguments {
@@ -44,16 +44,16 @@ struct TuneArguments {
 
 void declare(CLI::App& app, TuneArguments& given) {
   app.add_option("--topology", given.topology,
-                 "file of gradwire probe, on rank 0's host; the findings are added to it")
+                 "file of gradwire probe on rank 0's host, to which the results are added")
       ->capture_default_str();
-  app.add_option("--collectives", given.collectives, "a comma list")
+  app.add_option("--collectives", given.collectives, "collectives to tune, a comma list")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--sizes", given.sizes, "bytes, a comma list; K, M, G are powers of two")
+  app.add_option("--sizes", given.sizes, "sizes in bytes, a comma list; K, M, G are powers of two")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--seconds", given.seconds,
-                 "how long to measure each algorithm at each size, about")
+                 "approximate seconds to measure each algorithm at each size")
       ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();
   declare_launch_arguments(app, given.launch);
@@ -67,7 +67,7 @@ BenchOptions bench_options(const TuneArguments& given, const std::string& collec
   return options;
 }
 
-/// The algorithms that may be the fastest, the same on all ranks.
+/// Returns the algorithms that may be the fastest, the same on all ranks.
 std::vector<AlgorithmEstimate> candidates(Communicator& communicator, const BenchCase& what) {
   std::vector<AlgorithmEstimate> hopeful;
   Duration best = Duration::max();
@@ -81,7 +81,7 @@ std::vector<AlgorithmEstimate> candidates(Communicator& communicator, const Benc
   return hopeful;
 }
 
-/// The median time of each case, in microseconds; the same on all ranks.
+/// Returns the median time of each case in microseconds, the same on all ranks.
 std::vector<double> times_of(Communicator& communicator, const std::vector<BenchCase>& cases) {
   std::vector<std::vector<double>> times(cases.size());
   for (int round = 0; round < kRounds; ++round) {
@@ -117,7 +117,7 @@ MeasuredChoice fastest_algorithm(Communicator& communicator, const BenchCase& wh
           .time = from_microseconds(times[best])};
 }
 
-/// Into how many segments its messages are best cut.
+/// Measures the best number of segments per message.
 void try_segments(Communicator& communicator, BenchCase what, MeasuredChoice& choice) {
   what.algorithm = choice.algorithm;
   std::vector<BenchCase> cases;
@@ -138,7 +138,7 @@ MeasuredChoice fastest(Communicator& communicator, const BenchCase& what) {
   return choice;
 }
 
-/// Takes the place of what was found about the same before.
+/// Adds a choice, and removes an earlier one for the same case.
 void remember(Cluster& cluster, const MeasuredChoice& choice) {
   std::erase_if(cluster.choices, [&](const MeasuredChoice& old) {
     return old.collective == choice.collective && old.ranks == choice.ranks &&
@@ -149,7 +149,8 @@ void remember(Cluster& cluster, const MeasuredChoice& choice) {
 
 int be_a_rank(const Job& job, const TuneArguments& given) {
   if (job.world_size < 2) {
-    throw WrongCommandLine("one rank has nothing to choose: gradwire tune --hosts a,b,c, or -n 2");
+    throw WrongCommandLine(
+        "tuning requires at least two ranks: gradwire tune --hosts a,b,c, or -n 2");
   }
   const auto communicator = Communicator::connect(job, {.topology = given.topology});
   Cluster cluster;
@@ -168,12 +169,12 @@ int be_a_rank(const Job& job, const TuneArguments& given) {
   }
   if (job.rank != 0) return 0;
   write_cluster(cluster, given.topology);
-  fmt::print("\nwritten to {}; GRADWIRE_TOPOLOGY={} makes jobs go by it\n", given.topology,
+  fmt::print("\nwritten to {}; set GRADWIRE_TOPOLOGY={} to use it in jobs\n", given.topology,
              given.topology);
   return 0;
 }
 
-/// Wrong names are refused before ranks start.
+/// Checks the names before ranks start.
 void check(const TuneArguments& given, const Job& job) {
   check_fits(given.launch, job);
   for (const std::string& collective : given.collectives) {
@@ -186,10 +187,10 @@ void check(const TuneArguments& given, const Job& job) {
 int tune_command(int argc, char** argv) {
   TuneArguments given;
   CLI::App app(
-      "Tries the algorithms of each collective at each size, and with the fastest how finely "
-      "messages are best cut into segments, on the hosts and links where the job will run; adds "
-      "what it finds to topology.json, which then decides in place of the cost model. Run gradwire "
-      "probe first. Takes about a minute on four hosts.",
+      "Measures the algorithms of each collective at each size, and for the fastest one the best "
+      "number of segments per message, on the hosts and links of the job. Adds the results to "
+      "topology.json; they override the cost model. Run gradwire probe first. Takes about a minute "
+      "on four hosts.",
       "gradwire tune");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

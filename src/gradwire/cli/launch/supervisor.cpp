@@ -279,7 +279,7 @@ void Supervisor::report_late_ranks() {
       late += fmt::format("{}{}", late.empty() ? "" : ", ", rank.plan().place.rank);
   }
   if (late.empty()) return;
-  say(fmt::format("did not end within {:g} s, killing: rank {}",
+  say(fmt::format("killing ranks that did not end within {:g} s: rank {}",
                   std::chrono::duration<double>(options_.grace).count(), late));
 }
 
