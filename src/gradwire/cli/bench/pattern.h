@@ -7,8 +7,8 @@
 
 namespace gradwire {
 
-/// Data with a known result: small integers that depend on rank and position, such that every sum
-/// and product over ranks is exact in every type and any order of evaluation.
+/// Data with a known result: small integers that depend on rank and position. Every sum and product
+/// over ranks is exact in every type, in any order of evaluation.
 class BenchPattern {
  public:
   BenchPattern(const BenchCase& what, Rank rank, int ranks);

@@ -12,9 +12,9 @@ namespace gradwire {
 /// Examines this host, except for endpoints and echoes. Resolves `names`.
 HostFacts look_at_host(const std::vector<std::string>& names);
 
-/// Returns the interfaces that this rank of the job would use. If they cannot be determined (the
-/// master's name does not resolve, an interface does not exist), adds the error to `problems` and
-/// returns the first usable interface, so that the rest can still be examined.
+/// Returns the interfaces that this rank of the job would use. If they cannot be determined
+/// (unresolved master, unknown interface), adds the error to `problems` and returns the first
+/// usable interface. The rest can then still be examined.
 std::vector<RailPlace> find_rails(const Job& job, std::vector<std::string>& problems);
 
 /// Returns the rate that a network card has negotiated, in Mb/s; 0 if the link is down, and for

@@ -9,8 +9,8 @@
 namespace gradwire {
 
 /// Tries to reach every other host's Endpoint from each rail of this host, and the address where
-/// rank 0 listens: TCP to all concurrently, then datagrams to one after the other. `others[i]`:
-/// report of host i; nullopt: none. Waits at most `patience` for TCP.
+/// rank 0 listens. Tries TCP to all concurrently, then datagrams to one after the other.
+/// `others[i]`: report of host i; nullopt: none. Waits at most `patience` for TCP.
 std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& rails,
                                   const std::vector<std::optional<HostFacts>>& others,
                                   Duration patience);

@@ -21,8 +21,8 @@ struct RemoteRank {
 
 /// Returns a script for any POSIX shell that starts the rank and supervises it. It is sent to the
 /// standard input of the command `sh`, so that no secret shows in the list of processes. The
-/// command is one plain word because remote shells disagree about quoting: ssh joins its arguments
-/// with blanks and lets a shell split them again, `ip netns exec` and `docker exec` pass them on
+/// command is one plain word because remote shells disagree about quoting. ssh joins its arguments
+/// with blanks and lets a shell split them again; `ip netns exec` and `docker exec` pass them on
 /// unchanged.
 ///
 /// When the rank runs, the script prints ready_line() with the rank's process id on stdout. From

@@ -183,8 +183,8 @@ void Supervisor::give_up_shells() {
 
 void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   if (first_failure_ && phase_ > Phase::noticing) return;
-  // A killed rank is the cause, and a rank that failed by itself (because it lost its peer) the
-  // effect, even if the killed one is reported later, for instance from another host.
+  // A killed rank is the cause; a rank that failed by itself, because it lost its peer, is the
+  // effect. This holds even if the killed rank is reported later, for instance from another host.
   const auto killed = [&](std::size_t rank) {
     return ranks_[rank].ending()->status == 128 + SIGKILL;
   };
