@@ -9,12 +9,12 @@ namespace gradwire {
 
 /// Hosts and links as described on a command line.
 struct LinkOptions {
-  std::optional<int> ranks;          ///< Default: 4, or those of the file.
-  int per_host = 1;                  ///< Ranks per host; the last host may have fewer.
-  std::string latency = "50us";      ///< Of every interface.
-  std::string bandwidth = "10Gb/s";  ///< "1Gb/s", per host "1Gb/s,500Mb/s", per rail
-                                     ///< "1Gb/s+400Mb/s".
-  std::string topology_file;         ///< Replaces all the above, unless empty.
+  std::optional<int> ranks;      ///< Default: 4, or those of the file.
+  int per_host = 1;              ///< Ranks per host; the last host may have fewer.
+  std::string latency = "50us";  ///< Of every interface.
+  /// Rate of a host's port: "1Gb/s", per host "1Gb/s,500Mb/s", per rail "1Gb/s+400Mb/s".
+  std::string bandwidth = "10Gb/s";
+  std::string topology_file;  ///< Replaces all the above, unless empty.
 };
 
 /// Returns the topology of the options. Throws Exception(invalid_argument) that names the expected

@@ -25,10 +25,9 @@ std::vector<Finding> diagnose_versions(const Examination& examination);  ///< Ve
 std::vector<Finding> diagnose_names(const Examination& examination);
 std::vector<Finding> diagnose_limits(const Examination& examination);      ///< Files, buffers.
 std::vector<Finding> diagnose_interfaces(const Examination& examination);  ///< Choice, MTUs.
-std::vector<Finding> diagnose_reach(const Examination& examination);   ///< Ports, MTU black holes,
-                                                                       ///< loss.
-std::vector<Finding> diagnose_master(const Examination& examination);  ///< Rendezvous.
-std::vector<Finding> diagnose_speed(const Examination& examination);   ///< Slow links, clocks.
+std::vector<Finding> diagnose_reach(const Examination& examination);       ///< Ports, MTU, loss.
+std::vector<Finding> diagnose_master(const Examination& examination);      ///< Rendezvous.
+std::vector<Finding> diagnose_speed(const Examination& examination);       ///< Slow links, clocks.
 
 /// Returns the report as text: the hosts, each finding with its remedy, and a conclusion.
 std::string describe(const Examination& examination, const std::vector<Finding>& findings);

@@ -26,8 +26,7 @@ class Watcher {
   pid_t pid() const { return pid_; }
 
  private:
-  UniqueFd lifeline_;  ///< Only the launcher has this end of the pipe: it closes when the launcher
-                       ///< dies.
+  UniqueFd lifeline_;  ///< Only the launcher has this end: it closes when the launcher dies.
   pid_t pid_ = -1;
 };
 

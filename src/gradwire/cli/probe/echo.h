@@ -23,8 +23,8 @@ EchoToken echo_token(std::string_view text);
 /// received.
 class Echo {
  public:
-  static constexpr std::size_t kBytes = 16 + 8;  ///< Size of an answer, and minimum size of a
-                                                 ///< question.
+  /// Size of an answer, and minimum size of a question, in bytes.
+  static constexpr std::size_t kBytes = 16 + 8;
 
   Echo(std::vector<Socket> sockets, EchoToken token);
   ~Echo();
