@@ -12,22 +12,22 @@
 
 namespace gradwire {
 
-/// Samples in each of `steps` equal parts of a batch of `samples`. Throws
-/// Exception(invalid_argument) if they are not equal: unequal parts would weigh samples
+/// Returns the number of samples in each of `steps` equal parts of a batch of `samples`. Throws
+/// Exception(invalid_argument) if the parts would be unequal, as they would weigh samples
 /// differently.
 std::int64_t micro_batch_size(std::int64_t samples, int steps);
 
-/// How accumulate() computes.
+/// Settings of accumulate().
 struct Computing {
   Precision precision = Precision::fp32;
-  double loss_scale = 1;           ///< Gradients come out multiplied with it; the loss does not.
-  TraceRecorder* trace = nullptr;  ///< Gets when forward and backward ran.
+  double loss_scale = 1;           ///< Factor on the gradients; the returned loss is not scaled.
+  TraceRecorder* trace = nullptr;  ///< Records forward and backward; may be null.
 };
 
-/// Forward and backward over a batch in `steps` equal parts, with one averaging of gradients at the
-/// end: the gradients are those of the whole batch, the memory that of a part. `inputs` and
-/// `targets` are split along dimension 0; `loss(output, targets)` is the mean over its samples.
-/// Returns the mean loss over the batch, detached.
+/// Runs forward and backward over a batch in `steps` equal parts and averages the gradients over
+/// ranks once, at the end. The gradients are those of the whole batch; the memory is that of one
+/// part. `inputs` and `targets` are split along dimension 0. `loss(output, targets)` must return
+/// the mean over its samples. Returns the mean loss over the batch, detached.
 template <class Model, class Loss>
 torch::Tensor accumulate(Model& model, const torch::Tensor& inputs, const torch::Tensor& targets,
                          int steps, const Loss& loss, const Computing& computing = {}) {

@@ -25,10 +25,11 @@ struct DeviceOrder {
   }
 };
 
-/// Where each device's generator stands.
+/// State of each device's generator.
 using RandomStates = std::map<c10::Device, torch::Tensor, DeviceOrder>;
 
-/// Of the CPU and of the accelerators on which the tensors are.
+/// Returns the states of the CPU's generator and of those of the accelerators that hold the
+/// tensors.
 RandomStates random_states(const variable_list& tensors) {
   RandomStates states{{torch::kCPU, random_state()}};
   for (const auto& tensor : tensors) {
@@ -39,8 +40,7 @@ RandomStates random_states(const variable_list& tensors) {
   return states;
 }
 
-/// Draws, while it lives, what was drawn from `states` on; nothing is drawn from where it was
-/// before.
+/// Sets the generators to `states` during its lifetime, then restores them.
 class RandomReplay {
  public:
   explicit RandomReplay(const RandomStates& states) {
@@ -59,7 +59,7 @@ class RandomReplay {
   RandomStates before_;
 };
 
-/// What autocast does on one kind of device.
+/// Autocast settings of one device type.
 struct DeviceAutocast {
   explicit DeviceAutocast(c10::DeviceType d) : device(d) {}
   void set() const {
@@ -72,7 +72,7 @@ struct DeviceAutocast {
   at::ScalarType type = at::autocast::get_autocast_dtype(device);
 };
 
-/// What it does on the CPU and on the accelerator, if there is one.
+/// Autocast settings of the CPU and of the accelerator, if there is one.
 struct AutocastMode {
   AutocastMode() {
     if (const auto found = at::accelerator::getAccelerator()) accelerator.emplace(*found);
@@ -95,7 +95,7 @@ class AutocastReplay {
     at::autocast::increment_nesting();
   }
   ~AutocastReplay() {
-    // What was cast here has a graph that is gone.
+    // The cache holds casts whose graph has been freed.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     before_.set();
   }
@@ -106,7 +106,7 @@ class AutocastReplay {
   AutocastMode before_;
 };
 
-/// Forward runs without a graph: casts that autocast kept of it would cut the graphs of others.
+/// Disables autocast's cache. Forward runs without a graph: cached casts would break other graphs.
 class WithoutAutocastCache {
  public:
   WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
@@ -121,12 +121,12 @@ class WithoutAutocastCache {
 /// One call, from forward to backward.
 struct Call : torch::CustomClassHolder {
   TensorFunction function;
-  RandomStates random;  ///< The generators' before; none: not kept.
+  RandomStates random;  ///< Generator states before forward; empty if not preserved.
   AutocastMode autocast;
   BlockObserver* observer = block_observer();
   ProcessGroup partition_group;
-  std::vector<bool> differentiable;       ///< Which inputs want gradients.
-  std::vector<PartitionedTensor> pieces;  ///< Of the inputs, with a partition_group.
+  std::vector<bool> differentiable;       ///< Which inputs require a gradient.
+  std::vector<PartitionedTensor> pieces;  ///< Parts of the inputs, with a partition_group.
 };
 
 Call& call_of(AutogradContext* context) {
@@ -161,7 +161,7 @@ variable_list recompute(Call& call, const variable_list& inputs) {
   return call.function(inputs);
 }
 
-/// Of those outputs that lead to something.
+/// Runs backward from the outputs that have a graph and a gradient.
 void backward_of(const variable_list& outputs, const variable_list& gradients) {
   variable_list roots;
   variable_list seeds;
@@ -173,8 +173,8 @@ void backward_of(const variable_list& outputs, const variable_list& gradients) {
   if (!roots.empty()) torch::autograd::backward(roots, seeds);
 }
 
-/// The anchor is what makes outputs differentiable where no input is: the function's parameters
-/// are not known here.
+/// The anchor makes outputs differentiable if no input is: the function's parameters are not known
+/// here.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Call>& call,
                                at::TensorList inputs, const torch::Tensor& anchor) {
@@ -196,9 +196,9 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     auto& call = call_of(context);
     const auto leaves = detached(saved_inputs(context, call), call);
     backward_of(recompute(call, leaves), gradients);
-    variable_list result(1);  // Of the call itself.
+    variable_list result(1);  // Gradient of `call`: none.
     for (const auto& leaf : leaves) result.push_back(leaf.grad());
-    result.emplace_back();  // Of the anchor.
+    result.emplace_back();  // Gradient of the anchor: none.
     return result;
   }
 };

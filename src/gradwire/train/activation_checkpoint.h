@@ -14,18 +14,19 @@
 namespace gradwire {
 
 struct ActivationCheckpointOptions {
-  /// Recompute with the random numbers of the first time (dropout). Named as in PyTorch.
+  /// Recompute with the random numbers of the first forward (dropout). Named as in PyTorch.
   bool preserve_rng_state = true;
-  /// Ranks that call the same function with the same inputs at the same time (tensor parallelism):
-  /// each then keeps 1/P of the inputs' elements, and they are gathered when backward needs them
-  /// (Rajbhandari et al., arXiv:1910.02054, section 6.1: P_a). Null: each keeps them whole. Its
-  /// collectives are part of forward's and backward's order, the same on all its ranks.
+  /// Ranks that call the same function with the same inputs at the same time (tensor parallelism).
+  /// Each rank then keeps 1/P of the inputs' elements, and backward gathers them (Rajbhandari et
+  /// al., arXiv:1910.02054, section 6.1: P_a). The gathers are collectives within forward and
+  /// backward, in the same order on all ranks of the group. Null: every rank keeps the whole
+  /// inputs.
   ProcessGroup partition_group;
 };
 
 using TensorFunction = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
 
-/// checkpointed() of any number of tensors to any number of tensors.
+/// checkpointed() from any number of tensors to any number of tensors.
 std::vector<torch::Tensor> run_checkpointed(TensorFunction function,
                                             const std::vector<torch::Tensor>& inputs,
                                             const ActivationCheckpointOptions& options = {});
@@ -35,7 +36,7 @@ template <class Function, class... Inputs>
 requires(std::convertible_to<const Inputs&, torch::Tensor>&&...) auto checkpointed_with(
     const ActivationCheckpointOptions& options, const Function& function, const Inputs&... inputs) {
   const auto call = [function](const auto&... tensors) {
-    auto copy = function;  // Holders' forward is not const.
+    auto copy = function;  // forward is not const in module holders.
     if constexpr (requires { copy->forward(tensors...); }) {
       return copy->forward(tensors...);
     } else {
@@ -59,27 +60,30 @@ requires(std::convertible_to<const Inputs&, torch::Tensor>&&...) auto checkpoint
   }
 }
 
-/// What `function(inputs...)` gives, without keeping what its backward needs: only the inputs are
-/// kept, and backward computes the rest once more (Chen et al., arXiv:1604.06174): about a third
-/// more compute where everything is checkpointed. Values and gradients are the same, bit for bit.
+/// Returns `function(inputs...)` without keeping its activations for backward: it keeps only the
+/// inputs, and backward recomputes the rest (Chen et al., arXiv:1604.06174). That costs about a
+/// third more compute if everything is checkpointed. Values and gradients are bitwise the same.
 ///
-///     x = gradwire::checkpointed(block, x);   // a module holder, or anything that can be called
+///     x = gradwire::checkpointed(block, x);   // a module holder, or any callable
 ///
-/// `function` is copied and called again in backward: it must do the same again, so what it refers
-/// to must live, and buffers that it changes (batch norm's statistics) are changed twice. It
-/// returns a tensor or a vector of tensors. Gradients of the parameters that it uses accumulate
-/// while backward recomputes it; a DataParallel's hooks see them, but cannot find them beforehand:
-/// not with find_unused_parameters, and not a parameter that is used outside as well.
-/// torch::autograd::grad() sees the inputs only. With gradients off it just calls. Where it is
-/// called and backward may be different threads. Throws what `function` throws.
+/// `function` is copied and called again in backward. It must return the same result, so the
+/// objects it refers to must still exist. Buffers that it changes (batch norm's statistics) are
+/// changed twice. It returns a tensor or a vector of tensors. Throws what `function` throws.
+///
+/// Gradients of the parameters that `function` uses accumulate while backward recomputes it.
+/// DataParallel's hooks see them but cannot find them in the graph beforehand. It is therefore
+/// incompatible with find_unused_parameters and with parameters that are also used outside.
+/// torch::autograd::grad() sees the inputs only.
+///
+/// With gradients disabled it only calls `function`. The call and backward may run on different
+/// threads.
 template <class Function, class... Inputs>
 auto checkpointed(const Function& function, const Inputs&... inputs) {
   return checkpointed_with({}, function, inputs...);
 }
 
-/// `Impl`, a module from a tensor to a tensor, whose forward is checkpointed: a module like any
-/// other, its parameters under the same names, to be a child of a torch::nn::Sequential or of one's
-/// own module.
+/// `Impl`, a module from a tensor to a tensor, with checkpointed forward. Its parameters keep their
+/// names. It can be a child of a torch::nn::Sequential or of any other module.
 template <class Impl>
 class CheckpointedImpl : public Impl {
  public:

@@ -16,7 +16,7 @@ Autocast::Autocast(Precision precision) : active_(precision != Precision::fp32) 
 
 Autocast::~Autocast() {
   if (!active_) return;
-  // Parameters are cast once a forward, and change before the next.
+  // Autocast caches casts of parameters, which change before the next forward.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
   at::autocast::set_autocast_dtype(at::kCPU, dtype_before_);

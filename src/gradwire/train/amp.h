@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// While it lives, this thread computes what gains from it in `precision` (libtorch's autocast on
-/// the CPU): forward and loss belong inside, backward outside. fp32: changes nothing.
+/// Enables libtorch's CPU autocast to `precision` on this thread during its lifetime. Run forward
+/// and loss inside, backward outside. No effect with fp32.
 class [[nodiscard]] Autocast {
  public:
   explicit Autocast(Precision precision);
@@ -23,7 +23,7 @@ class [[nodiscard]] Autocast {
   at::ScalarType dtype_before_ = at::kBFloat16;
 };
 
-/// Divides the gradients by `scale`, in place. False if one of them is not finite.
+/// Divides the gradients by `scale`, in place. Returns false if any of them is not finite.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, double scale);
 
 }  // namespace gradwire

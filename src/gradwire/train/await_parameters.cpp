@@ -3,8 +3,8 @@
 namespace gradwire {
 namespace {
 
-// Like autograd's modes: modules know nothing of what trains them, and call from within its
-// forward.
+// Thread-local like autograd's modes: modules run within the trainer's forward but do not know the
+// trainer.
 thread_local BlockObserver* current = nullptr;
 
 }  // namespace

@@ -12,25 +12,26 @@
 
 namespace gradwire {
 
-/// Learns of each block that a forward runs: a child of the wrapped Sequential, or a module that is
-/// declared as one (Block, run_block()). What is in no block has no such moments.
+/// Observes the blocks that forward runs. A block is a child of the wrapped Sequential, or a module
+/// declared as one (Block, run_block()).
 class BlockObserver {
  public:
   virtual ~BlockObserver() = default;
 
-  /// The block is about to use its parameters.
+  /// Called before the block uses its parameters.
   virtual void before_block(const torch::nn::Module& block) = 0;
 
-  /// It has run. `outputs`: the tensors it returned; none if nobody knows how to look for them.
+  /// Called after the block ran. `outputs`: the tensors it returned; empty if its result type is
+  /// unknown.
   virtual void after_block(const torch::nn::Module& block,
                            const std::vector<torch::Tensor>& outputs) = 0;
 };
 
-/// Who observes blocks on this thread; null: nobody. What runs a block again later (activation
-/// checkpoints, in backward) gives it back with a BlockScope.
+/// Returns the observer of blocks on this thread, or null. Code that runs a block again later
+/// (activation checkpoints, in backward) restores it with a BlockScope.
 BlockObserver* block_observer();
 
-/// While it lives, blocks that run on this thread are this observer's. May be null.
+/// Sets this thread's block observer, which may be null, during its lifetime.
 class [[nodiscard]] BlockScope {
  public:
   explicit BlockScope(BlockObserver* observer);
@@ -42,14 +43,14 @@ class [[nodiscard]] BlockScope {
   BlockObserver* before_;
 };
 
-/// To be called in a module's forward before it uses the parameters of `block`: waits until their
-/// gradients of the step before have come and been applied, and no longer. The module's
-/// DataParallel must have been told (DataParallelOptions::forward_awaits), and it then checks that
-/// nothing was forgotten. Does nothing outside of a DataParallel's forward. ZeRO's stage 3 needs
-/// to know a block's end, too: run_block(), or Block.
+/// Call in a module's forward before it uses the parameters of `block`. Waits until the gradients
+/// of the previous step have arrived for these parameters and have been applied. Requires
+/// DataParallelOptions::forward_awaits; DataParallel then checks that forward missed no block. No
+/// effect outside a DataParallel's forward. ZeRO stage 3 also needs the end of a block: use
+/// run_block() or Block.
 void await_parameters(const torch::nn::Module& block);
 
-/// block.forward(arguments...), as a block.
+/// Runs block.forward(arguments...) as a block.
 template <class Module, class... Arguments>
 auto run_block(Module& block, Arguments&&... arguments) {
   auto* observer = block_observer();
@@ -60,7 +61,7 @@ auto run_block(Module& block, Arguments&&... arguments) {
   return output;
 }
 
-/// By this a module's type says that it is a block.
+/// Marks a module's type as a block.
 class DeclaredBlock {
  public:
   virtual ~DeclaredBlock() = default;
@@ -72,13 +73,13 @@ class BlockImpl : public Module, public DeclaredBlock {
   using Module::Module;
 };
 
-/// A module can be made of these arguments, of which the first is no module already made.
+/// `Contained` can be constructed from these arguments, and the first is not an existing module.
 template <class Contained, class Holder, class First, class... Others>
 concept Makes = std::constructible_from<Contained, First, Others...> &&
     !std::derived_from<std::remove_cvref_t<First>, Holder>;
 
-/// A block: declare `Block<torch::nn::Linear> fc` where `torch::nn::Linear fc` was, and forward
-/// stays as it is. It awaits its own parameters, and is a unit of ZeRO's stage 3.
+/// Makes a module a block: declare `Block<torch::nn::Linear> fc` instead of `torch::nn::Linear fc`;
+/// forward needs no change. The block awaits its own parameters, and is a unit of ZeRO stage 3.
 template <class Holder>
 class Block : public Holder {
   using Contained = typename Holder::ContainedType;
@@ -100,7 +101,7 @@ class Block : public Holder {
   }
 };
 
-/// Runs the children of a Sequential one after the other, each as a block.
+/// Runs the children of a Sequential in order, each as a block.
 template <class... Inputs>
 torch::Tensor forward_by_children(torch::nn::SequentialImpl& sequential, Inputs&&... inputs) {
   TORCH_CHECK(!sequential.is_empty(), "Cannot call forward() on an empty Sequential");

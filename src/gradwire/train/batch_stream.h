@@ -8,13 +8,13 @@
 
 namespace gradwire {
 
-/// A rank's batches of one epoch, from number `first` on, prepared ahead on a thread.
+/// A rank's batches of one epoch, from index `first` on, prefetched on a thread.
 class BatchStream {
  public:
   BatchStream(const DataSet& data, Sampler sampler, std::int64_t epoch, std::size_t ahead,
               std::int64_t first = 0);
 
-  /// The next batch; nothing at the epoch's end.
+  /// Returns the next batch, or nullopt at the end of the epoch.
   std::optional<Batch> next() { return batches_.next(); }
 
  private:

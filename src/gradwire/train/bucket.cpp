@@ -7,7 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// Shares the memory without being a view as autograd sees it, which optimisers refuse to detach.
+/// Returns a tensor that shares memory without being an autograd view, which optimizers refuse to
+/// detach.
 torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes,
                     at::IntArrayRef strides) {
   return torch::empty({0}, flat.options()).set_(flat.storage(), offset, sizes, strides);
@@ -15,8 +16,8 @@ torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArray
 
 torch::Tensor place_for(const torch::Tensor& parameter, const torch::Tensor& flat,
                         std::int64_t offset) {
-  // Same strides as the parameter where that fills the place exactly: optimisers then walk both in
-  // step, and autograd accumulates without a conversion.
+  // Keep the parameter's strides if its layout is dense: optimizers then iterate over both in the
+  // same order, and autograd accumulates without conversion.
   if (parameter.is_non_overlapping_and_dense()) {
     return share(flat, offset, parameter.sizes(), parameter.strides());
   }

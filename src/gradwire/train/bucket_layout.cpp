@@ -7,7 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// One number for each group of parameters that may share a bucket, in order of appearance.
+/// Returns size and kind of each parameter. Only parameters of the same kind may share a bucket.
+/// Kinds are numbered in order of appearance.
 std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, bool compress,
                                     std::size_t least) {
   std::map<std::string, int> kinds;
@@ -22,7 +23,7 @@ std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, 
   return sizes;
 }
 
-/// Of real type; a complex one has two.
+/// Elements of real type; a complex element has two.
 std::size_t numbers_of(const torch::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
 }

@@ -34,7 +34,7 @@ BucketSteps::BucketSteps(GradientReducer* reducer, const std::vector<NamedTensor
 }
 
 void BucketSteps::begin(BeforeStep before) {
-  if (stepping_) finish();  // Of a step before, if no forward did.
+  if (stepping_) finish();  // A pending step, if no forward completed it.
   before_ = std::move(before);
   stepping_ = !optimizers_.empty();
   done_.assign(optimizers_.size(), false);
@@ -56,7 +56,7 @@ void BucketSteps::await(const torch::nn::Module& module) {
 }
 
 void BucketSteps::finish() {
-  // What travels last is there last: the others are stepped meanwhile.
+  // The bucket with the lowest priority arrives last; await() steps the others meanwhile.
   for (std::size_t bucket = done_.size(); bucket-- > 0 && pending();) await(bucket);
 }
 

@@ -12,39 +12,39 @@
 
 namespace gradwire {
 
-/// Makes the optimiser of some of the parameters; called once for each bucket. What it makes must
-/// treat each parameter by itself (SGD, Adam, LAMB, ...: not a norm over all gradients).
+/// Makes the optimizer of some of the parameters; called once for each bucket. The optimizer must
+/// treat each parameter independently (SGD, Adam, LAMB, ...: no norm over all gradients).
 using OptimizerFactory =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor> parameters)>;
 
-/// Called before each bucket's optimiser steps, to set its learning rate.
+/// Called before each bucket's optimizer steps, to set its learning rate.
 using BeforeStep = std::function<void(torch::optim::Optimizer&)>;
 
-/// Steps the parameters of each bucket by themselves, as soon as somebody needs them: those whose
-/// gradients have arrived while others are still on their way. Not thread-safe.
+/// Steps the parameters of each bucket separately, when they are needed. While a bucket is awaited,
+/// it steps other buckets whose gradients have arrived. Not thread-safe.
 class BucketSteps final : public BlockObserver {
  public:
-  /// `reducer` may be null (a world of one): all of `parameters` are then one bucket that is always
-  /// there. Without a factory nothing is stepped, only settled.
+  /// `reducer` may be null (world size 1): all `parameters` then form one bucket, always ready.
+  /// Without a factory, buckets are settled but not stepped.
   BucketSteps(GradientReducer* reducer, const std::vector<NamedTensor>& parameters,
               const OptimizerFactory& factory, TraceRecorder* trace = nullptr);
 
-  /// The optimisers are to make one step, and the gradients to be cleared after. It happens now if
-  /// no gradient is on its way, otherwise by await() and finish().
+  /// Starts one step of the optimizers, after which the gradients are cleared. Runs immediately if
+  /// no gradient is in flight, otherwise in await() and finish().
   void begin(BeforeStep before);
 
-  /// What is pending of the module's parameters is done: settled, stepped.
+  /// Settles and steps the buckets of the module's parameters that are pending.
   void await(const torch::nn::Module& module);
   void before_block(const torch::nn::Module& block) override { await(block); }
   void after_block(const torch::nn::Module&, const std::vector<torch::Tensor>&) override {}
-  /// The same for all parameters.
+  /// Does the same for all parameters.
   void finish();
 
   bool pending() const { return stepping_ || (reducer_ != nullptr && reducer_->in_flight()); }
-  /// Whether this parameter has not been stepped yet.
+  /// Returns true if this parameter is not stepped yet.
   bool pending(const torch::Tensor& parameter) const;
 
-  /// One for each bucket; none without a factory.
+  /// One per bucket; empty without a factory.
   const std::vector<std::unique_ptr<torch::optim::Optimizer>>& optimizers() const {
     return optimizers_;
   }
@@ -60,7 +60,7 @@ class BucketSteps final : public BlockObserver {
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
   BeforeStep before_;
   bool stepping_ = false;
-  std::vector<bool> done_;  ///< Of each bucket, while stepping_.
+  std::vector<bool> done_;  ///< Per bucket, while stepping_.
   std::size_t left_ = 0;
 };
 

@@ -55,7 +55,8 @@ CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
       staged_(communicator_->rank()) {
-  // A wrong codec is an error now, not in the third step: no buckets, no traffic.
+  // Reports an unknown codec here instead of in the third step. Without buckets there is no
+  // traffic.
   make_averager(communicator_, {}, options_);
 }
 
@@ -67,12 +68,13 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
   return buffer.is_cpu() ? average_here(buffer, flight) : average_staged(buffer, flight);
 }
 
-/// Remembers it in the first steps; the codec begins after them.
+/// Records the bucket's shape in the first steps; the codec starts after them.
 void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   const std::size_t index = bucket.getIndex();
   BucketShape shape = shape_of(bucket, communicator_->rank());
   if (steps_ < kPlainSteps) {
-    shapes_.resize(index + 1);  // They come in order, and may be fewer than in the step before.
+    // Buckets arrive in order; there may be fewer than in the previous step.
+    shapes_.resize(index + 1);
     shapes_[index] = std::move(shape);
     return;
   }
@@ -85,7 +87,7 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   }
 }
 
-/// Begins to average values in memory of the host. Returns what waits until they are the mean.
+/// Starts averaging values in host memory. Returns a function that waits for the mean.
 std::function<void()> CodecHook::average(const at::Tensor& values, const Flight& flight) {
   LentSpan span = lend(values, bucket_of(communicator_->rank()));
   std::function<void()> wait;
@@ -116,7 +118,8 @@ FuturePointer CodecHook::average_here(const at::Tensor& values, const Flight& fl
   return future;
 }
 
-/// Of values on a device: buckets are handed to the averager in their order, as copies arrive.
+/// Averages values on a device: buckets are passed to the averager in order, as their copies
+/// complete.
 FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& flight) {
   const auto begin = [this, flight](const TensorList& on_host, const TensorList&) {
     return average(on_host.front(), flight);
@@ -124,7 +127,7 @@ FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& 
   return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin, {values})->getFuture();
 }
 
-/// What ends a bucket's span in a trace; may be empty.
+/// Returns a function that ends a bucket's trace span; it may be empty.
 std::function<void()> CodecHook::trace_begin(const c10d::GradBucket& bucket) const {
   if (!recorder_) return {};
   return [recorder = recorder_, step = recorder_->step(), begin = recorder_->now(),
@@ -136,7 +139,7 @@ std::function<void()> CodecHook::trace_begin(const c10d::GradBucket& bucket) con
   };
 }
 
-/// Before DDP learns that its last bucket is there, so that nothing of the next step runs yet.
+/// Runs before DDP sees its last bucket complete, so no work of the next step runs yet.
 void CodecHook::end_step() {
   if (averager_) averager_->end_step();
   ++steps_;
@@ -154,7 +157,7 @@ void load_into(Averager& averager, const CodecHook::SavedTensors& tensors, Rank 
 
 }  // namespace
 
-/// The buckets are known; what an earlier run left comes back.
+/// Creates the averager, as the buckets are known, and restores the saved state.
 void CodecHook::begin() {
   auto averager = make_averager(communicator_, shapes_, options_);
   load_into(*averager, saved_, communicator_->rank());

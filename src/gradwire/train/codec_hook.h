@@ -15,13 +15,14 @@
 
 namespace gradwire {
 
-/// Gradients of PyTorch's own DistributedDataParallel through an Averager: a codec with error
-/// feedback as a communication hook. DDP plans its buckets anew after its first step, so that what
-/// they are is known after the second: the first two steps (kPlainSteps) travel as they are.
+/// DDP communication hook: averages the gradients of PyTorch's DistributedDataParallel with an
+/// Averager, that is with a codec and error feedback. DDP rebuilds its buckets after its first
+/// step, so their layout is final only after the second. The first two steps (kPlainSteps) are
+/// therefore sent uncompressed.
 ///
-/// Buckets of other types than float32 always do. Those of an accelerator are coded on the host, by
-/// way of pinned memory (device_staging.h). Thread-safe as far as DDP needs it: one backward at a
-/// time.
+/// Buckets of types other than float32 are always sent uncompressed. Buckets on an accelerator are
+/// encoded on the host through pinned memory (device_staging.h). Thread-safe for one backward at a
+/// time, as DDP requires.
 class CodecHook {
  public:
   static constexpr int kPlainSteps = 2;
@@ -32,30 +33,30 @@ class CodecHook {
   CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options);
   ~CodecHook() { close(); }
 
-  /// Begins to average a bucket in place; the future gives its tensor, and makes whoever waits for
-  /// it on a device do so on its current stream.
+  /// Starts averaging a bucket in place. The future's value is the bucket's tensor. Waiting for it
+  /// on a device makes the current stream wait.
   FuturePointer run(const c10d::GradBucket& bucket);
 
-  /// One line for people.
+  /// One line of text for logs.
   std::string describe() const;
 
-  /// The error feedback of this rank, by name: copies, on the CPU. Empty before the codec applies.
-  /// Between steps.
+  /// This rank's error-feedback residuals by name, copied to the CPU. Empty before the codec
+  /// applies. Call between steps.
   SavedTensors state() const;
-  /// Takes over what state() was in an earlier run of the same model on as many ranks, on whichever
-  /// device it is now; kept until the codec applies. Throws Exception(invalid_argument) if one has
-  /// another size, and goes on with the state that it has.
+  /// Restores the state() of an earlier run of the same model on the same number of ranks; the
+  /// device may differ. The state is kept until the codec applies. Throws
+  /// Exception(invalid_argument) if a tensor has another size; the current state is then unchanged.
   void load_state(SavedTensors saved);
 
-  /// From now on each bucket is a span of communication, and the time from when the last one starts
-  /// until all are there one of waiting. Before the first backward.
+  /// Starts recording. Each bucket becomes a communication span. The time from the start of the
+  /// last bucket to the arrival of all becomes a wait span. Call before the first backward.
   void trace(std::shared_ptr<TraceRecorder> recorder) { recorder_ = std::move(recorder); }
 
-  /// Ends it: no more buckets.
+  /// Ends the hook: accepts no more buckets.
   void close();
 
  private:
-  /// A bucket under way.
+  /// A bucket in flight.
   struct Flight {
     std::size_t index = 0;
     bool last = false;

@@ -74,11 +74,11 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
 }
 
 DataParallelCore::~DataParallelCore() {
-  // The module may live on, and its last step must not be lost.
+  // The module may outlive this, and must contain the last step.
   try {
     if (std::uncaught_exceptions() == 0) finish();
   } catch (const std::exception&) {
-    // The communicator is dead: whoever uses it next is told why.
+    // The communicator has failed; its next user gets the reason.
   }
 }
 
@@ -90,7 +90,7 @@ void DataParallelCore::before_forward(const torch::nn::Module& module) {
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
   if (steps_->pending()) require_stepped(outputs);
-  finish();  // Of what forward did not use.
+  finish();  // Parameters that forward did not use.
   if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronises());
 }
 

@@ -19,37 +19,42 @@
 
 namespace gradwire {
 
-/// The first five named as in PyTorch's DistributedDataParallel, whose meaning they have. All must
-/// be the same on every rank.
+/// Options of DataParallel. The first five have the names and meanings of PyTorch's
+/// DistributedDataParallel. All values must be the same on every rank.
 struct DataParallelOptions {
-  ProcessGroup process_group;  ///< gradwire::init(), or any other c10d group. Required.
-  /// In 2^20 bytes; the first bucket and the last are smaller (gradient/defaults.h). Not PyTorch's
-  /// 25, behind whose last bucket nothing hides.
+  ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
+  /// Maximum bucket size in MiB (2^20 bytes). The first and the last bucket are smaller
+  /// (gradient/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
+  /// last bucket's communication.
   double bucket_cap_mb = kBucketMegabytes;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
-  /// With it, step() steps. `full` overlap needs it.
+  /// Makes the optimizer that step() runs on each bucket. Null: step() throws. Required for
+  /// Overlap::full.
   OptimizerFactory optimizer = nullptr;
   Overlap overlap = Overlap::backward;
-  /// Module::forward calls await_parameters() for each block before it uses it. A Sequential need
-  /// not: its children are awaited one by one. Otherwise forward waits for the whole step.
+  /// True if Module::forward calls await_parameters() for each block before it uses the block. If
+  /// false, forward waits for the whole step. Not needed for a Sequential, whose children are
+  /// awaited one by one.
   bool forward_awaits = false;
-  /// How gradients travel: "none", "int8", "top_k:0.01", ... (AveragerOptions::codec). Others than
-  /// "none" need a group of gradwire's own, and lose something: docs/compression.md.
+  /// Gradient codec: "none", "int8", "top_k:0.01", ... (AveragerOptions::codec). Other codecs than
+  /// "none" are lossy and require a gradwire process group: docs/compression.md.
   std::string codec = "none";
-  /// Smaller tensors, and vectors, travel as they are.
+  /// Tensors with fewer elements, and vectors, are sent uncompressed.
   std::size_t codec_min_elements = kCodecMinElements;
   int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
-  bool check_finite = false;  ///< A gradient that is not finite is an error that names it.
+  /// Fail with an error that names the parameter if a mean gradient is not finite.
+  bool check_finite = false;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
-  TraceRecorder* trace = nullptr;  ///< Gets what travels when, and optimisers; must outlive this.
+  /// Records bucket traffic and optimizer steps; must outlive this.
+  TraceRecorder* trace = nullptr;
 };
 
-/// What DataParallel does that does not depend on the module's type.
+/// The part of DataParallel that does not depend on the module's type.
 class DataParallelCore : public Synchronising {
  public:
-  /// Checks that all ranks have the same parameters and buffers, then gives them rank 0's values.
+  /// Checks that all ranks have the same parameters and buffers, then broadcasts rank 0's values.
   DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
   ~DataParallelCore();
 
@@ -79,39 +84,42 @@ class DataParallelCore : public Synchronising {
   std::shared_ptr<const Clock> clock_;
   TraceRecorder* trace_;
   Duration buffer_time_{};
-  std::unique_ptr<GradientReducer> reducer_;  ///< None in a world of one.
+  std::unique_ptr<GradientReducer> reducer_;  ///< Null if the world size is 1.
   std::unique_ptr<BucketSteps> steps_;
 };
 
-/// Trains one module on several ranks, each with its part of the batch: after backward, every
-/// parameter's gradient is the mean over ranks, so that the ranks' optimisers make the same step.
-/// `Module` is what one calls forward on: a TORCH_MODULE holder or a std::shared_ptr to a module.
-/// It may be on an accelerator (docs/library.md): everything happens in the order of streams there.
+/// Data-parallel training of one module: every rank processes its part of the batch. After
+/// backward, each parameter's gradient is the mean over ranks, so that all ranks' optimizers take
+/// the same step. `Module` is a TORCH_MODULE holder or a std::shared_ptr to a module. The module
+/// may be on an accelerator (docs/library.md); all work is then stream-ordered.
 ///
 ///     gradwire::DataParallel model(Net(), {.process_group = gradwire::init()});
 ///     auto loss = torch::nll_loss(model(inputs), targets);   // means over this rank's part
-///     loss.backward();                                       // communicates while it computes
+///     loss.backward();                                       // overlaps with communication
 ///     optimizer.step();
 ///
-/// With an optimiser of its own for each bucket, communication also hides behind the next forward:
+/// With one optimizer per bucket, communication also overlaps with the next forward:
 ///
 ///     gradwire::DataParallel model(net, {.process_group = group, .optimizer = make_sgd,
 ///                                        .overlap = gradwire::Overlap::full});
 ///     ...
 ///     loss.backward();
-///     model.step();   // of what has come; the rest when forward needs it. Clears the gradients.
+///     model.step();   // steps the buckets that arrived; forward steps the rest when it needs them
 ///
-/// The parameters after any number of steps are the same, bit for bit. finish() completes the last
-/// one: forward, `model->` and `model.module()` call it by themselves where they must; call it
-/// before reading parameters by other ways.
+/// The parameters after any number of steps are bitwise the same with and without overlap. finish()
+/// completes the pending step. forward, `model->` and `model.module()` call it where necessary;
+/// call it before reading parameters in any other way.
 ///
-/// As with DistributedDataParallel: every rank must run the same sequence of forward and backward;
-/// the module's parameters must not be added, removed or frozen afterwards; create it before the
-/// optimiser reads the parameters. In training mode (and with gradients on) forward first takes
-/// rank 0's buffers; in eval mode it does not communicate, so that ranks may evaluate different
-/// numbers of batches: call synchronise_buffers() before if the buffers matter. In a world of one
-/// there is no communication. Errors: Exception, on all ranks; the communicator is then dead. Not
-/// thread-safe.
+/// As with DistributedDataParallel: every rank must run the same sequence of forward and backward.
+/// Do not add, remove or freeze parameters afterwards. Construct it before the optimizer reads the
+/// parameters.
+///
+/// In training mode with gradients enabled, forward first broadcasts rank 0's buffers. In eval mode
+/// it does not communicate, so ranks may evaluate different numbers of batches; call
+/// synchronise_buffers() first if the buffers matter. There is no communication if the world size
+/// is 1.
+///
+/// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
 template <class Module>
 class DataParallel {
   static constexpr bool kSequential =
@@ -140,22 +148,23 @@ class DataParallel {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  /// Steps DataParallelOptions::optimizer with the gradients of the last backward, and clears them.
-  /// `before` is called for each bucket's optimiser before it steps, which may be as late as in the
-  /// next forward: it sets the learning rate. Throws Exception(invalid_argument) without an
-  /// optimiser.
+  /// Steps DataParallelOptions::optimizer with the gradients of the last backward, then clears
+  /// them. `before` is called before each bucket's optimizer steps, possibly as late as in the next
+  /// forward; use it to set the learning rate. Throws Exception(invalid_argument) if there is no
+  /// optimizer.
   void step(BeforeStep before = nullptr) { core_->step(std::move(before)); }
 
-  /// Completes the step under way: all parameters are then what an unoverlapped run's are.
+  /// Completes the pending step. All parameters then have the values of a run without overlap.
   void finish() { core_->finish(); }
 
-  /// Accumulation: see NoSync.
+  /// Gradient accumulation without communication: see NoSync.
   NoSync no_sync() { return NoSync(*core_); }
 
-  /// Gives all ranks rank 0's buffers now. Collective.
+  /// Broadcasts rank 0's buffers to all ranks. Collective.
   void synchronise_buffers() { core_->synchronise_buffers(); }
 
-  /// The wrapped module's own members: model->parameters(), model->eval(), ...
+  /// Access to the wrapped module: model->parameters(), model->eval(), ... Completes the pending
+  /// step.
   auto* operator->() { return &*module(); }
   Module& module() {
     core_->finish();
@@ -168,7 +177,7 @@ class DataParallel {
   int world_size() const { return core_->size(); }
   const ProcessGroup& process_group() const { return core_->group(); }
 
-  /// What communication has cost so far. All zero in a world of one.
+  /// Accumulated cost of communication. All zero if the world size is 1.
   ReducerStats stats() const { return core_->stats(); }
 
  private:

@@ -31,7 +31,7 @@ Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const 
   double loss = 0;
   for (std::int64_t step = 0; step < sampler.batches(); ++step) {
     auto sampled = sampler.batch(step);
-    // Of the last batch this rank may have nothing: others need its part of the model all the same.
+    // This rank may have no sample of the last batch, but other ranks need its shards of the model.
     sampled.samples.resize(static_cast<std::size_t>(std::max<std::int64_t>(sampled.own, 1)));
     const auto batch = data.batch(sampled);
     const auto output = forward(batch.inputs).to(torch::kFloat);

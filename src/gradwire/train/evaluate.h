@@ -12,18 +12,18 @@
 namespace gradwire {
 
 struct Evaluation {
-  std::int64_t images = 0;  ///< Or, of a text, characters: whatever has a target.
+  std::int64_t images = 0;  ///< Samples; for text, characters: everything that has a target.
   double accuracy = 0;      ///< 0 .. 1.
   double loss = 0;          ///< Mean negative log-likelihood.
 };
 
-/// A classifier: log-probabilities of a batch. May be collective, as with ZeRO's third stage.
+/// A classifier: returns log-probabilities of a batch. May be collective, as with ZeRO stage 3.
 using Classifier = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 
-/// Evaluates `forward` of `module` on `data`, each rank on its part, each sample once, and
-/// `batch_size` of them at a time: a rank's part in training, so that it fits into memory as
-/// training did. The same result on every rank. Collective; every rank calls `forward` equally
-/// often. Leaves the module in the mode it was in. `precision` is that of its parameters.
+/// Evaluates `forward` of `module` on `data`: each sample once, each rank on its part. Batches have
+/// `batch_size` samples, a rank's part in training, so that evaluation fits into memory as training
+/// did. The result is the same on every rank. Collective; every rank calls `forward` equally often.
+/// Restores the module's training mode. `precision` is that of its parameters.
 Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const DataSet& data,
                     std::int64_t batch_size, c10d::ProcessGroup& group,
                     Precision precision = Precision::fp32);

@@ -23,7 +23,7 @@ std::string not_finite(const std::string& parameter) {
       parameter);
 }
 
-/// Those that live: one parameter may be in the modules of several.
+/// All live reducers: several may wrap modules that share a parameter.
 struct Reducers {
   std::mutex mutex;
   std::vector<const GradientReducer*> all;
@@ -102,7 +102,7 @@ void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool sy
   awaited_ = synchronise ? Awaited::averages : Awaited::sums;
   if (!synchronise || parameters_.empty() || !options_.find_unused) return;
   for (const auto& root : graph_roots(outputs)) roots_.emplace_back(root);
-  // Nothing of this rank's backward would then ever tell the others that it has nothing to add.
+  // No hook would run in this rank's backward, so it would never launch its buckets.
   if (unused().size() == parameters_.size()) {
     start();
     end_of_backward();
@@ -144,7 +144,7 @@ void GradientReducer::on_gradient(std::size_t parameter) {
   });
 }
 
-/// Whether the backward is that of another wrapper, which has this parameter too.
+/// Returns true if the backward belongs to another reducer that has this parameter too.
 bool GradientReducer::another_awaits(std::size_t parameter) const {
   const std::lock_guard lock(reducers().mutex);
   return std::ranges::any_of(reducers().all, [&](const GradientReducer* other) {
@@ -154,7 +154,7 @@ bool GradientReducer::another_awaits(std::size_t parameter) const {
   });
 }
 
-/// It would be this rank's alone in a sum of means, and the ranks' parameters would drift apart.
+/// The gradient would be local to this rank, added to a mean, and the replicas would diverge.
 void GradientReducer::refuse_gradient(std::size_t parameter) const {
   fail(
       ErrorKind::invalid_argument,
@@ -210,7 +210,7 @@ void GradientReducer::fill(std::size_t parameter) {
                      parameters_[parameter].name));
   }
   if (options_.check_finite && !layout_.shapes[bucket_index].exact) require_finite_here(parameter);
-  // A gradient that nobody on any rank adds to must stay as it is: out of the bucket with it.
+  // A gradient that no rank adds to must stay unchanged: move it out of the bucket.
   if (!touched_[parameter] && bucket.holds(gradient, position)) gradient = gradient.clone();
   bucket.put(gradient, position, scale_);
   if (touched_[parameter]) gradient = bucket.view(position);
@@ -302,8 +302,8 @@ void GradientReducer::adopt(std::size_t bucket) {
   }
 }
 
-/// Before a codec spreads it: a block holds values of several parameters, and one that is not
-/// finite spoils them all. Only this rank knows, and tells the others.
+/// Checks before the codec encodes: a block holds values of several parameters, and one that is not
+/// finite corrupts all of them. Only this rank detects it, so it tells the others.
 void GradientReducer::require_finite_here(std::size_t parameter) const {
   const auto& [name, tensor] = parameters_[parameter];
   const auto& gradient = tensor.grad();
@@ -317,7 +317,7 @@ void GradientReducer::require_finite(std::size_t bucket) const {
   for (const auto member : layout_.members[bucket]) {
     const auto& gradient = parameters_[member].tensor.grad();
     if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
-    // The mean is the same everywhere: every rank says so itself, and none need be told.
+    // The mean is the same on every rank: each throws by itself, without communication.
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("rank {}: {}: {}", group_->getRank(), kDataParallel,
                                 not_finite(parameters_[member].name)));

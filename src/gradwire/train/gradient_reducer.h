@@ -28,23 +28,25 @@ struct ReducerOptions {
   BucketLimits buckets;
   Overlap overlap = Overlap::backward;
   bool find_unused = false;
-  bool check_finite = false;           ///< A mean that is not finite is an error.
-  std::size_t codec_min_elements = 0;  ///< Smaller tensors are not compressed.
+  bool check_finite = false;           ///< Fail if a mean is not finite.
+  std::size_t codec_min_elements = 0;  ///< Tensors with fewer elements are not compressed.
   AveragerOptions averager;
-  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For the statistics.
-  TraceRecorder* trace = nullptr;  ///< Gets the buckets' travels; null: nobody does.
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For statistics.
+  TraceRecorder* trace = nullptr;  ///< Records the buckets' traffic; may be null.
 };
 
-/// Averages gradients over a group while backward computes them. One backward pass goes
+/// Averages gradients over a group while backward computes them. The phases of a backward pass:
 ///
-///     prepare -> gradients arrive (hooks), buckets fill and leave in order -> all have left ->
-///     end of backward -> settle each bucket: wait for it, its gradients are the averages
+///     prepare -> hooks receive gradients, full buckets are launched in order -> all launched ->
+///     end of backward -> settle each bucket: wait for it, replace its gradients by the averages
 ///
-/// The end of backward settles all buckets, unless what overlaps is `full`: then whoever needs a
-/// gradient does. Buckets leave strictly in the order of the plan, whatever order they fill in, so
-/// that all ranks launch the same operations in the same order; later ones, which forward needs
-/// first, are more urgent. Not to be moved: the hooks point here. Hooks run on autograd's threads;
-/// the other functions are for one thread at a time.
+/// The end of backward settles all buckets. With Overlap::full, the consumer of a gradient settles
+/// its bucket instead. Buckets are launched strictly in the order of the plan, regardless of the
+/// order in which they fill. All ranks thus launch the same operations in the same order. Later
+/// buckets, which forward needs first, have higher priority.
+///
+/// Not movable: the hooks refer to this object. Hooks run on autograd's threads; call the other
+/// functions from one thread at a time.
 class GradientReducer {
  public:
   GradientReducer(ProcessGroup group, std::vector<NamedTensor> parameters, ReducerOptions options);
@@ -52,24 +54,24 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// To be called between forward and backward. `synchronise`: whether that backward averages
-  /// (otherwise gradients just accumulate here). `outputs`: what backward may start from; looked at
-  /// only if unused parameters are to be found, and then it must not be empty. Throws
-  /// Exception(invalid_argument) if an earlier backward left parameters without a gradient.
+  /// Call between forward and backward. `synchronise`: true if that backward averages; if false,
+  /// gradients accumulate locally. `outputs`: tensors that backward may start from. They are only
+  /// used to find unused parameters, and must not be empty then. Throws Exception(invalid_argument)
+  /// if an earlier backward left parameters without a gradient.
   void prepare(const std::vector<torch::Tensor>& outputs, bool synchronise);
 
-  /// Whether a backward is over whose buckets are not all settled.
+  /// Returns true if a finished backward has buckets that are not settled.
   bool in_flight() const { return ended_; }
-  /// Whether settle(bucket) need not wait.
+  /// Returns true if settle(bucket) would not block.
   bool arrived(std::size_t bucket);
-  /// Waits for a bucket of a backward that is over, and makes its averages the gradients. Throws
+  /// Waits for a bucket of a finished backward and replaces its gradients by the averages. Throws
   /// Exception: the communicator's, or invalid_argument for a mean that is not finite.
   void settle(std::size_t bucket);
   void settle_all();
 
   const BucketLayout& layout() const { return layout_; }
   const ReducerStats& stats() const { return stats_; }
-  /// When each bucket of the last backward travelled.
+  /// Timing of each bucket of the last backward.
   const std::vector<BucketTiming>& timings() const { return timings_; }
   Averager& averager() { return *averager_; }
 
@@ -78,7 +80,7 @@ class GradientReducer {
     std::size_t missing = 0;
     bool settled = false;
   };
-  /// What the next backward's gradients are for: `sums` just accumulate here.
+  /// Purpose of the next backward's gradients; with `sums` they accumulate locally.
   enum class Awaited : std::uint8_t { nothing, sums, averages };
   using Accumulator = c10::intrusive_ptr<torch::autograd::Node>;
 
@@ -109,14 +111,14 @@ class GradientReducer {
   ProcessGroup group_;
   std::vector<NamedTensor> parameters_;
   ReducerOptions options_;
-  double scale_ = 1;  ///< Before averaging: 1 unless the backend can only sum.
+  double scale_ = 1;  ///< Factor before averaging: 1 unless the backend can only sum.
   BucketLayout layout_;
   std::unique_ptr<Averager> averager_;
-  std::vector<Accumulator> accumulators_;  ///< The graph holds them weakly.
+  std::vector<Accumulator> accumulators_;  ///< Kept alive here: the graph holds weak references.
   std::vector<std::uintptr_t> hooks_;
 
-  std::mutex mutex_;  ///< Autograd runs hooks on one thread a device.
-  std::atomic<Awaited> awaited_ = Awaited::nothing;  ///< Other reducers look at it.
+  std::mutex mutex_;  ///< Autograd runs hooks on one thread per device.
+  std::atomic<Awaited> awaited_ = Awaited::nothing;  ///< Other reducers read it.
   bool started_ = false;
   bool ended_ = false;
   std::vector<Flight> flights_;
@@ -124,12 +126,12 @@ class GradientReducer {
   std::size_t settled_ = 0;
   std::size_t missing_ = 0;  ///< Parameters that are not ready.
   std::vector<bool> ready_;
-  std::vector<bool> touched_;  ///< Got a gradient since the last averaging.
-  /// Where backward may begin: at what forwards returned since the last averaging. What nobody has
-  /// any more, as after an evaluation with gradients, leads nowhere.
+  std::vector<bool> touched_;  ///< Received a gradient since the last averaging.
+  /// Graph roots of the forwards since the last averaging, from which backward may start.
+  /// References are weak: a freed graph, as after an evaluation with gradients, is ignored.
   std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
-  torch::Tensor usage_;         ///< Ranks that used each parameter, divided by their number.
-  torch::Tensor usage_of_all_;  ///< The same where the parameters are, as it travels.
+  torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
+  torch::Tensor usage_of_all_;  ///< The same on the parameters' device, as it is reduced.
   bool usage_known_ = false;
   ReducerStats stats_;
   std::vector<BucketTiming> timings_;

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// Any dense tensor's memory as bytes, copied if it is not contiguous.
+/// Returns a dense tensor's memory as bytes, copied if it is not contiguous.
 torch::Tensor bytes_of(const torch::Tensor& tensor) {
   return tensor.detach().contiguous().view(-1).view(torch::kByte);
 }
@@ -28,7 +28,7 @@ void broadcast_as_one(c10d::ProcessGroup& group, const std::vector<torch::Tensor
   for (const auto& tensor : tensors) {
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
     const auto piece = message[0].narrow(0, offset, bytes);
-    // clone: a slice of bytes need not lie where the wider type may.
+    // clone: a slice of bytes may be misaligned for the wider type.
     tensor.detach().copy_(piece.clone().view(tensor.scalar_type()).view(tensor.sizes()));
     offset += bytes;
   }
@@ -122,7 +122,7 @@ void abort_group(c10d::ProcessGroup& group, const std::string& reason) noexcept 
       group.abort();
     }
   } catch (...) {
-    // The error that led here is the one to report.
+    // Report the error that led here, not this one.
   }
 }
 

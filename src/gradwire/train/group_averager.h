@@ -12,23 +12,24 @@
 
 namespace gradwire {
 
-/// Averages the buckets over any c10d group, by its own all-reduce. `start()` is about
-/// `flats[bucket]`, whatever span it is given. Divides nothing where the backend cannot average
-/// (can_average): gradients must then have been divided before. Codecs need gradwire's own groups.
+/// Averages buckets over any c10d group with its all-reduce. `start()` reduces `flats[bucket]`,
+/// whatever span it is given. If the backend cannot average (can_average), it only sums: the caller
+/// must divide the gradients beforehand. Codecs require a gradwire group.
 std::unique_ptr<Averager> group_averager(ProcessGroup group, std::vector<torch::Tensor> flats);
 
-/// The averager for these buckets over `group`: of gradwire's own groups the one that `options` ask
-/// for, by way of the host's memory for buckets on an accelerator; of others group_averager().
-/// Throws Exception: invalid_argument (as make_averager does), unsupported (a codec on a group of
-/// others; some buckets on an accelerator and some not), on behalf of `who`.
+/// Returns the averager for these buckets over `group`. For gradwire groups, it is the one that
+/// `options` select, staged through host memory for buckets on an accelerator. For other groups, it
+/// is group_averager(). Throws Exception on behalf of `who`: invalid_argument as make_averager()
+/// does; unsupported for a codec on another backend's group, or if only some buckets are on an
+/// accelerator.
 std::unique_ptr<Averager> averager_for(std::string_view who, const ProcessGroup& group,
                                        const std::vector<torch::Tensor>& flats,
                                        std::vector<BucketShape> shapes,
                                        const AveragerOptions& options);
 
-/// What that averager's start() is to be given of a bucket: its memory, kept alive until the
-/// operation lets go of it; only how many bytes, for traces, of tensors on an accelerator and for
-/// groups of others.
+/// Returns the argument of that averager's start() for a bucket: its memory, kept alive until the
+/// operation releases it. For tensors on an accelerator and for other backends' groups, only the
+/// byte count is set, for traces.
 LentSpan lent_bucket(c10d::ProcessGroup& group, const torch::Tensor& flat,
                      const ArgumentName& name);
 

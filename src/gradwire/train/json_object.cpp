@@ -17,7 +17,7 @@ const nlohmann::json kEmptyObject = nlohmann::json::object();
   throw Exception(ErrorKind::invalid_argument, message);
 }
 
-/// Texts of a command line may be no UTF-8, on which dump() alone throws.
+/// Converts a value to text. Command-line strings may not be UTF-8, on which plain dump() throws.
 std::string shown(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

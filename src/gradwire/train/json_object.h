@@ -10,13 +10,13 @@
 
 namespace gradwire {
 
-/// Reads one object of a configuration, key by key, and then refuses the keys that nobody asked
-/// for. Every getter returns the default if the key is absent. Errors are
-/// Exception(invalid_argument) and name the full path of the key ("optimizer.momentum"), what is
-/// there, and what would be right. The JSON must outlive this.
+/// Reads one object of a configuration key by key, then rejects unread keys. Every getter returns
+/// the default if the key is absent. Errors are Exception(invalid_argument) with the full path of
+/// the key ("optimizer.momentum"), the value found and the values allowed. The JSON must outlive
+/// this.
 class JsonObject {
  public:
-  /// `path`: where the object is in the whole; "" for the whole.
+  /// `path`: position of the object in the document; "" for the root.
   JsonObject(const nlohmann::json& value, std::string path);
 
   bool has(std::string_view key) const;
@@ -28,15 +28,15 @@ class JsonObject {
   bool flag(std::string_view key, bool otherwise);
   std::string text(std::string_view key, std::string otherwise);
 
-  /// A text that must be one of `choices`.
+  /// Reads a string that must be one of `choices`.
   std::string choice(std::string_view key, std::string otherwise,
                      const std::vector<std::string_view>& choices);
 
-  /// An object inside; an empty one if absent.
+  /// Returns a nested object; an empty one if absent.
   JsonObject object(std::string_view key);
 
-  /// To be called when all keys have been asked for: throws for the first other one, with the
-  /// nearest of those that exist.
+  /// Call after all keys have been read. Throws for the first unread key and suggests the nearest
+  /// known one.
   void refuse_unknown() const;
 
  private:
@@ -50,10 +50,9 @@ class JsonObject {
   std::vector<std::string> known_;
 };
 
-/// Puts "key.sub=value" into a configuration. The value is JSON if it parses as such ("0.1",
-/// "true",
-/// "[1]"), else a text. Throws Exception(invalid_argument) for a setting without "=" or with a key
-/// inside something that is not an object.
+/// Applies a "key.sub=value" setting to a configuration. The value is JSON if it parses ("0.1",
+/// "true", "[1]"), otherwise a string. Throws Exception(invalid_argument) if "=" is missing or if
+/// the key is inside a value that is not an object.
 void apply_setting(nlohmann::json& config, std::string_view setting);
 
 }  // namespace gradwire

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-/// Adam's direction, from the moments brought up to date.
+/// Returns Adam's direction; updates the moments.
 torch::Tensor direction(const torch::Tensor& gradient, const LambOptions& options,
                         LambParamState& state) {
   const auto [beta1, beta2] = options.betas();

@@ -13,7 +13,7 @@
 
 namespace gradwire {
 
-/// The settings of Lamb. Each can be given for a group of parameters alone.
+/// Options of Lamb. Each can be set per parameter group.
 struct LambOptions : torch::optim::OptimizerCloneableOptions<LambOptions> {
   using Betas = std::tuple<double, double>;
 
@@ -22,7 +22,7 @@ struct LambOptions : torch::optim::OptimizerCloneableOptions<LambOptions> {
   TORCH_ARG(Betas, betas) = std::make_tuple(0.9, 0.999);
   TORCH_ARG(double, eps) = 1e-6;
   TORCH_ARG(double, weight_decay) = 0;
-  /// Vectors (biases, norms' scales): whether they are decayed and adapted like weights.
+  /// Apply weight decay and adaptation to vectors (biases, norms' scales) as well.
   TORCH_ARG(bool, adapt_vectors) = false;
 
  public:
@@ -42,16 +42,17 @@ struct LambParamState : torch::optim::OptimizerCloneableParamState<LambParamStat
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
 
-/// Adam with the step of each tensor scaled to its norm, for large batches (You et al., ICLR 2020,
-/// arXiv:1904.00962, algorithm 2 with phi(z) = z): with gradient g, weights w, weight decay d,
+/// LAMB: Adam with the step of each tensor scaled to its norm, for large batches (You et al., ICLR
+/// 2020, arXiv:1904.00962, algorithm 2 with phi(z) = z). With gradient g, weights w, weight decay
+/// d:
 ///
 ///     m = b1 * m + (1 - b1) * g        v = b2 * v + (1 - b2) * g^2
 ///     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + d * w
 ///     w = w - lr * |w| / |r| * r
 ///
-/// |w| / |r| counts as 1 where either is zero, and for vectors, which are not decayed either (as in
-/// the authors' BERT), unless adapt_vectors. Every tensor is stepped by itself, so that several of
-/// these, each with some of the parameters, do what one with all of them does.
+/// |w| / |r| counts as 1 if either is zero. Unless adapt_vectors is set, it is also 1 for vectors,
+/// which are not decayed either (as in the authors' BERT). Tensors are stepped independently:
+/// several instances, each with some of the parameters, equal one with all of them.
 class Lamb : public torch::optim::Optimizer {
  public:
   /// Throws Exception(invalid_argument) for settings out of range.
@@ -59,8 +60,8 @@ class Lamb : public torch::optim::Optimizer {
   Lamb(std::vector<torch::Tensor> parameters, LambOptions defaults)
       : Lamb({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
-  /// The parameters are pieces of tensors that are spread over ranks, of which `norms` knows. From
-  /// now on step() is collective.
+  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
+  /// collective.
   void spread(SpreadNorms norms) { spread_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// |w| and |g|: of the tensor alone, or of the one that it is a piece of.
+/// |w| and |g| of the tensor, or of the whole tensor that it is a shard of.
 struct Norms {
   torch::Tensor weights;
   torch::Tensor gradient;
@@ -18,7 +18,7 @@ Norms norms_of(const torch::Tensor& weights, const std::optional<SpreadNorms>& s
   return {norm_of(weights), norm_of(weights.grad())};
 }
 
-/// By how much the rate of this tensor is multiplied.
+/// Factor on the learning rate of this tensor.
 torch::Tensor trust(const Norms& norms, const LarsOptions& options) {
   const auto& [w, g] = norms;
   const auto ratio = options.trust_coefficient() * w / (g + options.weight_decay() * w);

@@ -11,14 +11,14 @@
 
 namespace gradwire {
 
-/// The settings of Lars. Each can be given for a group of parameters alone.
+/// Options of Lars. Each can be set per parameter group.
 struct LarsOptions : torch::optim::OptimizerCloneableOptions<LarsOptions> {
   explicit LarsOptions(double lr) : lr_(lr) {}
   TORCH_ARG(double, lr);
   TORCH_ARG(double, momentum) = 0.9;
   TORCH_ARG(double, weight_decay) = 0;
   TORCH_ARG(double, trust_coefficient) = 0.001;
-  /// Vectors (biases, norms' scales): whether they are decayed and adapted like weights.
+  /// Apply weight decay and adaptation to vectors (biases, norms' scales) as well.
   TORCH_ARG(bool, adapt_vectors) = false;
 
  public:
@@ -36,17 +36,18 @@ struct LarsParamState : torch::optim::OptimizerCloneableParamState<LarsParamStat
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
 
-/// Layer-wise adaptive rate scaling, which makes the step of each tensor a given part of its norm,
-/// so that large batches can take large rates (You, Gitman, Ginsburg, arXiv:1708.03888, equation 6
-/// and algorithm 1): with gradient g, weights w, weight decay d, momentum m,
+/// LARS: layer-wise adaptive rate scaling. It makes the step of each tensor a fixed fraction of its
+/// norm, so that large batches can use high learning rates (You, Gitman, Ginsburg,
+/// arXiv:1708.03888, equation 6 and algorithm 1). With gradient g, weights w, weight decay d,
+/// momentum m:
 ///
 ///     trust = trust_coefficient * |w| / (|g| + d |w|)
 ///     v = m * v + lr * trust * (g + d * w)
 ///     w = w - v
 ///
-/// trust is 1 where |w| or |g| is zero, and for vectors, which are not decayed either (as usual:
-/// the paper leaves it open), unless adapt_vectors. Every tensor is stepped by itself, so that
-/// several of these, each with some of the parameters, do what one with all of them does.
+/// trust is 1 if |w| or |g| is zero. Unless adapt_vectors is set, it is also 1 for vectors, which
+/// are not decayed either (common practice; the paper leaves it open). Tensors are stepped
+/// independently: several instances, each with some of the parameters, equal one with all of them.
 class Lars : public torch::optim::Optimizer {
  public:
   /// Throws Exception(invalid_argument) for settings out of range.
@@ -54,8 +55,8 @@ class Lars : public torch::optim::Optimizer {
   Lars(std::vector<torch::Tensor> parameters, LarsOptions defaults)
       : Lars({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
-  /// The parameters are pieces of tensors that are spread over ranks, of which `norms` knows. From
-  /// now on step() is collective.
+  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
+  /// collective.
   void spread(SpreadNorms norms) { spread_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;

@@ -9,7 +9,7 @@ namespace gradwire {
 DataSet load_data(const DataConfig& config, Split split) {
   auto data = config.name == "text" ? make_data_set(load_text(split, config.context, config.path))
                                     : make_data_set(load_fashion_mnist(split, config.path));
-  // Samplers take the first `size` samples.
+  // Samplers use the first `size` samples.
   if (split == Split::train && config.limit > 0) data.size = std::min(data.size, config.limit);
   return data;
 }

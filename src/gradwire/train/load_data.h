@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// The data set that a configuration names: all that is there to test on, or as much to train on as
-/// DataConfig::limit allows. Throws Exception(invalid_argument) that says what to install.
+/// Loads the data set that a configuration names: the whole test set, or up to DataConfig::limit
+/// training samples. Throws Exception(invalid_argument) that says what to install.
 DataSet load_data(const DataConfig& config, Split split);
 
 }  // namespace gradwire

@@ -26,69 +26,71 @@ namespace gradwire {
 
 struct LocalSgdOptions {
   LocalStepsConfig steps;
-  std::uint64_t seed = 1;  ///< Of codecs that draw; the same on all ranks.
-  /// Smaller tensors travel as they are.
+  std::uint64_t seed = 1;  ///< Seed of randomized codecs; the same on all ranks.
+  /// Tensors with fewer elements are sent uncompressed.
   std::size_t codec_min_elements = kCodecMinElements;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
-  TraceRecorder* trace = nullptr;  ///< Gets what travels when; must outlive it.
+  TraceRecorder* trace = nullptr;  ///< Records the traffic; must outlive this.
 };
 
-/// Training in which every rank takes steps of its own and only now and then all of them agree: 1/H
-/// of the bytes. Instead of averaging gradients at each step,
+/// Local SGD: ranks take H optimizer steps independently, then average their parameters. That sends
+/// 1/H of the bytes of averaging gradients at each step.
 ///
 ///     gradwire::LocalSgd local(all_parameters, group, {.steps = {.steps = 16}});
 ///     loss.backward();     // without DataParallel, or inside its no_sync()
-///     optimizer.step();    // any optimiser; its state stays this rank's own
-///     local.step();        // after every H-th step: average and go on from there
+///     optimizer.step();    // any optimizer; its state stays local to the rank
+///     local.step();        // after every H-th step: average and continue from there
 ///     ...
 ///     local.synchronise(); // at the end: all ranks have the same parameters
 ///
-/// The ranks' parameters start equal (rank 0's). After H steps each sends how far it has come from
-/// the common ("outer") parameters, optionally through a codec; the mean is the gradient of the
-/// OuterOptimizer, which steps the outer parameters, alike on all ranks to the last bit; and the
-/// ranks go on from those. With fragments, parts of the model do so in turn (StreamingSchedule).
-/// With overlap_steps, averages travel in the background while ranks take their next steps, and are
-/// then mixed with what the rank has come to meanwhile: own = mixing * own + (1 - mixing) * outer
-/// (Douillard et al., arXiv:2501.18512, equation 3).
+/// All ranks start with rank 0's parameters. After H steps each rank sends the difference between
+/// its parameters and the shared ("outer") parameters, optionally through a codec. The mean
+/// difference is the gradient of the OuterOptimizer, which steps the outer parameters, bitwise the
+/// same on all ranks. The ranks continue from the outer parameters. With fragments, parts of the
+/// model are averaged in turn (StreamingSchedule). With overlap_steps, averaging runs in the
+/// background while ranks take their next steps. The result is then mixed with the rank's current
+/// parameters: own = mixing * own + (1 - mixing) * outer (Douillard et al., arXiv:2501.18512,
+/// equation 3).
 ///
-/// With one step, a rate of 1, no momentum and plain SGD inside, it is synchronous SGD, but for
-/// rounding: the mean is taken of parameters instead of gradients.
+/// With H = 1, an outer rate of 1, no momentum and plain SGD as the inner optimizer, it equals
+/// synchronous SGD up to rounding: the mean is taken of parameters instead of gradients.
 ///
-/// Every rank makes the same calls. Buffers (batch norm's statistics) stay each rank's own. Errors:
-/// Exception, on all ranks; the group is then dead. Not thread-safe.
+/// Every rank must make the same calls. Buffers (batch norm's statistics) stay local to the rank.
+/// Errors: throws Exception on all ranks; the group is unusable afterwards. Not thread-safe.
 class LocalSgd {
  public:
-  /// `parameters`: all that the inner optimiser changes. Collective. Throws
-  /// Exception(invalid_argument) for settings that do not go together or an unknown codec,
-  /// (mismatch) if ranks have different parameters, (unsupported) for a codec on a group of others.
+  /// `parameters`: all parameters that the inner optimizer changes. Collective. Throws Exception:
+  /// invalid_argument for inconsistent settings or an unknown codec, mismatch if ranks have
+  /// different parameters, unsupported for a codec on a group of another backend.
   LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group, const LocalSgdOptions& options);
 
-  /// The inner optimiser has taken a step. Communicates when the schedule says so.
+  /// Called after each step of the inner optimizer. Communicates when the schedule says so.
   void step();
 
-  /// Averages all that has changed since, and gives all ranks the outer parameters. Collective.
+  /// Averages all parameters that changed since their last averaging, and copies the outer
+  /// parameters to all ranks. Collective.
   void synchronise();
 
-  /// Steps taken so far.
+  /// Number of steps taken.
   std::int64_t steps() const { return steps_; }
 
-  /// One line for people: how differences travel, and why.
+  /// One line of text for logs: how differences are encoded, and why.
   std::string describe() const { return averager_->describe(); }
 
-  /// What communication has cost. `bytes` is what travels before encoding.
+  /// Accumulated cost of communication. `bytes` counts bytes before encoding.
   const ReducerStats& stats() const { return stats_; }
 
-  /// What a checkpoint of this rank must hold beside its parameters, to go on with the same bits:
-  /// "PARAMETER.outer", ".outer_velocity", ".outer_difference", the position, and the codec's.
-  /// Waits for what is under way. Copies.
+  /// The state that a checkpoint of this rank must hold in addition to its parameters, to continue
+  /// with the same bits. Contains "PARAMETER.outer", ".outer_velocity", ".outer_difference", the
+  /// position, and the codec's state. Waits for operations in flight. Returns copies.
   std::vector<NamedTensor> state();
 
-  /// Takes over what state() gave. Throws Exception(invalid_argument) that names what is missing or
-  /// has another shape or type.
+  /// Restores the result of state(). Throws Exception(invalid_argument) that names a tensor which
+  /// is missing or has another shape or type.
   void load_state(const std::map<std::string, torch::Tensor>& saved);
 
  private:
-  /// Parameters that travel together, and in the same order, flat, what belongs to them.
+  /// Parameters that are averaged as one, and their flat state in the same order.
   struct Bundle {
     std::vector<NamedTensor> parameters;
     Bucket outer;
@@ -97,7 +99,7 @@ class LocalSgd {
   };
   struct Fragment {
     std::vector<std::size_t> bundles;
-    std::int64_t begun_after = 0;  ///< The step after which it was last averaged.
+    std::int64_t begun_after = 0;  ///< Step after which it was last averaged.
   };
   struct Flight {
     std::size_t fragment = 0;
@@ -122,7 +124,8 @@ class LocalSgd {
   StreamingSchedule schedule_;
   OuterOptimizer optimizer_;
   double mixing_;
-  double scale_ = 1;  ///< Of differences, before they are averaged: 1 / P where that only adds up.
+  /// Factor on differences before the reduction: 1 / P if the backend can only sum.
+  double scale_ = 1;
   std::vector<Bundle> bundles_;
   std::vector<Fragment> fragments_;
   std::unique_ptr<Averager> averager_;  ///< Of the differences.

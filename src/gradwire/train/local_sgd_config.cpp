@@ -11,7 +11,7 @@ constexpr std::int64_t kMany = 1'000'000'000;
 
 LocalStepsConfig read_local_steps(JsonObject json) {
   LocalStepsConfig config;
-  config.steps = json.integer("steps", 0, 0, kMany);  // 0: the key is not there.
+  config.steps = json.integer("steps", 0, 0, kMany);  // 0: the key is absent.
   config.outer_learning_rate = json.number("outer_learning_rate", 1, 0, 1e6);
   config.outer_momentum = json.number("outer_momentum", 0, 0, 1);
   config.fragments = json.integer("fragments", 1, 1, kMany);

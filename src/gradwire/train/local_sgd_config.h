@@ -5,8 +5,8 @@
 
 namespace gradwire {
 
-/// The object "local_steps" of a configuration. Throws Exception(invalid_argument) that names the
-/// key, or what check_local_steps() throws.
+/// Reads the object "local_steps" of a configuration. Throws Exception(invalid_argument) that names
+/// the key, or what check_local_steps() throws.
 LocalStepsConfig read_local_steps(JsonObject json);
 
 }  // namespace gradwire

@@ -7,7 +7,7 @@
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/local_sgd.h"
 
-/// How a LocalSgd is saved, and goes on.
+/// Saving and restoring LocalSgd's state.
 namespace gradwire {
 namespace {
 
@@ -36,7 +36,7 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
 
 }  // namespace
 
-/// Everything that lies beside the parameters, under the names of those.
+/// Visits all state beside the parameters, named after them.
 void LocalSgd::visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit) {
   for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) {
     const bool flies = flight_ && flight_->fragment == fragment;
@@ -52,7 +52,8 @@ void LocalSgd::visit_state(const std::function<void(const std::string&, torch::T
   }
 }
 
-/// Steps, the fragment under way (-1: none), and after which step each was last averaged.
+/// Returns the step count, the fragment in flight (-1: none), and the step after which each
+/// fragment was last averaged.
 torch::Tensor LocalSgd::position() const {
   std::vector<std::int64_t> values{
       steps_, flight_ ? static_cast<std::int64_t>(flight_->fragment) : std::int64_t{-1}};
@@ -68,7 +69,7 @@ void LocalSgd::set_position(const torch::Tensor& position) {
   }
   steps_ = values[0];
   flight_.reset();
-  // What was under way had arrived when it was saved.
+  // state() waited for the fragment in flight before saving.
   if (flies >= 0) flight_ = Flight{.fragment = static_cast<std::size_t>(flies), .arrived = true};
   for (std::size_t f = 0; f < fragments_.size(); ++f) fragments_[f].begun_after = values[2 + f];
 }

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-/// From 2^16 by halves to 2^-16, where the usual dynamic scale ends, and one more.
+/// Steps from 2^16 by halving to 2^-16, where the default dynamic scale gives up, plus one.
 constexpr std::int64_t kMostBadInARow = 33;
 
 }  // namespace

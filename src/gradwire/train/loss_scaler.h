@@ -5,47 +5,49 @@
 namespace gradwire {
 
 struct LossScalerOptions {
-  double scale = 65536;                 ///< To begin with; the scale itself if it is fixed.
-  bool fixed = false;                   ///< The scale stays as it is.
-  double growth = 2;                    ///< Factor on the scale after ...
-  double backoff = 0.5;                 ///< Factor after a step whose gradients were not finite.
-  std::int64_t growth_interval = 2000;  ///< ... so many steps in a row whose gradients were finite.
-  /// Of so many steps whose gradients were not finite, the last makes the scale smaller, and each
-  /// that follows: one less is tolerated. The count begins anew when the scale grows.
+  double scale = 65536;                 ///< Initial scale; the constant scale if fixed.
+  bool fixed = false;                   ///< Keep the scale constant.
+  double growth = 2;                    ///< Factor on the scale after growth_interval finite steps.
+  double backoff = 0.5;                 ///< Factor after a step with non-finite gradients.
+  std::int64_t growth_interval = 2000;  ///< Consecutive steps with finite gradients before growth.
+  /// Number of non-finite steps at which the scale shrinks: the hysteresis-th and each one after
+  /// it; earlier ones are tolerated. The count restarts when the scale grows.
   std::int64_t hysteresis = 1;
-  bool consecutive_hysteresis = false;  ///< It begins anew after every step that is finite, too.
-  double least = 1.0 / 65536;           ///< No smaller; if that does not help: an error.
+  bool consecutive_hysteresis = false;  ///< Also restart the count after every finite step.
+  /// Minimum scale. Non-finite gradients at this scale are an error.
+  double least = 1.0 / 65536;
 
   bool operator==(const LossScalerOptions&) const = default;
 };
 
-/// Loss scaling: gradients that are too small for fp16 are lifted by multiplying the loss, as far
-/// as the largest allow (Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2;
-/// the rule and its constants are those of PyTorch's GradScaler, hysteresis and the least scale are
-/// DeepSpeed's). Every rank sees the same averaged gradients, so that all skip the same steps and
-/// keep the same scale without a message.
+/// Loss scaling: multiplies the loss so that small gradients do not underflow in fp16, up to the
+/// scale that the largest gradients allow (Micikevicius et al., "Mixed precision training", ICLR
+/// 2018, section 3.2). The rule and its constants are those of PyTorch's GradScaler; hysteresis and
+/// the minimum scale are DeepSpeed's. Every rank sees the same averaged gradients, so all skip the
+/// same steps and keep the same scale without communication.
 class LossScaler {
  public:
   explicit LossScaler(const LossScalerOptions& options = {})
       : options_(options), scale_(options.scale) {}
 
-  /// What the loss is to be multiplied with, and gradients divided by.
+  /// Factor to multiply the loss by and to divide the gradients by.
   double scale() const { return scale_; }
   std::int64_t skipped() const { return skipped_; }
 
-  /// After a step: whether its gradients were finite. If not, it must not be taken. Throws
-  /// Exception(invalid_argument) if they are not at the least scale, nor in 33 steps in a row with
-  /// a fixed one (in as many the usual dynamic one gives up).
+  /// Called after each step; `finite` tells if its gradients were finite. If they were not, the
+  /// caller must skip the step. Throws Exception(invalid_argument) if gradients are not finite at
+  /// the minimum scale, or in 33 consecutive steps at a fixed scale (the default dynamic scale
+  /// gives up after as many).
   void update(bool finite);
 
-  /// For checkpoints.
+  /// State for checkpoints.
   struct State {
     double scale = 0;
-    std::int64_t steps_since_change = 0;  ///< Or since the last step that was skipped.
-    std::int64_t tolerated = 0;           ///< Steps not finite that hysteresis has let pass.
+    std::int64_t steps_since_change = 0;  ///< Or since the last skipped step.
+    std::int64_t tolerated = 0;           ///< Non-finite steps tolerated by hysteresis.
   };
   State state() const { return {scale_, good_steps_, tolerated_}; }
-  /// The options hold: a fixed scale stays, and none becomes smaller than the least.
+  /// The options take precedence: a fixed scale stays, and the scale is at least the minimum.
   void load(const State& state);
 
  private:

@@ -9,10 +9,10 @@
 namespace gradwire {
 namespace {
 
-constexpr double kLeast = 1e-9;  ///< Of any scale, and ...
-constexpr double kMost = 1e12;   ///< ... the most; 2^40 is less.
+constexpr double kLeast = 1e-9;  ///< Minimum of any scale.
+constexpr double kMost = 1e12;   ///< Maximum of any scale, above 2^40.
 
-/// What "enabled" says must be what "precision" says, which also says what is in 16 bits.
+/// "enabled" must agree with "precision", which also selects the 16-bit type.
 void check_enabled(bool enabled, Precision computing) {
   if (enabled == (computing == Precision::fp16)) return;
   refuse(enabled ? fmt::format("fp16.enabled is true and precision is \"{}\"; say \"precision\": "

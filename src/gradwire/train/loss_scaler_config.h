@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// Reads "fp16", how the loss is scaled, with DeepSpeed's keys. `computing` is what "precision"
-/// says: unless it is fp16, the object must be empty or say that it is not enabled. Throws
+/// Reads "fp16", the settings of loss scaling, with DeepSpeed's keys. `computing` is the value of
+/// "precision": unless it is fp16, the object must be empty or disabled. Throws
 /// Exception(invalid_argument) that names the key.
 LossScalerOptions read_loss_scaling(JsonObject json, Precision computing);
 

@@ -10,15 +10,15 @@
 namespace gradwire {
 
 /// Throws Exception(mismatch), the same on every rank, unless all ranks have the same tensors in
-/// the same order: it names `who` asks, the first one that differs, and both ranks' shapes and
+/// the same order. The error names `who`, the first tensor that differs, and both ranks' shapes and
 /// types.
 void check_same_model(std::string_view who, c10d::ProcessGroup& group,
                       const std::vector<NamedTensor>& tensors);
 
-/// One line for each tensor: name, type, shape. What check_same_model compares.
+/// One line per tensor: name, shape, type. check_same_model() compares these.
 std::string describe_tensors(const std::vector<NamedTensor>& tensors);
 
-/// The first difference between two descriptions as a sentence; empty if there is none.
+/// Returns the first difference between two descriptions as a sentence; empty if there is none.
 std::string first_difference(const std::string& ours, int our_rank, const std::string& theirs,
                              int their_rank);
 

@@ -13,8 +13,8 @@ struct NamedTensor {
   torch::Tensor tensor;
 };
 
-/// The module's parameters that require a gradient, in the order of registration. A parameter that
-/// is registered under several names comes once, under the first.
+/// The module's parameters that require a gradient, in order of registration. A parameter
+/// registered under several names appears once, under the first.
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 /// All parameters, trainable or not, each once.

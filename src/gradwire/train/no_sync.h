@@ -2,7 +2,7 @@
 
 namespace gradwire {
 
-/// Whether the next backward's gradients are averaged over ranks.
+/// A model with a switch: does the next backward average gradients over ranks?
 class Synchronising {
  public:
   bool synchronises() const { return synchronises_; }
@@ -12,8 +12,8 @@ class Synchronising {
   bool synchronises_ = true;
 };
 
-/// Gradients just accumulate on each rank for as long as it lives: forward and backward of all but
-/// the last of several accumulated batches belong inside.
+/// Disables gradient averaging during its lifetime: gradients accumulate locally. Run forward and
+/// backward of all but the last accumulated batch inside.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(Synchronising& model) : model_(model), before_(model.synchronises()) {

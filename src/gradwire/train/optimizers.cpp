@@ -11,7 +11,7 @@ namespace {
 
 using Made = std::unique_ptr<torch::optim::Optimizer>;
 
-/// Adam or Lamb, whose settings have the same names.
+/// Makes Adam or Lamb, whose settings have the same names.
 template <class Optimizer, class Options>
 Made make_adaptive(const OptimizerConfig& config, std::vector<torch::Tensor> parameters) {
   Options options(config.learning_rate);

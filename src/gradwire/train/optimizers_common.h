@@ -7,7 +7,7 @@
 
 namespace gradwire {
 
-/// For settings that have no upper limit.
+/// Upper limit of settings that have none.
 inline constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 /// Throws Exception(invalid_argument): "Lars: momentum is -1; it must be from 0 to 1".
@@ -20,7 +20,7 @@ void require_dense(std::string_view optimizer, const torch::Tensor& gradient);
 /// Euclidean norm, as a scalar tensor in at least float32.
 torch::Tensor norm_of(const torch::Tensor& tensor);
 
-/// The state that `optimizer` keeps for a parameter; a new one if it has none yet.
+/// Returns the state that `optimizer` keeps for a parameter; creates it if absent.
 template <class State>
 State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
   auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
@@ -28,8 +28,8 @@ State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& paramet
   return static_cast<State&>(*state);
 }
 
-/// Runs `update(parameter, group's options)` for each parameter that has a gradient, without
-/// recording it; `closure`, if any, gives the loss first, as libtorch's optimisers do.
+/// Runs `update(parameter, options of its group)` for each parameter that has a gradient, without
+/// recording a graph. If `closure` is set, it computes the loss first, as in libtorch's optimizers.
 template <class Options, class Update>
 torch::Tensor step_each(torch::optim::Optimizer& optimizer,
                         const torch::optim::Optimizer::LossClosure& closure, const Update& update) {

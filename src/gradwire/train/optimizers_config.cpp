@@ -9,7 +9,7 @@ constexpr std::int64_t kMostSamples = 1'000'000'000;
 
 double usual_rate(const std::string& name) {
   if (name == "adam") return 1e-3;
-  if (name == "lars") return 1;  // The trust coefficient makes it small.
+  if (name == "lars") return 1;  // The trust coefficient makes the step small.
   if (name == "lamb") return 0.01;
   return 0.05;
 }

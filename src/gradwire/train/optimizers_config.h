@@ -7,7 +7,7 @@
 
 namespace gradwire {
 
-/// Which optimiser trains, and how; docs/training.md has the same with explanations.
+/// Optimizer settings; docs/training.md explains them.
 struct OptimizerConfig {
   std::string name = "sgd";  ///< "sgd", "adam", "lars" or "lamb".
   double learning_rate = 0.05;
@@ -18,11 +18,13 @@ struct OptimizerConfig {
   double epsilon = 1e-8;             ///< adam, lamb.
   double trust_coefficient = 0.001;  ///< lars.
   double weight_decay = 0;
-  std::string scaling = "none";      ///< Of the rate with the batch: "none", "linear" or "sqrt".
-  std::int64_t base_batch_size = 0;  ///< What learning_rate was found for; 0 without scaling.
+  /// Scaling of the rate with the batch size: "none", "linear" or "sqrt".
+  std::string scaling = "none";
+  /// Batch size that learning_rate was tuned for; 0 without scaling.
+  std::int64_t base_batch_size = 0;
 };
 
-/// Throws Exception(invalid_argument) that names the key, also for keys of another optimiser.
+/// Throws Exception(invalid_argument) that names the key, also for keys of another optimizer.
 OptimizerConfig read_optimizer(JsonObject json);
 
 }  // namespace gradwire

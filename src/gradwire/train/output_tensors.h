@@ -12,10 +12,10 @@
 
 namespace gradwire {
 
-/// The tensors in what a module's forward may return: a tensor, or any nesting of containers,
-/// tuples, pairs and optionals of them. Other values (numbers, strings) hold none. A structure of
-/// the user's own joins by a function `std::vector<torch::Tensor> tensors_in(const TheirType&)`
-/// beside it.
+/// Appends the tensors in the result of a module's forward: a tensor, or any nesting of containers,
+/// tuples, pairs and optionals of them. Other values (numbers, strings) contain none. To support a
+/// user-defined type, declare `std::vector<torch::Tensor> tensors_in(const TheirType&)` in its
+/// namespace.
 template <class T>
 void append_tensors(const T& value, std::vector<torch::Tensor>& found) {
   if constexpr (std::convertible_to<const T&, torch::Tensor>) {

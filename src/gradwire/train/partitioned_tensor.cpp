@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-/// A dense tensor's elements in the order in which they lie in memory.
+/// Returns a dense tensor's elements in memory order.
 torch::Tensor in_memory_order(const torch::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
 }

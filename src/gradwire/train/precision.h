@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// What matrix products and convolutions are computed in. Parameters, their gradients and the
-/// optimiser stay float32.
+/// Precision of matrix products and convolutions. Parameters, their gradients and the optimizer
+/// stay float32.
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 
 inline constexpr std::array<std::string_view, 3> kPrecisionNames{"fp32", "bf16", "fp16"};

@@ -11,8 +11,8 @@
 
 namespace gradwire {
 
-/// Appends a block "blockN" to a model, with checkpointed activations if so wished. Its parameters
-/// and their names are the same either way.
+/// Appends a block "blockN" to a model. If `checkpoint` is true, its activations are checkpointed.
+/// Its parameters and their names are the same either way.
 template <class Impl, class... Arguments>
 void push_block(torch::nn::Sequential& model, std::int64_t number, bool checkpoint,
                 Arguments&&... arguments) {

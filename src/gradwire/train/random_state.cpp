@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-/// What `use` does with the generator while nobody else draws from it.
+/// Calls `use` with the generator locked.
 template <class Use>
 auto with_generator(c10::Device device, Use use) {
   auto generator = at::globalContext().defaultGenerator(device);

@@ -6,16 +6,16 @@
 
 namespace gradwire {
 
-/// The state of the generator from which torch draws on a device (dropout, torch::randn): an opaque
-/// byte tensor. With set_random_state, what is drawn repeats to the bit. Each is safe from any
-/// thread; two threads that draw share the one generator.
+/// Returns the state of torch's default generator for a device (dropout, torch::randn), as an
+/// opaque byte tensor. Restoring it with set_random_state() repeats all draws exactly. Thread-safe;
+/// threads share one generator.
 torch::Tensor random_state(c10::Device device = torch::kCPU);
 
-/// Draws go on from `state`, one that random_state() returned of that device. Throws c10::Error for
-/// another tensor.
+/// Sets the generator's state to `state`, a result of random_state() for that device. Throws
+/// c10::Error for any other tensor.
 void set_random_state(const torch::Tensor& state, c10::Device device = torch::kCPU);
 
-/// Draws go on as after torch::manual_seed(seed), on that device alone.
+/// Seeds the generator of that device only, as torch::manual_seed(seed) does.
 void set_random_seed(std::uint64_t seed, c10::Device device = torch::kCPU);
 
 }  // namespace gradwire

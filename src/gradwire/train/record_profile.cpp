@@ -29,8 +29,8 @@ class Stopwatch {
   Time begin_;
 };
 
-/// A child's input as the beginning of a graph of its own. Backward ends there, and does not work
-/// out a gradient that no child before would take.
+/// Returns a child's input as the start of a separate graph. Backward ends there, and computes no
+/// input gradient if no earlier child needs one.
 torch::Tensor cut(const torch::Tensor& value, bool wants_gradient) {
   auto input = value.detach();
   return wants_gradient && input.is_floating_point() ? input.requires_grad_() : input;
@@ -42,8 +42,8 @@ torch::Tensor forward_of(torch::nn::AnyModule& child, const torch::Tensor& input
   return child.any_forward(input).get<torch::Tensor>();
 }
 
-/// One pass through all children, each by itself. The last one's output goes through the loss,
-/// others' gradients are made up.
+/// Runs one pass through all children, each by itself. The last child's output goes through the
+/// loss; gradients of other outputs are synthetic.
 void run_children(torch::nn::Sequential& model, const Batch& batch, Precision precision,
                   const Clock& clock, std::vector<Times>& times) {
   auto value = batch.inputs;
@@ -83,7 +83,7 @@ LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch, Pr
                             const Clock& clock) {
   std::vector<Times> times(model->size());
   for (int repetition = -1; repetition < kRepetitions; ++repetition) {
-    if (repetition == 0) times.assign(model->size(), {});  // The first time is a warm-up.
+    if (repetition == 0) times.assign(model->size(), {});  // The first pass is a warm-up.
     run_children(model, batch, precision, clock, times);
   }
   LayerProfile profile;

@@ -9,14 +9,14 @@
 
 namespace gradwire {
 
-/// What a classifier's step consists of: its children, each with its parameters and the time that
-/// its forward and its backward take on this machine: medians over ten times, each child run by
-/// itself. The loss counts as part of the last child. The model's gradients are cleared.
+/// Profiles a classifier's training step: its children, each with its parameters and the time of
+/// its forward and backward on this machine. Times are medians over ten runs, each child by itself.
+/// The loss counts as part of the last child. Clears the model's gradients.
 LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch, Precision precision,
                             const Clock& clock);
 
-/// The same of a new model as a configuration names it, on the first images of its data: as many
-/// as each of `ranks` takes of a batch, in its precision.
+/// Profiles a new model as configured, on the first images of its data. The batch is one rank's
+/// part of the global batch; the precision is the configured one.
 LayerProfile record_profile(const TrainConfig& config, int ranks, const Clock& clock);
 
 }  // namespace gradwire

@@ -6,10 +6,10 @@
 
 namespace gradwire {
 
-/// What averaging gradients has cost so far, on this rank.
+/// Accumulated cost of averaging gradients on this rank.
 struct ReducerStats {
-  Duration exposed{};             ///< Waited for communication that nothing hid.
-  std::int64_t bytes = 0;         ///< Gradient bytes all-reduced: the textbook's G, summed up.
+  Duration exposed{};             ///< Time spent waiting for communication that was not hidden.
+  std::int64_t bytes = 0;         ///< Gradient bytes all-reduced: the textbook's G, accumulated.
   std::int64_t operations = 0;    ///< Buckets launched.
   std::int64_t synchronised = 0;  ///< Backward passes that ended with averaged gradients.
 };
@@ -18,8 +18,8 @@ struct ReducerStats {
 struct BucketTiming {
   std::int64_t bytes = 0;
   Time launched{};
-  Time needed{};  ///< Somebody began to wait for it: `ready - needed` is what was not hidden.
-  Time ready{};   ///< The wait was over.
+  Time needed{};  ///< A wait for it began: `ready - needed` was not hidden.
+  Time ready{};   ///< The wait ended.
 };
 
 }  // namespace gradwire

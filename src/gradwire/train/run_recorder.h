@@ -12,15 +12,15 @@
 
 namespace gradwire {
 
-/// Keeps, in bounded memory, what a run leaves for `gradwire report`. Reads no clock.
+/// Collects the data of a run for `gradwire report`, in bounded memory. Reads no clock.
 class RunRecorder {
  public:
   void begin_epoch(Time now) { begin_ = now; }
-  /// `whole`: the epoch ran from its first step on; others tell nothing about an epoch's time.
+  /// `whole`: true if the epoch ran from its first step; others are excluded from epoch times.
   void end_epoch(Time now, bool whole);
   void step(std::int64_t step, double loss, const StepTimes& times);
 
-  /// All but the run's name, configuration and memory, which the trainer does not know.
+  /// Fills all but the run's name, configuration and memory, which the trainer does not know.
   RunRecord record(const TrainConfig& config, const TrainingSummary& summary) const;
 
  private:
@@ -29,7 +29,7 @@ class RunRecorder {
   std::vector<double> epochs_;
 };
 
-/// What a reader calls the way in which ranks share the work: "DDP x4", "local SGD x2", "1 rank".
+/// Short name of the parallelization strategy: "DDP x4", "local SGD x2", "1 rank".
 std::string strategy_of(const TrainConfig& config, int ranks);
 
 }  // namespace gradwire

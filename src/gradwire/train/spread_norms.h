@@ -10,33 +10,35 @@
 
 namespace gradwire {
 
-/// Norms of tensors that are spread over ranks, each of which has some elements of some of them:
-/// what Lars and Lamb need of whole tensors where a rank steps its pieces. The squares are added up
-/// in double precision, first here and then over ranks.
+/// Norms of tensors that are sharded over ranks. Lars and Lamb need them when each rank steps only
+/// its shards. Squares are summed in double precision, first locally and then over ranks.
 class SpreadNorms {
  public:
   using Sum = std::function<std::vector<double>(std::vector<double>)>;
 
-  /// Of `tensors` tensors altogether, the same on every rank. `sum`: over ranks; collective.
+  /// `tensors`: total number of tensors, the same on every rank. `sum`: sums values over ranks;
+  /// collective.
   SpreadNorms(std::size_t tensors, Sum sum) : sum_(std::move(sum)), squares_(2 * tensors) {}
 
-  /// `piece` is of that tensor, of which it says whether it has more than one dimension.
+  /// Registers `piece` as a shard of tensor number `tensor`. `matrix`: the tensor has more than one
+  /// dimension.
   void place(const torch::Tensor& piece, std::size_t tensor, bool matrix) {
     places_[piece.unsafeGetTensorImpl()] = {tensor, matrix};
   }
   bool matrix(const torch::Tensor& piece) const { return find(piece).matrix; }
 
-  /// Measures anew. Each tensor has two norms, 0 and 1: `values` are of `piece`'s elements.
+  /// Resets all norms. Each tensor has two, 0 and 1; add() takes values for the elements of
+  /// `piece`.
   void clear() { squares_.assign(squares_.size(), 0); }
   void add(const torch::Tensor& piece, std::size_t which, const torch::Tensor& values) {
     const auto norm = torch::linalg_vector_norm(values.to(torch::kFloat64)).item<double>();
     squares_[2 * find(piece).tensor + which] += norm * norm;
   }
 
-  /// To be called on all ranks once everything is added.
+  /// Sums over ranks. Call on all ranks after all add() calls.
   void sum() { squares_ = sum_(std::move(squares_)); }
 
-  /// Of the whole tensor, as a scalar.
+  /// Norm of the whole tensor, as a scalar.
   torch::Tensor norm(const torch::Tensor& piece, std::size_t which) const {
     return torch::tensor(squares_[2 * find(piece).tensor + which], torch::kFloat64).sqrt();
   }

@@ -47,8 +47,9 @@ class StagedAverager final : public Averager {
   Rank rank_;
   std::unique_ptr<Averager> own_;
   std::vector<torch::Tensor> flats_;
-  std::vector<c10::intrusive_ptr<StagedWork>> works_;  ///< By bucket; null: nothing under way.
-  StagedSequence staged_;                              ///< The first to end: it uses the others.
+  std::vector<c10::intrusive_ptr<StagedWork>> works_;  ///< Per bucket; null: not in flight.
+  /// Destroyed first: it uses the members above.
+  StagedSequence staged_;
 };
 
 }  // namespace

@@ -9,9 +9,9 @@
 
 namespace gradwire {
 
-/// Averages buckets in an accelerator's memory: each is copied to pinned host memory in the order
-/// of streams, averaged there by `own`, and copied back. start() is about `flats[bucket]`, whatever
-/// span it is given. After wait() the caller's current stream goes on when the mean is there.
+/// Averages buckets that are in an accelerator's memory. Each is copied to pinned host memory in
+/// stream order, averaged there by `own`, and copied back. start() averages `flats[bucket]`,
+/// whatever span it is given. wait() makes the caller's current stream wait for the mean.
 std::unique_ptr<Averager> staged_averager(Rank rank, std::unique_ptr<Averager> own,
                                           std::vector<torch::Tensor> flats);
 

@@ -38,7 +38,7 @@ void StepMeter::sent_so_far(double sent) {
 }
 
 Duration StepMeter::time_of(std::int64_t steps) const {
-  // Not in whole nanoseconds: days times steps are more than 64 bits hold.
+  // In floating point: days times steps overflow 64-bit nanoseconds.
   const std::chrono::duration<double> step = total_ / static_cast<double>(this->steps());
   return std::chrono::duration_cast<Duration>(step * steps);
 }

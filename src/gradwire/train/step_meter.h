@@ -18,31 +18,31 @@ struct StepTimes {
 /// Measures training steps on this rank. Reads no clock: times are arguments.
 class StepMeter {
  public:
-  /// A step begins. `sent`: payload bytes this rank has sent so far, or < 0 if nobody counts.
+  /// Starts a step. `sent`: payload bytes this rank has sent in total, or < 0 if not counted.
   void begin(Time now, const ReducerStats& stats, double sent);
-  /// The batch is there: what it took counts as waiting for data.
+  /// The batch arrived: the time since begin() counts as waiting for data.
   void got_data(Time now) { data_end_ = now; }
-  /// It ends: gradients averaged, parameters updated.
+  /// Ends the step: gradients averaged, parameters updated.
   void end(Time now, const ReducerStats& stats, double sent);
-  /// After the last step, when nothing of it is under way any more: what overlaps is sent between
-  /// steps and after the last one, too.
+  /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
+  /// between steps and after the last one.
   void sent_so_far(double sent);
 
-  /// Of the last step, in seconds; there must be one.
+  /// Times of the last step, in seconds. Requires at least one step.
   StepTimes last() const { return {compute_.back(), exposed_.back(), data_.back()}; }
 
   std::int64_t steps() const { return static_cast<std::int64_t>(compute_.size()); }
   Duration total() const { return total_; }
-  /// What so many more would take; there must be one.
+  /// Returns the estimated duration of `steps` more steps. Requires at least one step.
   Duration time_of(std::int64_t steps) const;
   double communication_share() const;
 
-  // Of a step: medians of the times in seconds, means of the bytes.
+  // Per step: medians of the times in seconds, means of the bytes.
   double compute_seconds() const;
   double exposed_seconds() const;
   double data_seconds() const;
   double gradient_bytes() const;
-  double sent_bytes() const;  ///< < 0 if nobody counts.
+  double sent_bytes() const;  ///< < 0 if not counted.
 
  private:
   double per_step(double total) const;
@@ -50,7 +50,7 @@ class StepMeter {
   Time begin_{};
   Time data_end_{};
   ReducerStats stats_at_begin_;
-  double sent_at_first_ = 0;  ///< When the first step began.
+  double sent_at_first_ = 0;  ///< At the start of the first step.
   std::vector<double> compute_;
   std::vector<double> exposed_;
   std::vector<double> data_;

@@ -25,7 +25,7 @@ torch::nn::LayerNorm make_norm(std::int64_t width) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
 }
 
-/// N x T bytes to N x T x width: what a byte is plus where it is.
+/// N x T bytes to N x T x width: character embedding plus position embedding.
 struct EmbeddingImpl : torch::nn::Module {
   explicit EmbeddingImpl(const ModelConfig& config) : dropout(config.dropout) {
     character = register_module("character", torch::nn::Embedding(config.vocabulary, config.width));
@@ -45,7 +45,7 @@ struct EmbeddingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Embedding);
 
-/// Each place looks at itself and those before it.
+/// Causal self-attention: each position attends to itself and earlier ones.
 struct AttentionImpl : torch::nn::Module {
   AttentionImpl(const ModelConfig& config, double residual_deviation) : heads(config.heads) {
     const auto width = config.width;
@@ -96,7 +96,7 @@ struct DecoderBlockImpl : torch::nn::Module {
   torch::nn::Linear down{nullptr};
 };
 
-/// N x T x width to N x vocabulary x T: classes along dimension 1, where losses expect them.
+/// N x T x width to N x vocabulary x T: classes along dimension 1, as losses expect.
 struct CharacterHeadImpl : torch::nn::Module {
   explicit CharacterHeadImpl(const ModelConfig& config) {
     norm = register_module("norm", make_norm(config.width));

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kTag = (1 << 15) - 1;  // MPI need not have larger ones.
+constexpr int kTag = (1 << 15) - 1;  // MPI guarantees no larger tags.
 
 std::vector<torch::Tensor> message_of(std::size_t bytes) {
   return {torch::empty({static_cast<std::int64_t>(bytes)}, torch::kByte)};

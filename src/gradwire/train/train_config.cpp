@@ -44,7 +44,7 @@ void read_resnet(JsonObject& json, ModelConfig& model) {
                      model.groups));
 }
 
-/// How many checkpoints a model can have.
+/// Number of blocks that can be checkpointed.
 std::int64_t blocks_of(const ModelConfig& model) {
   if (model.name == "resnet") return 4 * model.blocks;
   return model.name == "transformer" || model.name == "gpt" ? model.layers : 0;
@@ -65,7 +65,7 @@ void read_activation_checkpointing(JsonObject json, ModelConfig& model) {
                   model.checkpoints, model.name, blocks_of(model)));
 }
 
-/// `data` says what the model reads, and so which one is usual.
+/// `data` selects the kind of model, and so its default name.
 ModelConfig read_model(JsonObject json, const DataConfig& data) {
   ModelConfig model;
   const bool text = data.name == "text";
@@ -111,7 +111,7 @@ ScheduleConfig read_schedule(JsonObject json) {
   return schedule;
 }
 
-/// Which of `names` the text at `key` is.
+/// Returns the index in `names` of the string at `key`.
 template <class Names>
 std::size_t read_name(JsonObject& json, std::string_view key, std::string_view otherwise,
                       const Names& names) {
@@ -120,7 +120,7 @@ std::size_t read_name(JsonObject& json, std::string_view key, std::string_view o
   return static_cast<std::size_t>(std::ranges::find(names, chosen) - std::begin(names));
 }
 
-/// The one of several names for the same that is there; the first, ours, if none is.
+/// Returns the alias in `names` that the configuration uses; the first, gradwire's own, if none.
 std::string_view name_used(const nlohmann::json& json,
                            std::initializer_list<std::string_view> names) {
   std::string_view used;
@@ -132,7 +132,7 @@ std::string_view name_used(const nlohmann::json& json,
   return used.empty() ? *names.begin() : used;
 }
 
-/// "codec" in `root`, that is `whole`, is short for that in `json`.
+/// "codec" in `root` (JSON: `whole`) is short for the one in `json`.
 void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
                 ParallelConfig& parallel) {
   const bool is_short = whole.contains("codec");
@@ -147,7 +147,7 @@ void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
   parallel.codec_warmup_steps = json.integer("codec_warmup_steps", 0, 0, kMany);
 }
 
-/// `usual`: what overlaps unless the configuration says.
+/// `usual`: default overlap.
 ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, Overlap usual) {
   auto json = root.object("parallel");
   ParallelConfig parallel;
@@ -163,7 +163,8 @@ ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, Over
   return parallel;
 }
 
-/// `precision` is a text, of computing, or an object that also says it of the parameters.
+/// `precision` is a string (of the computation), or an object that also sets the parameters'
+/// precision.
 void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& config) {
   const auto read = [](JsonObject& from, std::string_view key, std::string_view usual) {
     return static_cast<Precision>(read_name(from, key, usual, kPrecisionNames));
@@ -182,7 +183,7 @@ void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& c
                      name_of(config.precision)));
 }
 
-/// Each rank gets its own part of the mean, of values in float32.
+/// Each rank receives only its shard of the mean, with values in float32.
 void check_zero_codec(const TrainConfig& config) {
   const std::string_view codec = config.parallel.codec;
   if (codec.starts_with("auto") || codec.starts_with("power_sgd")) {
@@ -196,7 +197,7 @@ void check_zero_codec(const TrainConfig& config) {
   }
 }
 
-/// What only the whole of the gradients or parameters allows.
+/// Rejects settings that need whole gradients or parameters.
 void check_zero(const TrainConfig& config) {
   const auto with = [&](const char* key) {
     refuse(fmt::format("{} does not go together with zero.stage {}; leave one of them out", key,
@@ -214,12 +215,12 @@ void check_zero(const TrainConfig& config) {
   if (config.parallel.check_finite) with("parallel.check_finite");
 }
 
-/// Whether all gradients must be there before any parameter is stepped.
+/// Returns true if no parameter may be stepped before all gradients are known.
 bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
 }
 
-/// Where ranks step alone, nobody looks at the gradients of all.
+/// With local steps, ranks step independently and never see the mean gradients.
 void check_local_steps_with(const TrainConfig& config) {
   if (!config.local_steps.enabled) return;
   if (config.parallel.codec != "none") {
@@ -275,7 +276,7 @@ void check_together(const TrainConfig& config) {
   }
 }
 
-/// A path given on the command line may be no UTF-8, which JSON cannot have.
+/// A path from the command line may not be UTF-8, which JSON requires.
 std::string text_of(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

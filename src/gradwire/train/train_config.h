@@ -19,42 +19,46 @@
 
 namespace gradwire {
 
-/// What a training configuration says; docs/training.md has the same with explanations.
+/// The model in a training configuration; docs/training.md explains all keys.
 struct ModelConfig {
   /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text.
   std::string name = "convnet";
-  std::int64_t channels = 16;     ///< convnet: of the first convolution; the second has twice.
-                                  ///< resnet: of the first stage; each has twice the one before.
-  std::int64_t blocks = 1;        ///< resnet: residual blocks in each of the four stages.
-  std::int64_t groups = 8;        ///< resnet: of channels that are normalised together.
-  std::int64_t hidden = 128;      ///< Width of the hidden fully connected layer.
-  double dropout = 0;             ///< Before the last layer; gpt: in each, and of the embedding.
-  std::int64_t vocabulary = 256;  ///< gpt: classes of characters, at least as many as data has.
-  std::int64_t width = 64;        ///< transformer: of what stands for a character.
+  /// convnet: channels of the first convolution; the second has twice as many. resnet: channels of
+  /// the first stage; each stage has twice the previous.
+  std::int64_t channels = 16;
+  std::int64_t blocks = 1;    ///< resnet: residual blocks in each of the four stages.
+  std::int64_t groups = 8;    ///< resnet: channel groups in group normalization.
+  std::int64_t hidden = 128;  ///< Width of the hidden fully connected layer.
+  /// Before the last layer; gpt: in each layer, and after the embedding.
+  double dropout = 0;
+  std::int64_t vocabulary = 256;  ///< gpt: vocabulary size, at least the data's.
+  std::int64_t width = 64;        ///< transformer: embedding width.
   std::int64_t layers = 2;        ///< transformer.
-  std::int64_t heads = 4;         ///< transformer; they divide the width.
-  std::int64_t context = 64;      ///< transformer: most characters at a time; DataConfig::context.
-  /// Blocks, from the first, that keep nothing but their input for backward:
+  std::int64_t heads = 4;         ///< transformer; must divide the width.
+  /// transformer: maximum characters in a sample; DataConfig::context.
+  std::int64_t context = 64;
+  /// Number of blocks, from the first, with activation checkpointing:
   /// activation_checkpointing.number_checkpoints.
   std::int64_t checkpoints = 0;
 };
 
 struct DataConfig {
   std::string name = "fashion_mnist";  ///< Or "text".
-  std::string path;        ///< Folder with the four files, or the text; empty: Debian's package's.
-  std::int64_t limit = 0;  ///< Train on the first so many samples only; 0: all.
-  std::int64_t context = 64;  ///< text: characters of a sample.
+  /// Folder of the four files, or the text file; empty: the Debian package's.
+  std::string path;
+  std::int64_t limit = 0;     ///< Train on the first `limit` samples only; 0: all.
+  std::int64_t context = 64;  ///< text: characters per sample.
   UnevenBatch uneven = UnevenBatch::drop;
-  std::int64_t prefetch = 4;  ///< Batches prepared ahead.
+  std::int64_t prefetch = 4;  ///< Batches prefetched.
 };
 
 struct ScheduleConfig {
-  double warmup_epochs = 0;        ///< The rate rises linearly over so many (parts of) epochs.
+  double warmup_epochs = 0;        ///< Epochs (possibly fractional) of linear warm-up.
   std::string decay = "constant";  ///< Afterwards: "constant" or "cosine".
-  double final_fraction = 0;       ///< cosine: what is left of the rate at the end.
+  double final_fraction = 0;       ///< cosine: final rate as a fraction of the initial one.
 };
 
-/// What DataParallelOptions says of these.
+/// Settings that are passed on to DataParallelOptions.
 struct ParallelConfig {
   double bucket_cap_mb = kBucketMegabytes;
   bool broadcast_buffers = true;
@@ -77,38 +81,39 @@ struct TrainConfig {
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
   std::int64_t accumulation_steps = 1;
-  double gradient_clipping = 0;            ///< Most norm of all gradients together; 0: any.
-  Precision precision = Precision::fp32;   ///< Of computing.
-  Precision parameters = Precision::fp32;  ///< Of parameters and gradients; with ZeRO only.
+  /// Maximum norm of all gradients together; 0: no clipping.
+  double gradient_clipping = 0;
+  Precision precision = Precision::fp32;   ///< Of the computation.
+  Precision parameters = Precision::fp32;  ///< Of parameters and gradients; only with ZeRO.
   LossScalerOptions loss_scaling;          ///< With precision fp16.
   std::uint64_t seed = 1;
   std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
-  /// Steps between checkpoints that a run can go on from; 0: one at the end, of the model alone.
+  /// Steps between checkpoints to resume from; 0: one at the end, of the model only.
   std::int64_t checkpoint_every = 0;
-  std::string checkpoint_folder = "checkpoints";  ///< Of those, in the output folder.
-  std::int64_t checkpoint_keep = 2;               ///< How many of the newest remain; 0: all.
-  /// Such a checkpoint, or a folder of them, to go on from; empty: a new run; "auto": the newest of
-  /// this output folder, if there is one.
+  std::string checkpoint_folder = "checkpoints";  ///< Folder of those, in the output folder.
+  std::int64_t checkpoint_keep = 2;               ///< Number of newest checkpoints to keep; 0: all.
+  /// Checkpoint, or folder of checkpoints, to resume from. Empty: a new run. "auto": the newest in
+  /// this output folder, if any.
   std::string resume;
-  std::string model_text = "{}";  ///< What the configuration says of the model: JSON.
-  std::string trace;  ///< File in the output folder for a trace; empty: none is recorded.
+  std::string model_text = "{}";  ///< The configuration's "model" object, as JSON.
+  std::string trace;              ///< Trace file in the output folder; empty: none is recorded.
 };
 
-/// Throws Exception(invalid_argument) that names the key: unknown (with the nearest right one), of
-/// the wrong type, or out of range.
+/// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
+/// one), of the wrong type, or out of range.
 TrainConfig parse_train_config(const nlohmann::json& json);
 
-/// Reads the file (comments as in C++ are allowed), applies the settings ("key.sub=value") in order
-/// and parses the result. Throws Exception(invalid_argument), for wrong JSON with its line.
+/// Reads the file (C++ comments are allowed), applies the settings ("key.sub=value") in order and
+/// parses the result. Throws Exception(invalid_argument); for a JSON syntax error with the line.
 TrainConfig load_train_config(const std::filesystem::path& path,
                               const std::vector<std::string>& settings = {});
 
-/// What load_train_config() parses, the settings applied: JSON, for a run's record.
+/// Returns the JSON that load_train_config() parses, with the settings applied, for a run's record.
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings);
 
-/// Samples of a batch that each of `ranks` takes. Throws
-/// Exception(invalid_argument) if the batch does not divide by ranks and accumulation steps.
+/// Samples of a batch per rank. Throws Exception(invalid_argument) if the batch is not divisible by
+/// ranks times accumulation steps.
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks);
 
 }  // namespace gradwire

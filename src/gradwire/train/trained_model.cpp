@@ -73,7 +73,7 @@ class ReplicatedTraining final : public TrainedModel {
   }
 
  private:
-  /// Whether the step may be taken.
+  /// Returns true if the step may be taken.
   bool unscale(LossScaler* scaler) {
     if (scaler == nullptr) return true;
     const TraceScope scope(trace_, TraceKind::optimiser);

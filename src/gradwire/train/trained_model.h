@@ -16,36 +16,36 @@
 
 namespace gradwire {
 
-/// A model on several ranks, divided as the configuration says: DataParallel, or one of Zero's
-/// stages.
+/// A model trained on several ranks as configured: with DataParallel, or one of Zero's stages.
 class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
 
   virtual torch::Tensor operator()(const torch::Tensor& inputs) = 0;
 
-  /// Clips the gradients as configured, and steps at that rate. `scaler`, if any, has scaled the
-  /// loss, and is told whether gradients were finite. False: they were not, and nothing was done.
+  /// Clips the gradients as configured, and steps with that learning rate. `scaler`, if not null,
+  /// has scaled the loss; it is told if gradients were finite. Returns false if they were not; the
+  /// step is then skipped.
   virtual bool step(double learning_rate, LossScaler* scaler) = 0;
-  /// Completes the step under way.
+  /// Completes the pending step.
   virtual void finish() = 0;
 
   virtual torch::nn::Sequential& module() = 0;
-  /// Completes the step, and brings parameters that are elsewhere, until the next step. Collective.
+  /// Completes the step, and gathers sharded parameters until the next step. Collective.
   virtual torch::nn::Sequential& whole_module() = 0;
   virtual void synchronise_buffers() = 0;
 
   virtual Synchronising& core() = 0;  ///< For NoSync.
   virtual ReducerStats stats() const = 0;
-  /// To save, and to load into.
+  /// For saving and loading.
   virtual Checkpointable& state() = 0;
-  /// Whose state belongs to the checkpoint too: what codecs have lost of gradients. Null: nothing.
-  /// Between steps.
+  /// The averager whose state (error-feedback residuals) belongs to the checkpoint; null if none.
+  /// Call between steps.
   virtual Averager* feedback() = 0;
 };
 
-/// What a Zero of this configuration is made with. `config` and `trace` (which may be null) must
-/// outlive it.
+/// Options of a Zero with this configuration. `config` and `trace` (which may be null) must outlive
+/// it.
 ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace);
 
 /// `config` and `trace` (which may be null) must outlive it. Collective.

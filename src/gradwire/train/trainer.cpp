@@ -24,9 +24,9 @@
 namespace gradwire {
 namespace {
 
-/// The weights come from the seed alone; what is random afterwards (dropout) differs between ranks.
+/// Weights depend on the seed only; later random numbers (dropout) differ between ranks.
 torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
-  // libtorch's generator is one for the whole process, in which ranks may be threads.
+  // libtorch has one generator per process, in which ranks may be threads.
   static std::mutex generator;
   const std::lock_guard lock(generator);
   torch::manual_seed(config.seed);
@@ -46,14 +46,14 @@ Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
                   .uneven = config.data.uneven});
 }
 
-/// For checkpoints: what the configuration says of the model, its name at least.
+/// JSON description for checkpoints: the configuration's model, at least its name.
 std::string model_description(const TrainConfig& config) {
   auto model = nlohmann::json::parse(config.model_text);
   model["name"] = config.model.name;
   return model.dump();
 }
 
-/// One run. Its parts in the order in which they are needed.
+/// One run. Methods are in the order of their calls.
 class Trainer {
  public:
   Trainer(const TrainConfig& config, const TrainerSurroundings& surroundings)
@@ -84,7 +84,8 @@ class Trainer {
     model_->synchronise_buffers();
     auto summary = summarise(evaluate_on(test));
     summary.checkpoint = write_checkpoint();
-    // Nobody leaves while another still works on the last collective, or before the model is safe.
+    // No rank may leave while another is still in the last collective, or before the model is
+    // saved.
     group_.barrier()->wait();
     return {model_->module(), summary, run_record(summary)};
   }
@@ -97,7 +98,7 @@ class Trainer {
   ReducerStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
-  /// Instead of gradients at each step, ranks average parameters now and then.
+  /// Averages parameters now and then instead of gradients at each step.
   void train_alone() {
     alone_.emplace(model_->core());
     local_ = std::make_unique<LocalSgd>(
@@ -162,7 +163,7 @@ class Trainer {
     if (!position.remark.empty()) surroundings_.progress->say(position.remark);
   }
 
-  /// Writes a checkpoint to go on from, if there are to be any.
+  /// Writes a checkpoint to resume from, if enabled.
   void keep() {
     if (config_.checkpoint_every == 0) return;
     const TraceScope scope(surroundings_.trace, TraceKind::other, "checkpoint");
@@ -189,7 +190,7 @@ class Trainer {
   }
 
   void show(std::int64_t epoch, std::int64_t step, double loss) {
-    constexpr double kMemory = 0.95;  // The line shows a running mean of about 20 steps.
+    constexpr double kMemory = 0.95;  // Decay of the displayed mean over about 20 steps.
     smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
     if (surroundings_.progress == nullptr) return;
     surroundings_.progress->update({.epoch = static_cast<int>(epoch + 1),
@@ -208,9 +209,9 @@ class Trainer {
     return seconds > 0 ? static_cast<double>(meter_.steps() * config_.batch_size) / seconds : 0;
   }
 
-  /// In batches of what this rank takes in a pass of training.
+  /// Evaluates in batches of one rank's samples per training pass.
   Evaluation evaluate_on(const DataSet& test) {
-    if (surroundings_.trace != nullptr) surroundings_.trace->begin_step(-1);  // Of no step.
+    if (surroundings_.trace != nullptr) surroundings_.trace->begin_step(-1);  // No step.
     const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
     const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
     return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
@@ -239,14 +240,14 @@ class Trainer {
             .memory = memory_};
   }
 
-  /// How gradients, or differences, travelled; empty: as they are.
+  /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
     const Averager* averager = config_.parallel.codec == "none" ? nullptr : model_->feedback();
     return averager != nullptr ? averager->describe() : "";
   }
 
-  /// With losses of whole batches, and the memory of this rank.
+  /// Record of the run, with losses of whole batches and this rank's memory.
   RunRecord run_record(const TrainingSummary& summary) {
     auto record = recorder_.record(config_, summary);
     std::vector<double> losses;
@@ -262,7 +263,7 @@ class Trainer {
     return record;
   }
 
-  /// Of training alone.
+  /// Measures the memory of training, without evaluation.
   void measure_memory() {
     memory_ = greatest_peak(group_, surroundings_.memory);
     if (surroundings_.memory != nullptr) {
@@ -295,14 +296,14 @@ class Trainer {
   std::unique_ptr<TrainedModel> model_;
   TrainingStep step_;
   ParameterLabels labels_;
-  std::optional<NoSync> alone_;      ///< With local steps: gradients stay here.
+  std::optional<NoSync> alone_;      ///< With local steps: gradients stay local.
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.
   StepMeter meter_;
   RunRecorder recorder_;
   MemoryPeak memory_;
   MemoryTimeline memory_timeline_;
-  std::int64_t done_ = 0;   ///< Steps, those before a resumed run's beginning included.
-  std::int64_t kept_ = -1;  ///< After which step the last checkpoint was written.
+  std::int64_t done_ = 0;   ///< Steps done, including those before a resumed run started.
+  std::int64_t kept_ = -1;  ///< Step after which the last checkpoint was written.
   double smooth_loss_ = 0;
 };
 

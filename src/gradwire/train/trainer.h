@@ -14,28 +14,29 @@
 
 namespace gradwire {
 
-/// Where a training run happens.
+/// The environment of a training run.
 struct TrainerSurroundings {
   ProcessGroup group;
   const Clock* clock = nullptr;
-  ProgressPrinter* progress = nullptr;  ///< Null: none is shown. Of use on rank 0.
+  ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
   std::filesystem::path output = ".";   ///< Folder for the checkpoint.
-  TraceRecorder* trace = nullptr;       ///< Gets what each step spends its time on; null: nobody.
-  MemoryTracker* memory = nullptr;      ///< Counts what memory is for; null: nobody does.
+  TraceRecorder* trace = nullptr;       ///< Records how each step spends its time; may be null.
+  MemoryTracker* memory = nullptr;      ///< Tracks memory by category; may be null.
 };
 
-/// A finished run: the model and how it went.
+/// A finished run: the model and its statistics.
 struct TrainingResult {
-  torch::nn::Sequential model;  ///< In ZeRO's third stage with parameters if a checkpoint has them.
+  /// With ZeRO stage 3, parameters are present only if a checkpoint was written.
+  torch::nn::Sequential model;
   TrainingSummary summary;
-  RunRecord record;  ///< For `gradwire report`, as this rank saw it.
+  RunRecord record;  ///< For `gradwire report`, as seen by this rank.
 };
 
-/// Trains as the configuration says, on all ranks of the group together; at the end rank 0 writes
-/// the checkpoint. The result depends only on the configuration, the number of ranks and the number
-/// of torch threads: a run repeats bit for bit. Collective: every rank calls it with the same
+/// Trains as configured, on all ranks of the group together. At the end rank 0 writes the
+/// checkpoint. Runs are bitwise reproducible: the result depends only on the configuration, the
+/// number of ranks and the number of torch threads. Collective: every rank must pass the same
 /// configuration. The test accuracy is that of the final model on the test images, each counted
-/// once; the summary is the same on all ranks. Throws Exception.
+/// once. The summary is the same on all ranks. Throws Exception.
 TrainingResult train(const TrainConfig& config, const TrainerSurroundings& surroundings);
 
 /// Torch threads for each of `local_ranks` ranks that share `cores` cores.

@@ -13,13 +13,13 @@
 
 namespace gradwire {
 
-/// Forward, backward and optimiser of a classifier, as a configuration says.
+/// Forward, backward and optimizer step of a classifier, as configured.
 class TrainingStep {
  public:
-  /// `trace` may be null. All must outlive this.
+  /// `trace` may be null. All arguments must outlive this.
   TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace);
 
-  /// One step on this rank's part of a batch, at that learning rate; the mean loss over it.
+  /// Runs one step on this rank's part of a batch with that learning rate. Returns its mean loss.
   double run(const Batch& batch, double learning_rate);
 
   LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
@@ -28,7 +28,7 @@ class TrainingStep {
   const TrainConfig& config_;
   TrainedModel& model_;
   TraceRecorder* trace_;
-  std::optional<LossScaler> scaler_;  ///< Of fp16.
+  std::optional<LossScaler> scaler_;  ///< With fp16.
 };
 
 }  // namespace gradwire

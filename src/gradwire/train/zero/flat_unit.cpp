@@ -11,14 +11,15 @@
 namespace gradwire {
 namespace {
 
-/// Shares the memory without being a view as autograd sees it, which optimisers refuse to detach.
+/// Returns a tensor that shares memory without being an autograd view, which optimizers refuse to
+/// detach.
 torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes) {
   const auto strides = c10::contiguous_strides(sizes);
   return torch::empty({0}, flat.options())
       .set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
 }
 
-/// The same memory in a storage of its own, so that access to one can be forbidden.
+/// Returns the same memory in a separate storage, so that access to one of them can be blocked.
 torch::Tensor window(const torch::Tensor& flat) {
   return torch::from_blob(
       flat.data_ptr(), flat.sizes(), [flat](void*) {}, flat.options());
@@ -39,7 +40,7 @@ FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
   const auto type = options_.type.value_or(exact.scalar_type());
   flat_ = exact.to(type);
   shown_ = sharded() ? flat_ : window(flat_);
-  // First of all, as it gives the parameters' own memory back.
+  // Do this first: it frees the parameters' own memory.
   for (std::size_t i = 0; i < members_.size(); ++i) {
     members_[i].parameter.set_data(view(shown_, i));
   }
@@ -96,7 +97,8 @@ void FlatUnit::allocate() {
 
 void FlatUnit::release() {
   if (!present_ || !sharded()) return;
-  // What autograd has saved for backward points to the storage, which stays: only its memory goes.
+  // Tensors that autograd saved for backward refer to the storage, so it must stay; only its memory
+  // is freed.
   auto* storage = flat_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(released_message());

@@ -11,28 +11,29 @@
 
 namespace gradwire {
 
-/// How the units of a model are laid out.
+/// Layout of a model's units.
 struct FlatUnitOptions {
   int rank = 0;
   int ranks = 1;
-  bool sharded = false;  ///< Stage 3: a rank keeps its part only, and memory for the rest comes and
-                         ///< goes. Otherwise every rank has all of the unit.
-  /// What parameters are kept in for forward and backward; nothing: their own type. If it has
-  /// fewer bits, the rank's part is also kept in the parameters' own, as the master copy.
+  /// Stage 3: a rank keeps only its shard; memory for the whole unit is temporary. Otherwise every
+  /// rank has the whole unit.
+  bool sharded = false;
+  /// Type of the parameters in forward and backward; nullopt: unchanged. If it has fewer bits, the
+  /// rank's shard is also kept in the original type, as the master copy.
   std::optional<torch::ScalarType> type;
 };
 
-/// Some parameters of a model one after the other in a flat tensor of P equal parts, the r-th of
-/// which is rank r's shard (Rajbhandari et al., arXiv:1910.02054, section 5). Padding only at the
-/// end, fewer elements than P. The parameters become views of it, contiguous ones. Not thread-safe.
+/// Parameters of a model in one flat tensor of P equal parts; the r-th part is rank r's shard
+/// (Rajbhandari et al., arXiv:1910.02054, section 5). Padding, fewer than P elements, is at the
+/// end. The parameters become contiguous views of the tensor. Not thread-safe.
 class FlatUnit {
  public:
-  /// A parameter's place.
+  /// A parameter in the unit.
   struct Member {
     std::string name;
     torch::Tensor parameter;
-    std::int64_t offset = 0;   ///< Of its first element, in the unit.
-    std::int64_t version = 0;  ///< Autograd's count of writes to it, when the unit was made.
+    std::int64_t offset = 0;   ///< First element in the unit.
+    std::int64_t version = 0;  ///< Autograd's version counter at construction.
   };
 
   /// Consecutive elements of a member that lie in this rank's shard.
@@ -43,7 +44,7 @@ class FlatUnit {
     std::int64_t count = 0;
   };
 
-  /// `parameters` are dense, of one type and device. `name` is for messages.
+  /// `parameters` must be dense, of one type and device. `name` appears in messages.
   FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
            const FlatUnitOptions& options);
   FlatUnit(const FlatUnit&) = delete;
@@ -58,40 +59,42 @@ class FlatUnit {
   std::int64_t used_elements() const { return used_; }  ///< Without padding.
   bool sharded() const { return options_.sharded && options_.ranks > 1; }
 
-  /// All of it; only while present().
+  /// The whole unit. Valid only while present().
   const torch::Tensor& flat() const { return flat_; }
-  /// This rank's part, in the parameters' type: a part of flat(), or memory of its own if sharded.
+  /// This rank's shard, in the type of the computation. Part of flat(), or separate memory if
+  /// sharded.
   const torch::Tensor& shard() const { return shard_; }
-  /// What the optimiser steps: the shard, or a copy of it in more bits.
+  /// The tensor that the optimizer steps: the shard, or its master copy.
   const torch::Tensor& master() const { return master_; }
   bool has_master() const { return !master_.is_same(shard_); }
 
-  /// After the master copy has changed: the shard follows.
+  /// Copies the master copy to the shard. Call after the master copy has changed.
   void take_master();
 
-  /// The place of a member in `flat`, a tensor like flat(): with the member's shape.
+  /// Returns the view of a member in `flat`, a tensor laid out like flat(), with the member's
+  /// shape.
   torch::Tensor view(const torch::Tensor& flat, std::size_t member) const;
-  /// This rank's part of it.
+  /// Returns this rank's part of `flat`.
   torch::Tensor own_part(const torch::Tensor& flat) const;
 
-  /// Whether there is memory for all of it. Always, unless it is sharded.
+  /// Returns true if memory for the whole unit is allocated. Always true unless sharded.
   bool present() const { return present_; }
-  /// Memory for all of it, its values undefined.
+  /// Allocates memory for the whole unit; its values are undefined.
   void allocate();
-  /// Gives that memory back. Whoever then reads a parameter (but this rank's part: shard()) gets an
-  /// error that names it.
+  /// Frees that memory. Reading a parameter then fails with an error that names it; shard() stays
+  /// valid.
   void release();
 
-  /// Until show(): its values are on the way, and whoever reads a parameter gets an error that
-  /// names it. What is done through flat(), shard() and master() goes on. Nothing if sharded.
+  /// Makes reading a parameter fail with an error that names it, until show(): its new values have
+  /// not arrived. flat(), shard() and master() stay valid. No effect if sharded.
   void withhold();
   void show();
 
-  /// The first member that no longer lies in the unit (moved, converted, loaded by torch::load), so
-  /// that steps do not reach it. Null: none.
+  /// Returns the first member that no longer lies in the unit (moved, converted, loaded by
+  /// torch::load), so that steps would not reach it. Null: none.
   const Member* moved() const;
-  /// The first member that somebody has written to whose master copy, or shard, knows nothing of
-  /// it. Null: none.
+  /// Returns the first member that was written to although its values come from a master copy or
+  /// shard, which lacks the change. Null: none.
   const Member* written() const;
 
  private:
@@ -107,7 +110,8 @@ class FlatUnit {
   bool present_ = true;
   bool withheld_ = false;
   torch::Tensor flat_;
-  torch::Tensor shown_;  ///< The same memory, as parameters see it: with a storage of their own.
+  /// The parameters' view of flat_: the same memory in a separate storage, unless sharded.
+  torch::Tensor shown_;
   torch::Tensor shard_;
   torch::Tensor master_;
 };

@@ -12,9 +12,9 @@
 namespace gradwire {
 namespace {
 
-/// Units that may be on the way at once where memory for them comes and goes.
+/// Maximum units in flight if their memory is temporary.
 constexpr std::size_t kMostInFlight = 4;
-/// Buffers that are kept for what comes next.
+/// Maximum idle buffers kept for reuse.
 constexpr std::size_t kMostIdle = 4;
 
 bool is_narrow(torch::ScalarType type) {
@@ -125,7 +125,7 @@ torch::Tensor GradientShards::place_of(const Parameter& parameter) {
 void GradientShards::accumulate_here(Parameter& parameter) {
   auto& gradient = parameter.tensor.mutable_grad();
   if (is_narrow(gradient.scalar_type())) {
-    // Autograd would add in 16 bits, where a sum soon swallows what comes.
+    // Autograd would accumulate in 16 bits, where large sums absorb small addends.
     sum_of(parameter).add_(gradient);
     gradient.reset();
     return;
@@ -183,7 +183,7 @@ void GradientShards::make_room(std::size_t unit) {
   auto& gradient = gradients_[unit];
   if (std::ranges::find(in_flight_, unit) != in_flight_.end()) settle(unit);
   if (buffers_[unit].defined()) {
-    // What an earlier backward has left there of this rank's part is added to later.
+    // An earlier backward left this rank's part in the buffer: move it out and add it later.
     if (gradient.defined() && gradient.is_alias_of(buffers_[unit])) {
       gradient = gradient.to(wide(gradient.scalar_type()), false, /*copy=*/true);
     }
@@ -223,7 +223,7 @@ void GradientShards::launch(std::size_t unit) {
   auto& buffer = buffers_[unit];
   for (const auto& parameter : parameters_) {
     if (parameter.unit != unit || parameter.filled) continue;
-    // What accumulated here in earlier backwards counts though this one added nothing.
+    // Gradients accumulated locally in earlier backwards count even if this one added none.
     auto place = place_of(parameter);
     auto& gradient = parameter.tensor.mutable_grad();
     if (sums_[unit].defined()) {

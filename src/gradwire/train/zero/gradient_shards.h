@@ -21,26 +21,26 @@ namespace gradwire {
 
 struct GradientShardsOptions {
   ProcessGroup group;
-  /// Stage 1: a rank has memory for all gradients all the time, and accumulates in it what is not
-  /// to be synchronised (of 16 bits, in other memory that has 32). Otherwise memory is taken for a
-  /// unit when backward comes to it, and given back when its mean has come; what accumulates is
-  /// this rank's part.
+  /// Stage 1: keeps memory for all gradients, and accumulates gradients that are not synchronized
+  /// in it (16-bit gradients: in separate 32-bit memory). Otherwise memory for a unit is allocated
+  /// when backward reaches it, and freed when its mean has arrived; only this rank's part
+  /// accumulates.
   bool keep_all = false;
-  /// Backward waits for what the one before has sent, as codecs want it.
+  /// Each backward waits for the reductions of the previous one, as codecs require.
   bool one_pass_at_a_time = false;
   Overlap overlap = Overlap::full;
   std::shared_ptr<const Clock> clock;
-  std::function<void(std::size_t unit)> complete;  ///< A unit's last gradient has come.
+  std::function<void(std::size_t unit)> complete;  ///< Called when a unit's last gradient is ready.
   std::function<void()> backward_over;
-  std::recursive_mutex* mutex = nullptr;  ///< Held while autograd's threads are in here.
+  std::recursive_mutex* mutex = nullptr;  ///< Held while autograd's threads run in here.
 };
 
-/// This rank's part of the mean gradients. One backward pass goes
+/// This rank's part of the mean gradients. The phases of a backward pass:
 ///
-///     prepare -> gradients arrive (hooks); complete units leave to be reduced, in a given order ->
-///     end of backward: parameters without a gradient count as zero -> settle(unit), take(unit)
+///     prepare -> hooks receive gradients, complete units are reduced in a given order ->
+///     end of backward: missing gradients count as zero -> settle(unit), take(unit)
 ///
-/// The end of backward settles all, unless what overlaps is `full`. Not thread-safe, apart from
+/// The end of backward settles all units, except with Overlap::full. Not thread-safe, apart from
 /// autograd's threads.
 class GradientShards {
  public:
@@ -51,27 +51,27 @@ class GradientShards {
   GradientShards(const GradientShards&) = delete;
   GradientShards& operator=(const GradientShards&) = delete;
 
-  /// Forward is over. `order`: of the units' reductions, the same on every rank. `synchronise`:
-  /// whether the backward to come is reduced (without keep_all it always is). Throws
-  /// Exception(invalid_argument) if the one before was not complete.
+  /// Called after forward. `order`: order of the units' reductions, the same on every rank.
+  /// `synchronise`: true if the next backward is reduced (always the case without keep_all). Throws
+  /// Exception(invalid_argument) if the previous backward did not complete.
   void prepare(std::vector<std::size_t> order, bool synchronise);
 
-  /// To be called from within backward, when it begins: again is nothing.
+  /// Call within backward, when it begins. Repeated calls have no effect.
   void begin_backward();
 
-  /// Whether settle() need not wait.
+  /// Returns true if settle() would not block.
   bool arrived(std::size_t unit);
-  /// Waits for a unit that left; adds it to what there was.
+  /// Waits for the reduction of a unit and accumulates its mean.
   void settle(std::size_t unit);
   void settle_all();
 
-  /// After settle(): this rank's part; undefined if there was no backward.
+  /// This rank's part of the mean, after settle(); undefined if there was no backward.
   const torch::Tensor& gradient(std::size_t unit) const { return gradients_[unit]; }
   torch::Tensor take(std::size_t unit) { return std::exchange(gradients_[unit], {}); }
 
   const ReducerStats& stats() const { return stats_; }
   std::size_t gradient_bytes() const;  ///< Kept for the step: model state.
-  std::size_t buffer_bytes() const;    ///< On the way, or kept for what comes next.
+  std::size_t buffer_bytes() const;    ///< In flight, or idle for reuse.
 
  private:
   struct Parameter {
@@ -79,7 +79,8 @@ class GradientShards {
     std::string name;
     std::size_t unit = 0;
     std::size_t member = 0;
-    c10::intrusive_ptr<torch::autograd::Node> accumulator;  ///< The graph holds it weakly.
+    /// Kept alive here: the graph holds weak references.
+    c10::intrusive_ptr<torch::autograd::Node> accumulator;
     std::uintptr_t hook = 0;
     bool filled = false;
   };
@@ -105,24 +106,24 @@ class GradientShards {
   std::vector<FlatUnit>& units_;
   UnitExchange& exchange_;
   GradientShardsOptions options_;
-  double scale_ = 1;  ///< Before the reduction: 1 unless the backend can only sum.
+  double scale_ = 1;  ///< Factor before the reduction: 1 unless the backend can only sum.
   std::vector<Parameter> parameters_;
 
-  std::vector<torch::Tensor> buffers_;  ///< By unit: all ranks' parts; undefined while not needed.
-  std::vector<torch::Tensor> sums_;     ///< By unit: what accumulated here, if of 16 bits.
-  std::vector<torch::Tensor> means_;    ///< By unit: where this rank's part arrives.
+  std::vector<torch::Tensor> buffers_;    ///< By unit: all ranks' parts; undefined while unused.
+  std::vector<torch::Tensor> sums_;       ///< By unit: 32-bit sums of 16-bit gradients.
+  std::vector<torch::Tensor> means_;      ///< By unit: destination of this rank's part.
   std::vector<torch::Tensor> gradients_;  ///< By unit: this rank's part, settled.
-  std::vector<torch::Tensor> idle_;       ///< Buffers for what comes next.
-  std::vector<std::size_t> in_flight_;    ///< Units, in the order in which they left.
+  std::vector<torch::Tensor> idle_;       ///< Buffers for reuse.
+  std::vector<std::size_t> in_flight_;    ///< Units, in launch order.
 
   bool expecting_ = false;
   bool begun_ = false;
   bool accumulating_ = false;
   std::vector<std::size_t> order_;
-  std::size_t next_ = 0;  ///< In order_: the next to leave.
+  std::size_t next_ = 0;  ///< Index in order_ of the next unit to launch.
   std::vector<std::size_t> missing_;
   ReducerStats stats_;
-  std::shared_ptr<GradientShards*> self_;  ///< What callbacks hold weakly.
+  std::shared_ptr<GradientShards*> self_;  ///< Callbacks hold weak references to it.
 };
 
 }  // namespace gradwire

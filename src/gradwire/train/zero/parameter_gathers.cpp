@@ -6,8 +6,8 @@
 namespace gradwire {
 namespace {
 
-/// Parameters hold computing up at once, gradients later: gathers overtake reductions, and of
-/// themselves those that were started earlier are needed earlier.
+/// Missing parameters stall the computation at once, gradients only later: gathers have priority
+/// over reductions, and earlier gathers over later ones.
 constexpr int kFirstUrgency = 1 << 24;
 
 }  // namespace
@@ -35,7 +35,8 @@ void ParameterGathers::advance() {
 void ParameterGathers::require(std::size_t unit) {
   const bool known = std::ranges::find(expected_, unit) != expected_.end();
   if (!known && states_[unit] == State::away) {
-    start_expected();  // Something else was expected: as many ranks as had not begun it, do.
+    // Misprediction: start the queued gathers, as other ranks may have started them already.
+    start_expected();
     start(unit);
   }
   while (known) {

@@ -13,31 +13,32 @@
 
 namespace gradwire {
 
-/// Brings the other ranks' parts of units here, and drops them again. Gathers start in the same
-/// order on every rank, whichever of them are early or late: one that is expected starts as soon as
-/// its shard is ready, but never before those expected earlier. Not thread-safe.
+/// Gathers the other ranks' parts of units, and frees them. Gathers start in the same order on
+/// every rank, regardless of timing: an expected one starts as soon as its shard is ready, but
+/// never before those expected earlier. Not thread-safe.
 class ParameterGathers {
  public:
   struct Options {
     std::shared_ptr<const Clock> clock;
-    std::function<bool(std::size_t)> ready;       ///< Whether the shard can be had without waiting.
-    std::function<void(std::size_t)> make_ready;  ///< Waits, and brings it up to date.
+    /// Returns true if the shard is ready without waiting.
+    std::function<bool(std::size_t)> ready;
+    std::function<void(std::size_t)> make_ready;  ///< Waits for the shard and updates it.
   };
 
   ParameterGathers(std::vector<FlatUnit>& units, UnitExchange& exchange, Options options);
 
-  /// The unit will be needed after those expected so far. Calls must be the same on all ranks.
+  /// Queues the unit's gather. Calls must be the same on all ranks.
   void expect(std::size_t unit);
-  /// Starts what is expected and ready.
+  /// Starts queued gathers in order, up to the first one that is not ready.
   void advance();
-  /// Returns when all of the unit is here.
+  /// Blocks until the whole unit is present.
   void require(std::size_t unit);
-  /// Starts all that is expected, ready or not.
+  /// Starts all queued gathers, ready or not.
   void start_expected();
 
-  /// The shards are about to change: what is here of other ranks' will be out of date.
+  /// Call before the shards change: other ranks' parts of the unit become outdated.
   void change(std::size_t unit);
-  /// Drops all but the shard, if the unit is sharded. It must not be expected.
+  /// Frees all but the shard, if the unit is sharded. The unit must not be queued.
   void release(std::size_t unit);
 
   bool here(std::size_t unit) const { return states_[unit] == State::here; }

@@ -36,7 +36,7 @@ void require_per_element(const optim::Optimizer& optimizer) {
                   c10::demangle(typeid(optimizer).name())));
 }
 
-/// The same memory, as a tensor of its own.
+/// Returns a separate tensor that shares the memory.
 torch::Tensor alias(const torch::Tensor& tensor, std::int64_t offset, std::int64_t count) {
   return torch::empty({0}, tensor.options())
       .set_(tensor.storage(), tensor.storage_offset() + offset, {count}, {1});
@@ -91,7 +91,7 @@ void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep
   if (!folder_.empty()) move_to_files();
 }
 
-/// Once: the states are there from the first step on, or from when a checkpoint is loaded.
+/// Runs once: the states exist from the first step, or from loading a checkpoint.
 void ShardOptimizer::move_to_files() {
   for (const auto& parameter : parameters_) {
     for (const auto& state : states_of(*optimizer_, parameter.tensor)) {
@@ -106,7 +106,8 @@ std::vector<TensorPiece> ShardOptimizer::states(bool make) {
   if (make) {
     const MemoryScope memory(MemoryCategory::optimiser);
     make_states(*optimizer_);
-    if (!folder_.empty()) move_to_files();  // Before others are made: one unit's are in memory.
+    // Before other units' states are made: at most one unit's are in memory.
+    if (!folder_.empty()) move_to_files();
   }
   std::vector<TensorPiece> found;
   for (const auto& parameter : parameters_) append_states(parameter, found);

@@ -49,8 +49,8 @@ class StagedExchange final : public WorkExchange {
 
   Rank rank_;
   std::unique_ptr<ShardExchange> own_;
-  /// How the two interleave is each rank's own affair: neither may wait for the other. The first to
-  /// end, as they use what is above.
+  /// Ranks interleave reductions and gathers differently, so neither may wait for the other.
+  /// Destroyed first, as they use the members above.
   StagedSequence reductions_;
   StagedSequence gathers_;
 };

@@ -7,9 +7,9 @@
 
 namespace gradwire {
 
-/// For `units` units in an accelerator's memory: `own` exchanges them in pinned host memory, to and
-/// from which they are copied in the order of streams. After a wait the caller's current stream
-/// goes on when the results are there. `trace` may be null.
+/// Exchanges `units` units in an accelerator's memory: `own` exchanges them in pinned host memory,
+/// with copies in stream order. A wait makes the caller's current stream wait for the results.
+/// `trace` may be null.
 std::unique_ptr<UnitExchange> staged_exchange(Rank rank, std::unique_ptr<ShardExchange> own,
                                               std::size_t units, TraceRecorder* trace);
 

@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-/// Over gradwire's own communicator.
+/// Over gradwire's communicator.
 class OwnExchange final : public UnitExchange {
  public:
   OwnExchange(Rank rank, std::unique_ptr<ShardExchange> exchange)
@@ -64,7 +64,7 @@ class GroupExchange final : public WorkExchange {
         return;
       } catch (const std::exception& error) {
         if (!lacks_operation(error)) throw;
-        has_reduce_scatter_ = false;  // The same on all ranks.
+        has_reduce_scatter_ = false;  // Unsupported on all ranks alike.
       }
     }
     c10d::AllreduceOptions options;
@@ -77,7 +77,7 @@ class GroupExchange final : public WorkExchange {
   void start_gather(std::size_t index, const torch::Tensor& shard, const torch::Tensor& unit,
                     int /*urgency*/) override {
     auto& gather = begin_gather(index, unit);
-    // Not every backend can gather a tensor into itself.
+    // Not every backend supports an in-place all-gather.
     auto input = shard.is_alias_of(unit) ? shard.clone() : shard;
     auto output = unit;
     if (has_flat_gather_) {
@@ -120,7 +120,7 @@ class GroupExchange final : public WorkExchange {
   bool has_flat_gather_ = true;
 };
 
-/// A world of one.
+/// World size 1.
 class NoExchange final : public UnitExchange {
  public:
   void start_reduce(std::size_t, const torch::Tensor& unit, const torch::Tensor& shard,

@@ -17,34 +17,34 @@ class UnitExchange {
  public:
   virtual ~UnitExchange() = default;
 
-  /// Begins `shard` = the mean over ranks of this rank's part of `unit`, or the sum if the group's
-  /// backend cannot average (can_average): gradients must then have been divided before.
+  /// Starts `shard` = mean over ranks of this rank's part of `unit`. If the backend cannot average
+  /// (can_average), it is the sum: the caller must divide the gradients beforehand.
   virtual void start_reduce(std::size_t index, const torch::Tensor& unit,
                             const torch::Tensor& shard, int urgency) = 0;
-  /// Begins `unit` = the ranks' shards one after the other.
+  /// Starts `unit` = concatenation of the ranks' shards.
   virtual void start_gather(std::size_t index, const torch::Tensor& shard,
                             const torch::Tensor& unit, int urgency) = 0;
 
-  /// Whether all that the group does must be started in one order on all ranks, so that nothing
-  /// may start just because something else has come.
+  /// Returns true if all operations of the group must start in the same order on all ranks. The
+  /// start of an operation must then not depend on the completion of another.
   virtual bool in_one_order() const = 0;
 
   virtual bool reduced(std::size_t index) = 0;
   virtual void wait_reduce(std::size_t index) = 0;
   virtual void wait_gather(std::size_t index) = 0;
 
-  /// As ShardExchange's; nothing where nothing is lost.
+  /// As in ShardExchange; no effect without a lossy codec.
   virtual void end_pass() {}
   virtual Averager* feedback() { return nullptr; }
 };
 
-/// For these units, whose reductions travel as `codec` says; `shards` are this rank's parts, on the
-/// device on which the units are. Of gradwire's own groups it uses two lanes of the communicator,
-/// which it reserves: ranks that make several make them in the same order; of others the
-/// reduce-scatter and all-gather of flat tensors, and all-reduce and all-gather where the backend
-/// has no such. In a world of one nothing travels. `trace` gets what is under way, and what is
-/// waited for; null: nobody does. Throws Exception: unsupported (a codec on a group of others; on a
-/// group of our own some units on an accelerator and some not), or as coded_shard_exchange does.
+/// Returns an exchange for these units, whose reductions use `codec`; `shards` are this rank's
+/// parts, on the units' device. For gradwire groups it reserves two lanes of the communicator: all
+/// ranks must make their exchanges in the same order. For other groups it uses reduce-scatter and
+/// all-gather of flat tensors, or all-reduce and all-gather if the backend lacks these. With world
+/// size 1 nothing is sent. `trace` records operations and waits; may be null. Throws Exception:
+/// unsupported (a codec on another backend's group; a gradwire group with only some units on an
+/// accelerator), or as coded_shard_exchange() does.
 std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
                                             const std::vector<BucketShape>& units,
                                             const std::vector<torch::Tensor>& shards,

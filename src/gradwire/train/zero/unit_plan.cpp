@@ -14,7 +14,7 @@ namespace {
 
 using Module = torch::nn::Module;
 
-/// Parameters of the same one may share a unit.
+/// Parameters of the same kind may share a unit.
 std::string kind_of(const torch::Tensor& tensor) {
   return fmt::format("{} {}", torch::toString(tensor.scalar_type()), tensor.device().str());
 }
@@ -105,7 +105,7 @@ class BlockFinder {
   std::unordered_set<const Module*> declared_;
   std::vector<Block> blocks_;
   std::unordered_map<const Module*, std::size_t> number_of_;
-  std::map<std::size_t, std::size_t> owner_;  ///< Block by parameter; kRoot: in several.
+  std::map<std::size_t, std::size_t> owner_;  ///< Block by parameter; kRoot: in several blocks.
 };
 
 std::int64_t elements_of(const std::vector<NamedTensor>& parameters,
@@ -133,7 +133,8 @@ UnitPlan plan_block_units(const Module& module, const std::vector<NamedTensor>& 
   UnitPlan plan;
   std::vector<bool> placed(parameters.size());
   for (const auto& block : BlockFinder(parameters, declared).find(module)) {
-    auto& units = plan.of_block[block.module];  // Also without units: its forward is a block's.
+    // Also without units: the block's forward is observed all the same.
+    auto& units = plan.of_block[block.module];
     if (elements_of(parameters, block.members) < least_elements) continue;
     for (auto& members : by_kind(parameters, block.members)) {
       for (const auto index : members) placed[index] = true;

@@ -13,26 +13,26 @@
 
 namespace gradwire {
 
-/// Which parameters (by index into the list that the plan was made of) are flat units together.
+/// Assignment of parameters (by index into the planned list) to flat units.
 struct UnitPlan {
   struct Unit {
     std::string name;
     std::vector<std::size_t> members;
-    bool root = false;  ///< Stage 3: in no block, so that it is there during all of a step.
+    bool root = false;  ///< Stage 3: outside any block, so present during the whole step.
   };
   std::vector<Unit> units;
-  /// The units that a block needs.
+  /// The units that each block needs.
   std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> of_block;
 };
 
 /// Stages 1 and 2: units are DataParallel's buckets, the last parameters first.
 UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const BucketLimits& limits);
 
-/// Stage 3: a unit for each block that has parameters of its own, in order of registration (several
-/// if they are of different types or devices), and those of the root, the last. Blocks are the
-/// children of `module` if it is a Sequential, all modules that are a DeclaredBlock, and
-/// `declared`. A parameter belongs to the innermost block around it, or to the root if it is in
-/// several blocks, or if its block has fewer than `least_elements`.
+/// Stage 3: plans one unit for each block with parameters of its own, in order of registration
+/// (several if types or devices differ), then the root units. Blocks are the children of `module`
+/// if it is a Sequential, all modules that are a DeclaredBlock, and `declared`. A parameter belongs
+/// to its innermost block. It belongs to the root if it is in several blocks, or if its block has
+/// fewer than `least_elements`.
 UnitPlan plan_block_units(const torch::nn::Module& module,
                           const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<torch::nn::Module>>& declared,

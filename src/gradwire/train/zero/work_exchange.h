@@ -11,8 +11,8 @@
 
 namespace gradwire {
 
-/// What exchanges whose operations are c10d::Works have in common: which are under way, and spans
-/// of them and of waiting for them in a trace.
+/// Base of exchanges whose operations are c10d::Works. Tracks operations in flight, and traces them
+/// and the waits.
 class WorkExchange : public UnitExchange {
  public:
   bool reduced(std::size_t index) override;
@@ -20,7 +20,7 @@ class WorkExchange : public UnitExchange {
   void wait_gather(std::size_t index) override { wait(gathers_.at(index)); }
 
  protected:
-  /// One operation. What is to be done once it is over, is done by the wait.
+  /// One operation; wait() runs `finish` after completion.
   struct Operation {
     c10::intrusive_ptr<c10d::Work> work;
     std::function<void()> finish;
@@ -33,7 +33,7 @@ class WorkExchange : public UnitExchange {
   WorkExchange(std::size_t units, TraceRecorder* trace)
       : trace_(trace), reductions_(units), gathers_(units) {}
 
-  /// To be called before an operation is started; its work is to be put there.
+  /// Call before an operation starts; store its work in the result.
   Operation& begin_reduction(std::size_t index, const torch::Tensor& unit);
   Operation& begin_gather(std::size_t index, const torch::Tensor& unit);
 

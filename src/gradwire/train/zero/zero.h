@@ -13,31 +13,33 @@
 
 namespace gradwire {
 
-/// Trains one module on several ranks, as DataParallel does, with optimiser states (stage 1),
-/// gradients (2) and parameters (3) spread over them: each rank keeps and steps one part in P
-/// (Rajbhandari et al., arXiv:1910.02054; stages 1 to 3 are its P_os, P_os+g, P_os+g+p). The
-/// parameters after any number of steps are DataParallel's, with the same bits where sums are taken
-/// in the same order. `Module` as DataParallel's.
+/// ZeRO training of one module on several ranks. In addition to data parallelism, it shards
+/// optimizer states (stage 1), gradients (stage 2) and parameters (stage 3): each rank stores and
+/// steps 1/P of them (Rajbhandari et al., arXiv:1910.02054; the stages are its P_os, P_os+g,
+/// P_os+g+p). The parameters after any number of steps equal DataParallel's, bitwise where
+/// reductions have the same order. `Module` is as in DataParallel.
 ///
 ///     gradwire::Zero model(net, {.process_group = group, .stage = 3, .optimizer = make_adam});
 ///     auto loss = torch::nll_loss(model(inputs), targets);   // means over this rank's part
-///     loss.backward();                                       // communicates while it computes
+///     loss.backward();                                       // overlaps with communication
 ///     model.step();                                          // and clears the gradients
 ///
-/// In stage 3 parameters are fetched block by block, just before use and the next one's meanwhile,
-/// and dropped after it, in forward and in backward. Blocks are the children of a Sequential, and
-/// members declared Block<Holder> (await_parameters.h); what is in no block is there from forward's
-/// beginning to backward's end. Between, and for whoever goes round the Zero, the parameters are
-/// not there: reading one is an error that names it. consolidate() brings them all.
+/// In stage 3, parameters are gathered block by block in forward and in backward. Each block is
+/// gathered just before use, the next one is prefetched meanwhile, and a block is freed after use.
+/// Blocks are the children of a Sequential, and members declared Block<Holder>
+/// (await_parameters.h). Parameters outside any block are present from the beginning of forward to
+/// the end of backward. Reading a parameter that is not present fails with an error that names it;
+/// this also holds for code that bypasses Zero. consolidate() gathers all parameters.
 ///
-/// Gradients are not to be seen on the parameters: they are taken away as they come (stage 1: but
-/// for those accumulated under no_sync(); of 16 bits those too, and zero_grad() does not take them
-/// back). A parameter that backward does not come to has a gradient of zero. Parameters that need
-/// no gradient, and buffers, stay whole on every rank.
+/// Gradients do not stay on the parameters: Zero takes each one as backward produces it. Exception:
+/// in stage 1, gradients accumulated under no_sync() stay, but not 16-bit ones, which zero_grad()
+/// does not clear either. A parameter that backward does not reach has a zero gradient. Parameters
+/// that require no gradient, and buffers, are replicated on every rank.
 ///
-/// Every rank runs the same sequence of blocks, forward, backward and step, evaluation with stage 3
-/// included (unless consolidated). Errors: Exception, on all ranks; the communicator is then dead.
-/// Not thread-safe.
+/// Every rank must run the same sequence of blocks, forward, backward and step. In stage 3 that
+/// includes evaluation, unless the parameters are consolidated.
+///
+/// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
 template <class Module>
 class Zero {
   static constexpr bool kSequential =
@@ -62,35 +64,36 @@ class Zero {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  /// Steps with the gradients of the backwards since the last step, and clears them. `before` is
-  /// called for each unit's optimiser before it steps, which may be as late as in the next forward:
-  /// it sets the learning rate. With a `scaler` (of losses in float16), gradients are divided by
-  /// its scale, and if one is not finite on any rank no rank steps: false. Collective with a
-  /// scaler, a max_grad_norm, Lars or Lamb.
+  /// Steps with the gradients accumulated since the last step, and clears them. `before` is called
+  /// before each unit's optimizer steps, possibly as late as in the next forward; use it to set the
+  /// learning rate. With a `scaler` (loss scaling for float16), gradients are divided by its scale.
+  /// If any gradient is not finite on any rank, no rank steps and the result is false. Collective
+  /// with a scaler, a max_grad_norm, Lars or Lamb.
   bool step(BeforeStep before = nullptr, LossScaler* scaler = nullptr) {
     return core_->step(std::move(before), scaler);
   }
 
-  /// Completes the step under way.
+  /// Completes the pending step.
   void finish() { core_->finish(); }
 
-  /// Completes the step, and brings all parameters to every rank (in the precision that they are
-  /// computed in), to be read, or evaluated with on any number of batches, until the next training
-  /// forward. Collective.
+  /// Completes the pending step and gathers all parameters on every rank, in the precision of the
+  /// computation. They stay until the next training forward, for reading or for any number of
+  /// evaluation batches. Collective.
   void consolidate() { core_->consolidate(); }
 
-  /// What backward brings is not averaged yet but accumulated. In stages 2 and 3 that is over
-  /// ranks, too: it costs a reduction each time, and no memory for all gradients.
+  /// Gradient accumulation: a backward inside does not complete the mean. In stages 2 and 3 it
+  /// still reduces over ranks: that costs one reduction per backward, but no memory for all
+  /// gradients.
   NoSync no_sync() { return NoSync(*core_); }
 
-  /// Gives all ranks rank 0's buffers now. Collective.
+  /// Broadcasts rank 0's buffers to all ranks. Collective.
   void synchronise_buffers() { core_->synchronise_buffers(); }
 
-  /// This rank's parts, live: to save, and to load into (then loaded()).
+  /// This rank's shards, by reference: save them, or load into them and then call loaded().
   std::vector<TensorPiece> pieces(bool make_states = false) { return core_->pieces(make_states); }
   void loaded() { core_->loaded(); }
 
-  /// The wrapped module. In stage 3 its parameters are there only after consolidate().
+  /// The wrapped module. In stage 3 its parameters are present only after consolidate().
   auto* operator->() { return &*module(); }
   Module& module() {
     core_->finish();
@@ -103,10 +106,10 @@ class Zero {
   int world_size() const { return core_->size(); }
   const ProcessGroup& process_group() const { return core_->group(); }
 
-  /// Of the last step's gradients, before they were scaled down, if there is a max_grad_norm.
+  /// Norm of the last step's gradients before clipping. Requires a max_grad_norm or a scaler.
   double gradient_norm() const { return core_->gradient_norm(); }
 
-  /// What communication has cost so far. All zero in a world of one.
+  /// Accumulated cost of communication. All zero if the world size is 1.
   ReducerStats stats() const { return core_->stats(); }
 
  private:

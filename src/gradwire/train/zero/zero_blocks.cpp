@@ -1,4 +1,4 @@
-// What ZeroCore does while forward and backward run.
+// Parts of ZeroCore that run during forward and backward.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -105,13 +105,13 @@ void ZeroCore::after_block(const torch::nn::Module& block,
       core.on_output_gradient(units, position);
     });
   }
-  // Backward, if it comes, begins with the last block. Of outputs that nobody can look into none
-  // can tell when backward comes to the block.
+  // The last block is not released: backward, if any, starts with it. A block whose outputs have no
+  // known tensors is not released either, as no hook can tell when backward reaches it.
   const bool last = training_ && used_.size() == used_last_.size();
   const bool unknown = training_ && outputs.empty();
   if (!in_forward_ || last || unknown || consolidated_) return;
   for (const auto unit : units) {
-    gathers_->require(unit);  // Expected again, if the block comes twice in a row.
+    gathers_->require(unit);  // Queued again if the same block runs twice in a row.
     gathers_->release(unit);
   }
 }
@@ -121,7 +121,7 @@ void ZeroCore::after_forward(const std::vector<torch::Tensor>& outputs) {
   in_forward_ = false;
   gathers_->start_expected();
   if (!sharded() && training_) require_stepped(outputs);
-  finish();  // Of what forward did not use.
+  finish();  // Units that forward did not use.
   used_last_ = used_;
   if (!training_) {
     if (!consolidated_) release_all();
@@ -172,7 +172,7 @@ std::vector<std::size_t> ZeroCore::reduction_order() const {
 void ZeroCore::on_output_gradient(const std::vector<std::size_t>& units, std::size_t position) {
   const Lock lock(mutex_);
   for (const auto unit : units) gathers_->expect(unit);
-  // What comes next: the units used before these, but for those that backward is done with.
+  // Prefetch the units used before these, except those that backward is done with.
   std::int64_t elements = 0;
   bool some = false;
   for (auto next = position - std::min(position, units.size()); next-- > 0;) {
@@ -200,8 +200,8 @@ void ZeroCore::on_backward_over() {
   release_all();
 }
 
-/// A forward without gradients, between this backward and its forward, has dropped them, and no
-/// block's outputs bring them back.
+/// A forward without gradients, between the recorded forward and this backward, may have released
+/// the root units, and no block's hooks gather them again.
 void ZeroCore::require_roots() {
   if (!sharded()) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {

@@ -7,16 +7,16 @@
 
 namespace gradwire {
 
-/// What a configuration says about ZeRO; docs/zero.md has the same with explanations. Keys have the
-/// names and meanings of DeepSpeed's "zero_optimization".
+/// ZeRO in a configuration; docs/zero.md explains the keys, which have the names and meanings of
+/// DeepSpeed's "zero_optimization".
 struct ZeroConfig {
   std::int64_t stage = 0;  ///< 0: DataParallel.
-  /// Most elements of a unit in stages 1 and 2; 0: as parallel.bucket_cap_mb says.
+  /// Maximum elements of a unit in stages 1 and 2; 0: parallel.bucket_cap_mb applies.
   std::int64_t reduce_bucket_size = 0;
   bool overlap_comm = true;
   std::int64_t stage3_prefetch_bucket_size = 1'000'000;      ///< Elements.
   std::int64_t stage3_param_persistence_threshold = 10'000;  ///< Elements of a block.
-  /// "none", or "nvme": the optimiser's states are in files in the folder `nvme_path`.
+  /// "none", or "nvme": optimizer states are in files in the folder `nvme_path`.
   std::string offload_device = "none";
   std::string offload_path;
 };

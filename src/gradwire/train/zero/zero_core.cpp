@@ -42,14 +42,14 @@ void check_options(const ZeroOptions& options) {
   }
 }
 
-/// Checkpoints hold them flat.
+/// Checkpoints store buffers flat.
 void make_contiguous(std::vector<NamedTensor>& buffers) {
   for (auto& [name, tensor] : buffers) {
     if (!tensor.is_contiguous()) tensor.set_data(tensor.data().contiguous());
   }
 }
 
-/// Parameters that are not trained stay whole, but are computed with like the others.
+/// Frozen parameters are replicated, but converted for the computation like the others.
 void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::ScalarType> type) {
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : frozen) {
@@ -104,11 +104,11 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
 }
 
 ZeroCore::~ZeroCore() {
-  // The module may live on, and its last step must not be lost.
+  // The module may outlive this, and must contain the last step.
   try {
     if (std::uncaught_exceptions() == 0) finish();
   } catch (const std::exception&) {
-    // The communicator is dead: whoever uses it next is told why.
+    // The communicator has failed; its next user gets the reason.
   }
   for (auto& unit : units_) unit.show();
 }
@@ -122,7 +122,7 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
                      : plan_whole_units(parameters, limits);
   if (blocks || sequential) options_.forward_awaits = true;
   of_block_ = std::move(plan.of_block);
-  units_.reserve(plan.units.size());  // Others refer to them.
+  units_.reserve(plan.units.size());  // Optimizers hold references to units.
   optimizers_.reserve(plan.units.size());
   for (const auto& unit : plan.units) {
     std::vector<NamedTensor> members;
@@ -136,7 +136,7 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
                                         .sharded = options_.stage == 3,
                                         .type = options_.parameters});
     is_root_.push_back(unit.root);
-    make_optimizer(units_.back());  // One that is refused is refused before anything is dropped.
+    make_optimizer(units_.back());  // Rejects an unsupported optimizer before anything is released.
     units_.back().release();
   }
 }
@@ -176,13 +176,13 @@ void ZeroCore::make_optimizer(FlatUnit& unit) {
 
 bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
   const Lock lock(mutex_);
-  finish();  // Of a step before, if no forward did.
+  finish();  // A pending step, if no forward completed it.
   const auto [finite, factor] = judge(scaler);
   if (!finite) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
     return false;
   }
-  if (consolidated_) release_all();  // What was gathered is of before the step.
+  if (consolidated_) release_all();  // Gathered values predate this step.
   before_ = std::move(before);
   factor_ = factor;
   to_step_.assign(units_.size(), true);
@@ -195,7 +195,7 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
       std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
   if (collective) step_all();
   if (sharded()) return true;
-  // Forward needs what backward came to last.
+  // Forward first needs the units that backward reached last.
   for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->expect(unit);
   gathers_->advance();
   return true;
@@ -213,7 +213,7 @@ ZeroCore::Judgement ZeroCore::judge(LossScaler* scaler) {
         torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
     squares += norm * norm;
   }
-  // NaN and infinity survive the sum: all ranks come to the same judgement.
+  // NaN and infinity survive the sum: all ranks reach the same decision.
   const double norm = std::sqrt(sum_over_ranks(*group(), {squares})[0]);
   Judgement judgement;
   judgement.finite = scaler == nullptr || std::isfinite(norm);

@@ -26,59 +26,61 @@
 
 namespace gradwire {
 
-/// All must be the same on every rank.
+/// Options of Zero. All must be the same on every rank.
 struct ZeroOptions {
-  ProcessGroup process_group;  ///< gradwire::init(), or any other c10d group. Required.
-  int stage = 3;               ///< What is spread over ranks: 1 the optimiser's states, 2 also the
-                               ///< gradients, 3 also the parameters.
-  /// Makes the optimiser of one unit's part, which it sees as parameters of one dimension; called
-  /// once for each unit or more often. SGD, Adam, AdamW, RMSprop, Adagrad, Lars, Lamb. Required.
+  ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
+  /// Sharded over ranks: 1 optimizer states, 2 also gradients, 3 also parameters.
+  int stage = 3;
+  /// Makes the optimizer of one unit's shard, whose parameters are 1-D; called at least once per
+  /// unit. SGD, Adam, AdamW, RMSprop, Adagrad, Lars, Lamb. Required.
   OptimizerFactory optimizer = nullptr;
-  /// A folder on a disk: the optimiser's states are kept in files there that have no names, and in
-  /// memory as far as the kernel sees fit (memory/mapped_tensor.h). Empty: in memory.
+  /// Folder on a disk for the optimizer states: kept in unnamed files, which the kernel caches in
+  /// memory (memory/mapped_tensor.h). Empty: in memory.
   std::filesystem::path offload_optimizer;
-  bool optimizer_is_per_element = false;  ///< Of another optimiser: it treats each by itself.
-  /// What parameters and gradients are kept, computed and sent in (bfloat16, float16); the
-  /// optimiser then steps a copy of this rank's part in the parameters' own type. Nothing: that.
+  bool optimizer_is_per_element = false;  ///< Declares any other optimizer as element-wise.
+  /// Type in which parameters and gradients are stored, computed and sent (bfloat16, float16). The
+  /// optimizer then steps a copy of this rank's shard in the parameters' original type. Nullopt:
+  /// the original type.
   std::optional<torch::ScalarType> parameters;
-  /// How gradients travel to the ranks that step with them: "none", "int8", "top_k:0.01", ...
-  /// (coded_shard_exchange.h). Others than "none" need gradwire's own groups and gradients in
-  /// float32, and codecs with error feedback keep on each rank as much as all gradients take.
+  /// Gradient codec: "none", "int8", "top_k:0.01", ... (coded_shard_exchange.h). Other codecs than
+  /// "none" require a gradwire group and float32 gradients. Codecs with error feedback keep a
+  /// residual as large as all gradients on each rank.
   std::string codec = "none";
-  std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units travel as they are.
-  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps: passes that are reduced.
+  std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units are sent uncompressed.
+  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps, in reduced passes.
   std::uint64_t codec_seed = 1;
-  double max_grad_norm = 0;  ///< Gradients are scaled down to this norm (of all together); 0: not.
-  /// Of a unit in stages 1 and 2, as DataParallel's of a bucket.
+  double max_grad_norm = 0;  ///< Clips gradients to this global norm; 0: no clipping.
+  /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
   double bucket_cap_mb = kBucketMegabytes;
   Overlap overlap = Overlap::full;
-  bool forward_awaits = false;    ///< As DataParallel's.
-  bool broadcast_buffers = true;  ///< As DataParallel's.
-  /// Stage 3: modules that are blocks beside a Sequential's children and those declared Block.
+  bool forward_awaits = false;    ///< As in DataParallel.
+  bool broadcast_buffers = true;  ///< As in DataParallel.
+  /// Stage 3: modules that are blocks, in addition to a Sequential's children and modules declared
+  /// Block.
   std::vector<std::shared_ptr<torch::nn::Module>> blocks;
-  /// Stage 3: parameters of smaller blocks are not dropped between forward and backward.
+  /// Stage 3: parameters of blocks with fewer elements stay present between forward and backward.
   std::int64_t least_block_elements = 10'000;
-  /// Stage 3: so many elements are fetched ahead of the block that runs; the next unit, at least.
+  /// Stage 3: elements to prefetch ahead of the running block; at least the next unit.
   std::int64_t prefetch_elements = 1'000'000;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
-  TraceRecorder* trace = nullptr;  ///< Gets what travels when, and optimisers; must outlive this.
+  TraceRecorder* trace = nullptr;  ///< Records traffic and optimizer steps; must outlive this.
 };
 
-/// What a rank holds at this moment.
+/// Current memory of a rank.
 struct ZeroBytes {
-  std::size_t parameters = 0;  ///< At rest: what is gathered for a while is in `buffers`.
+  std::size_t parameters = 0;  ///< At rest; temporarily gathered parameters are in `buffers`.
   std::size_t gradients = 0;
-  std::size_t optimizer = 0;  ///< States, and the master copy.
+  std::size_t optimizer = 0;  ///< States and the master copy.
   std::size_t buffers = 0;
 };
 
-/// What Zero does that does not depend on the module's type.
+/// The part of Zero that does not depend on the module's type.
 class ZeroCore final : public Synchronising, public BlockObserver, public Checkpointable {
  public:
-  /// Checks that all ranks have the same parameters and buffers, gives them rank 0's values, and
-  /// lays the trainable parameters out in units. In stage 3 it drops each as soon as this rank's
-  /// part of it is there, so that there are never more than the parameters and one unit: do not go
-  /// on with the module if this throws.
+  /// Checks that all ranks have the same parameters and buffers, broadcasts rank 0's values, and
+  /// lays the trainable parameters out in units. In stage 3 it frees each unit once this rank's
+  /// shard is copied, so memory never exceeds the parameters and one unit. Do not use the module
+  /// further if this throws.
   ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential);
   ~ZeroCore() override;
 
@@ -101,8 +103,8 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   const ProcessGroup& group() const { return options_.process_group; }
   double gradient_norm() const { return gradient_norm_; }
   ReducerStats stats() const;
-  /// Whose state a checkpoint must hold beside pieces(): what a codec has lost. Null: nothing.
-  /// Completes the step. Between steps.
+  /// The averager whose state (error-feedback residuals) a checkpoint must hold in addition to
+  /// pieces(). Null: none. Completes the step. Call between steps.
   Averager* feedback();
   ZeroBytes bytes();
   std::size_t units() const { return units_.size(); }
@@ -110,7 +112,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
  private:
   struct Judgement {
     bool finite = true;
-    double factor = 1;  ///< What gradients are to be multiplied with.
+    double factor = 1;  ///< Factor on the gradients.
   };
 
   void plan_units(const torch::nn::Module& module, bool sequential);
@@ -137,7 +139,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   void hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook);
 
   ZeroOptions options_;
-  std::vector<NamedTensor> frozen_;  ///< Parameters that need no gradient: whole on every rank.
+  std::vector<NamedTensor> frozen_;  ///< Parameters that require no gradient: replicated.
   std::vector<NamedTensor> buffers_;
   std::vector<FlatUnit> units_;
   std::vector<bool> is_root_;
@@ -155,13 +157,14 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   double factor_ = 1;
   double gradient_norm_ = 0;
 
-  bool training_ = false;  ///< The forward under way is recorded by autograd.
+  bool training_ = false;  ///< Autograd records the current forward.
   bool in_forward_ = false;
   bool in_backward_ = false;
   bool consolidated_ = false;
-  std::vector<std::size_t> used_;       ///< Units in the order of this forward.
-  std::vector<std::size_t> used_last_;  ///< Of the last one: what is likely to come.
-  std::vector<bool> complete_;          ///< By unit: backward is done with it.
+  std::vector<std::size_t> used_;  ///< Units in the order of this forward.
+  /// Units of the previous forward: a prediction for prefetching.
+  std::vector<std::size_t> used_last_;
+  std::vector<bool> complete_;  ///< By unit: backward is done with it.
   Duration buffer_time_{};
 };
 

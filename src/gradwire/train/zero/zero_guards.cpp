@@ -1,5 +1,5 @@
-// How ZeroCore notices that its module was changed by others, where training would go on and come
-// to nothing. A look at each parameter's place and count of writes, none at its elements.
+// How ZeroCore detects changes to its module by other code, which training would silently undo or
+// ignore. It checks each parameter's location and version counter, not its elements.
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
