@@ -184,7 +184,7 @@ TEST_F(OnAnAccelerator, ParametersElsewhereTooAreRefusedOnAllRanks) {
     torch::nn::Sequential module(torch::nn::Linear(2, 3), torch::nn::Linear(3, 2));
     move(*module->ptr(1), device);
     const auto names_both =
-        AllOf(HasSubstr("are on queue:"), HasSubstr("on cpu; move the module to one kind"));
+        AllOf(HasSubstr("are on queue:"), HasSubstr("on cpu; move the module to one device type"));
     const auto wrap = [&] {
       const DataParallel<torch::nn::Sequential> model(module, {.process_group = group});
     };

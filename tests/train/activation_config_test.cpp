@@ -55,7 +55,7 @@ TEST(ActivationCheckpointingConfig, RefusesWhatCannotBe) {
 
 TEST(ModelConfig, OfResnetAndGpt) {
   EXPECT_THAT(refusal(R"({"model": {"name": "resnet", "channels": 12}})"),
-              HasSubstr("model.channels 12 does not divide by model.groups 8"));
+              HasSubstr("model.channels 12 is not divisible by model.groups 8"));
   const auto config = parse(R"({"data": {"name": "text"},
                                 "model": {"name": "gpt", "vocabulary": 8192, "dropout": 0.1}})");
   EXPECT_EQ(config.model.vocabulary, 8192);

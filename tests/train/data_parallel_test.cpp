@@ -316,7 +316,7 @@ TEST(Accumulate, ABatchThatDoesNotDivideIsRefused) {
     FAIL() << "10 samples went into 4 parts";
   } catch (const Exception& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-    EXPECT_THAT(error.what(), HasSubstr("10 samples a rank does not divide into 4"));
+    EXPECT_THAT(error.what(), HasSubstr("10 samples per rank is not divisible into 4"));
   }
   EXPECT_THROW(micro_batch_size(2, 4), Exception);
   EXPECT_THROW(micro_batch_size(2, 0), Exception);

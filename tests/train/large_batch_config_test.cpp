@@ -151,7 +151,7 @@ TEST(TextConfig, SelectsTheModelAndItsContext) {
   EXPECT_THAT(error_of(R"({"data": {"name": "text"}, "model": {"name": "convnet"}})"),
               HasSubstr("transformer"));
   EXPECT_THAT(error_of(R"({"data": {"name": "text"}, "model": {"width": 6, "heads": 4}})"),
-              HasSubstr("model.width 6 does not divide by model.heads 4"));
+              HasSubstr("model.width 6 is not divisible by model.heads 4"));
   EXPECT_THAT(error_of(R"({"data": {"context": 32}})"), HasSubstr("\"context\""));
   EXPECT_THAT(error_of(R"({"model": {"name": "transformer"}})"), HasSubstr("convnet"));
 }

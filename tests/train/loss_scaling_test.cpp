@@ -145,7 +145,7 @@ TEST(LossScaling, AFixedScaleStaysAndGivesUpAfterManySkippedStepsInARow) {
     scaler.update(false);
     ADD_FAILURE() << "it goes on for ever";
   } catch (const Exception& error) {
-    EXPECT_THAT(error.what(), HasSubstr("33 steps in a row at the fixed loss scale 128"));
+    EXPECT_THAT(error.what(), HasSubstr("33 consecutive steps at the fixed loss scale 128"));
   }
 }
 

@@ -103,7 +103,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBeBeforeRanksStart) {
   EXPECT_THAT(refused({"/nowhere", "-n", "2"}), HasSubstr("gradwire train: the configuration: "));
   EXPECT_THAT(refused({config, "--set", "epochs"}), HasSubstr("gradwire train: "));
   EXPECT_THAT(refused({config, "--hosts", "a:x"}), HasSubstr("gradwire train: --hosts a:x: "));
-  EXPECT_THAT(refused({config, "-n", "3"}), HasSubstr("batch_size 32 does not divide by 3 ranks"));
+  EXPECT_THAT(refused({config, "-n", "3"}), HasSubstr("batch_size 32 is not divisible by 3 ranks"));
   EXPECT_THAT(refused({config, "--set", "local_steps.steps=2", "--set", "parallel.codec=int8"}),
               HasSubstr("use local_steps.codec \"int8\""));
   const auto inside = run({program, "run", "-n", "2", program, "train", config, "-n", "4"});
@@ -238,7 +238,7 @@ TEST_F(TrainCommand, RefusesAWrongConfigurationBeforeItStartsRanks) {
                                     Not(HasSubstr("[1]"))));
   const auto uneven = train({"-n", "3"});
   EXPECT_NE(uneven.status, 0);
-  EXPECT_THAT(uneven.output, HasSubstr("batch_size 32 does not divide by 3 ranks"));
+  EXPECT_THAT(uneven.output, HasSubstr("batch_size 32 is not divisible by 3 ranks"));
 }
 
 TEST_F(TrainCommand, AMissingDataSetIsAnErrorThatSaysWhatToDo) {

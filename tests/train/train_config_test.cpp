@@ -102,7 +102,7 @@ TEST(TrainConfig, WrongTypesAndRangesNameThePathAndWhatIsRight) {
   EXPECT_THAT(error_of(R"({"parallel": {"broadcast_buffers": 1}})"),
               HasSubstr("parallel.broadcast_buffers is 1; it must be true or false"));
   EXPECT_THAT(error_of(R"({"model": "convnet"})"), HasSubstr("model is \"convnet\""));
-  EXPECT_THAT(error_of(R"({"checkpoint": 3})"), HasSubstr("must be a text"));
+  EXPECT_THAT(error_of(R"({"checkpoint": 3})"), HasSubstr("must be a string"));
   EXPECT_THAT(error_of(R"([])"), HasSubstr("must be an object"));
 }
 
@@ -129,7 +129,7 @@ TEST(TrainConfig, ACodecMayAlsoStandAboveParallel) {
   EXPECT_THAT(error_of(R"({"codec": "int8", "parallel": {"codec": "int8"}})"),
               HasSubstr("codec and parallel.codec are the same; leave one out"));
   EXPECT_THAT(error_of(R"({"codec": "int9"})"), AllOf(HasSubstr("codec: "), HasSubstr("int9")));
-  EXPECT_THAT(error_of(R"({"codec": 8})"), HasSubstr("codec is 8; it must be a text"));
+  EXPECT_THAT(error_of(R"({"codec": 8})"), HasSubstr("codec is 8; it must be a string"));
 }
 
 TEST(TrainConfig, Fp16DoesNotOverlapTheNextForward) {
@@ -172,7 +172,7 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   write_file(folder / "c.json", "{\"epochs\": 3");
   EXPECT_THAT(with("epochs=1"), HasSubstr("is not JSON"));
   write_file(folder / "c.json", "{\"epochs\": 3}");
-  EXPECT_THAT(with("epochs.of=1"), HasSubstr("where an object should be"));
+  EXPECT_THAT(with("epochs.of=1"), HasSubstr("where an object is expected"));
   EXPECT_THAT(error_of([&] { load_train_config(folder / "none.json"); }), HasSubstr("cannot read"));
 }
 
@@ -196,7 +196,7 @@ TEST(TrainConfig, ABatchMustDivide) {
   EXPECT_EQ(batch_size_per_rank(config, 4), 32);
   config.accumulation_steps = 3;
   EXPECT_THAT(error_of([&] { batch_size_per_rank(config, 4); }),
-              HasSubstr("batch_size 128 does not divide by 4 ranks times 3 accumulation_steps"));
+              HasSubstr("batch_size 128 is not divisible by 4 ranks times 3 accumulation_steps"));
 }
 
 }  // namespace

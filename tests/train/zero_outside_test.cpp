@@ -65,9 +65,9 @@ TEST_P(InStages1And2, AModuleUsedBeforeItsStepIsOverIsAnErrorThatNamesAParameter
     step_once(model);
     net->forward(rows_of_ones());
   });
-  EXPECT_THAT(errors,
-              Each(AllOf(HasSubstr("before the step under way"), HasSubstr("'head."),
-                         HasSubstr("forward of the gradwire::Zero"), HasSubstr("finish() first"))));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("before the pending step"), HasSubstr("'head."),
+                                 HasSubstr("forward of the gradwire::Zero"),
+                                 HasSubstr("call finish() before"))));
 }
 
 TEST_P(InStages1And2, AChildOfASequentialToo) {
@@ -78,7 +78,7 @@ TEST_P(InStages1And2, AChildOfASequentialToo) {
     step_once(model);
     last->forward(rows_of_ones());
   });
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("before the step under way"), HasSubstr("'"))));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("before the pending step"), HasSubstr("'"))));
 }
 
 TEST_P(InStages1And2, AModuleIsThereOnceItsStepIsOver) {
@@ -202,8 +202,9 @@ TEST_P(OutsideZero, ALayerThatIsReplacedIsAnErrorThatNamesIt) {
 }
 
 TEST_P(OutsideZero, AParameterThatIsFrozenNoMoreIsAnErrorThatNamesIt) {
-  EXPECT_THAT(errors_after([](ZeroNet& net, auto&) { net->frozen.requires_grad_(true); }),
-              Each(AllOf(HasSubstr("'frozen'"), HasSubstr("frozen, when the Zero was made"))));
+  EXPECT_THAT(
+      errors_after([](ZeroNet& net, auto&) { net->frozen.requires_grad_(true); }),
+      Each(AllOf(HasSubstr("'frozen'"), HasSubstr("frozen when the Zero was constructed"))));
 }
 
 TEST_P(OutsideZero, WhatIsWrittenToParametersAndWouldBeUndoneIsAnErrorThatNamesOne) {

@@ -12,10 +12,11 @@ std::int64_t micro_batch_size(std::int64_t samples, int steps) {
                     fmt::format("accumulation steps must be at least 1, not {}", steps));
   }
   if (samples < steps || samples % steps != 0) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("a batch of {} samples a rank does not divide into {} accumulation "
-                                "steps; make it a multiple of {}, or pad or drop the last batch",
-                                samples, steps, steps));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("a batch of {} samples per rank is not divisible into {} accumulation steps; "
+                    "make it a multiple of {}, or pad or drop the last batch",
+                    samples, steps, steps));
   }
   return samples / steps;
 }

@@ -82,7 +82,7 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   if (index >= shapes_.size() || !alike(shapes_[index], shape)) {
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("rank {}: bucket {} of DistributedDataParallel has changed since "
-                                "step {}: gradients with a codec need the same buckets every step",
+                                "step {}; a codec requires the same buckets in every step",
                                 communicator_->rank(), index, kPlainSteps));
   }
 }
@@ -167,8 +167,8 @@ void CodecHook::begin() {
 
 std::string CodecHook::describe() const {
   if (averager_) return averager_->describe();
-  return fmt::format("gradients travel as they are; with codec {} from step {}", options_.codec,
-                     kPlainSteps);
+  return fmt::format("gradients are sent uncompressed; codec {} applies from step {}",
+                     options_.codec, kPlainSteps);
 }
 
 CodecHook::SavedTensors CodecHook::state() const {

@@ -31,8 +31,8 @@ void check_options(const DataParallelOptions& options) {
   }
   if (options.overlap == Overlap::full && !options.optimizer) {
     throw Exception(ErrorKind::invalid_argument,
-                    "DataParallel: full overlap needs an optimiser that steps bucket by bucket; "
-                    "pass {.optimizer = ...} and call step(), or use Overlap::backward");
+                    "DataParallel: Overlap::full requires an optimizer that steps bucket by "
+                    "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
   }
 }
 
@@ -101,18 +101,18 @@ void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs
     if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;
     throw Exception(
         ErrorKind::invalid_argument,
-        fmt::format("rank {}: DataParallel: forward used '{}' before the step under way had "
-                    "reached it; call gradwire::await_parameters(its module) first, or leave "
-                    "forward_awaits off",
-                    rank(), name));
+        fmt::format(
+            "rank {}: DataParallel: forward used '{}' before the pending step had updated it; call "
+            "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+            rank(), name));
   }
 }
 
 void DataParallelCore::step(BeforeStep before) {
   if (steps_->optimizers().empty() && !parameters_.empty()) {
     throw Exception(ErrorKind::invalid_argument,
-                    "DataParallel: step() without an optimiser; pass {.optimizer = ...}, or step "
-                    "your own");
+                    "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
+                    "your own optimizer");
   }
   steps_->begin(std::move(before));
 }

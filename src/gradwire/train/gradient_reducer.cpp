@@ -18,8 +18,8 @@ constexpr const char* kDataParallel = "DataParallel";
 
 std::string not_finite(const std::string& parameter) {
   return fmt::format(
-      "the gradient of '{}' is NaN or infinite on one rank at least. Try a lower learning rate, or "
-      "look for a division by zero or a logarithm of it",
+      "the gradient of '{}' is NaN or infinite on at least one rank. Try a lower learning rate, or "
+      "look for a division by zero or a logarithm of zero",
       parameter);
 }
 
@@ -119,7 +119,7 @@ void GradientReducer::require_complete() const {
       ErrorKind::invalid_argument,
       fmt::format("the last backward ended before its gradients were averaged{}{}. If forward does "
                   "not use every parameter each time, set find_unused_parameters; if backward "
-                  "threw, do not go on with this DataParallel",
+                  "threw, do not use this DataParallel any further",
                   missing.empty() ? "" : "; it gave none to: ", fmt::join(missing, ", ")));
 }
 
@@ -156,13 +156,12 @@ bool GradientReducer::another_awaits(std::size_t parameter) const {
 
 /// The gradient would be local to this rank, added to a mean, and the replicas would diverge.
 void GradientReducer::refuse_gradient(std::size_t parameter) const {
-  fail(
-      ErrorKind::invalid_argument,
-      fmt::format("a gradient of '{}' came, but no forward went before that backward: it would not "
-                  "be averaged. Call this DataParallel, not the module in it, before each "
-                  "backward; add the losses of one forward, or of several, and call backward "
-                  "once; gradients that are to stay on this rank: no_sync() around forward",
-                  parameters_[parameter].name));
+  fail(ErrorKind::invalid_argument,
+       fmt::format("backward produced a gradient of '{}' without a preceding forward, so it would "
+                   "not be averaged. Call this DataParallel, not the wrapped module, before each "
+                   "backward; add the losses of one or several forwards and call backward once; to "
+                   "keep gradients local to this rank, run forward inside no_sync()",
+                   parameters_[parameter].name));
 }
 
 void GradientReducer::start() {
@@ -189,8 +188,8 @@ void GradientReducer::mark_ready(std::size_t parameter) {
     fail(ErrorKind::invalid_argument,
          fmt::format(
              "parameter '{}' got a second gradient in one backward pass, after the first had "
-             "been sent. Call forward before each backward, and pass everything that backward "
-             "starts from through forward's result",
+             "been sent. Call forward before each backward, and return everything that backward "
+             "starts from as the result of forward",
              parameters_[parameter].name));
   }
   ready_[parameter] = true;
@@ -206,7 +205,7 @@ void GradientReducer::fill(std::size_t parameter) {
   auto& gradient = parameters_[parameter].tensor.mutable_grad();
   if (gradient.defined() && gradient.layout() != torch::kStrided) {
     fail(ErrorKind::unsupported,
-         fmt::format("the gradient of '{}' is sparse; build its layer with sparse = false",
+         fmt::format("the gradient of '{}' is sparse; construct its layer with sparse = false",
                      parameters_[parameter].name));
   }
   if (options_.check_finite && !layout_.shapes[bucket_index].exact) require_finite_here(parameter);

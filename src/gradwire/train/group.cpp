@@ -67,8 +67,8 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
 void refuse_codec_of_other_groups(std::string_view who, const std::string& codec) {
   if (codec == "none") return;
   throw Exception(ErrorKind::unsupported,
-                  fmt::format("{}: codec \"{}\" needs a group of gradwire's own; use "
-                              "gradwire::init() for this one, or codec \"none\"",
+                  fmt::format("{}: codec \"{}\" requires a gradwire process group; create it with "
+                              "gradwire::init(), or use codec \"none\"",
                               who, codec));
 }
 
@@ -100,10 +100,10 @@ c10::DeviceType one_device_type(std::string_view who, const std::vector<torch::T
   const auto device = tensors.front().device();
   for (const auto& tensor : tensors) {
     if (tensor.device().type() == device.type()) continue;
-    throw Exception(ErrorKind::unsupported,
-                    fmt::format("{}: parameters are on {} and on {}; move the module to one kind "
-                                "of device",
-                                who, device.str(), tensor.device().str()));
+    throw Exception(
+        ErrorKind::unsupported,
+        fmt::format("{}: parameters are on {} and on {}; move the module to one device type", who,
+                    device.str(), tensor.device().str()));
   }
   return device.type();
 }

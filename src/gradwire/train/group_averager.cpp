@@ -36,7 +36,7 @@ class GroupAverager final : public Averager {
   void end_step() override {}
   std::vector<State> state() override { return {}; }
   void load_state(const std::vector<SavedState>& /*saved*/) override {}
-  std::string describe() const override { return "gradients travel as they are"; }
+  std::string describe() const override { return "gradients are sent uncompressed"; }
 
  private:
   ProcessGroup group_;

@@ -88,7 +88,7 @@ bool JsonObject::flag(std::string_view key, bool otherwise) {
 std::string JsonObject::text(std::string_view key, std::string otherwise) {
   const auto* value = find(key);
   if (value == nullptr) return otherwise;
-  if (!value->is_string()) refuse(key, *value, "a text");
+  if (!value->is_string()) refuse(key, *value, "a string");
   return value->get<std::string>();
 }
 
@@ -124,7 +124,7 @@ void apply_setting(nlohmann::json& config, std::string_view setting) {
   auto* place = &config;
   for (auto keys = setting.substr(0, equals); !keys.empty();) {
     if (!place->is_object()) {
-      invalid(fmt::format("setting '{}': there is {} where an object should be", setting,
+      invalid(fmt::format("setting '{}': found {} where an object is expected", setting,
                           shown(*place)));
     }
     const auto dot = std::min(keys.find('.'), keys.size());

@@ -24,7 +24,7 @@ LocalStepsConfig read_local_steps(JsonObject json) {
     config.steps = 1;
     if (config != LocalStepsConfig{}) {
       throw Exception(ErrorKind::invalid_argument,
-                      "local_steps: steps is missing: after how many to average");
+                      "local_steps.steps is missing: the number of steps between two averagings");
     }
   }
   check_local_steps(config);

@@ -28,10 +28,9 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
   if (found == saved.end()) refuse_state(fmt::format("the saved state has no '{}'", name));
   const auto& tensor = found->second;
   if (tensor.sizes() == like.sizes() && tensor.scalar_type() == like.scalar_type()) return tensor;
-  refuse_state(
-      fmt::format("'{}' is {} in the saved state and {} here; go on with the model and the "
-                  "local_steps that were saved",
-                  name, describe(tensor), describe(like)));
+  refuse_state(fmt::format(
+      "'{}' is {} in the saved state and {} here; resume with the saved model and local_steps",
+      name, describe(tensor), describe(like)));
 }
 
 }  // namespace

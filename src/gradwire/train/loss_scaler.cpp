@@ -43,11 +43,11 @@ void LossScaler::count_bad() {
 }
 
 void LossScaler::give_up() const {
-  const auto where =
-      options_.fixed
-          ? fmt::format("in {} steps in a row at the fixed loss scale {}", kMostBadInARow, scale_)
-          : fmt::format("at any loss scale down to {} ({} steps were skipped)", options_.least,
-                        skipped_);
+  const auto where = options_.fixed
+                         ? fmt::format("in {} consecutive steps at the fixed loss scale {}",
+                                       kMostBadInARow, scale_)
+                         : fmt::format("at any loss scale down to {} ({} steps were skipped)",
+                                       options_.least, skipped_);
   throw Exception(
       ErrorKind::invalid_argument,
       fmt::format("gradients are NaN or infinite {}. Try a lower {}learning rate, or precision "

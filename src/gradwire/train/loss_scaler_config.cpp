@@ -15,10 +15,10 @@ constexpr double kMost = 1e12;   ///< Maximum of any scale, above 2^40.
 /// "enabled" must agree with "precision", which also selects the 16-bit type.
 void check_enabled(bool enabled, Precision computing) {
   if (enabled == (computing == Precision::fp16)) return;
-  refuse(enabled ? fmt::format("fp16.enabled is true and precision is \"{}\"; say \"precision\": "
+  refuse(enabled ? fmt::format("fp16.enabled is true but precision is \"{}\"; set \"precision\": "
                                "\"fp16\" or, with ZeRO, {{\"parameters\": \"fp16\"}}",
                                name_of(computing))
-                 : "fp16.enabled is false and precision is \"fp16\"; leave one of them out");
+                 : "fp16.enabled is false but precision is \"fp16\"; leave one of them out");
 }
 
 void read_dynamic(JsonObject& json, LossScalerOptions& options) {
@@ -32,7 +32,7 @@ void read_dynamic(JsonObject& json, LossScalerOptions& options) {
   options.least = json.number("min_loss_scale", options.least, kLeast, kMost);
   if (options.least <= options.scale) return;
   refuse(
-      fmt::format("fp16.min_loss_scale is {}, more than the scale to begin with, {}: 2 to the "
+      fmt::format("fp16.min_loss_scale is {}, above the initial scale {}: 2 to the power of "
                   "fp16.initial_scale_power",
                   options.least, options.scale));
 }
@@ -42,8 +42,8 @@ void refuse_dynamic(const JsonObject& json, double scale) {
                           "consecutive_hysteresis", "min_loss_scale"}) {
     if (!json.has(key)) continue;
     refuse(
-        fmt::format("fp16.{} is of a dynamic scale, and fp16.loss_scale {} a fixed one; leave one "
-                    "of them out",
+        fmt::format("fp16.{} configures a dynamic scale, but fp16.loss_scale {} is a fixed one; "
+                    "leave one of them out",
                     key, scale));
   }
 }
@@ -53,7 +53,7 @@ void refuse_dynamic(const JsonObject& json, double scale) {
 LossScalerOptions read_loss_scaling(JsonObject json, Precision computing) {
   if (computing != Precision::fp16 && !json.empty() && !json.has("enabled")) {
     refuse(
-        fmt::format("fp16 says how precision \"fp16\" scales the loss, and precision is \"{}\"; "
+        fmt::format("fp16 configures loss scaling of precision \"fp16\", but precision is \"{}\"; "
                     "leave one of them out",
                     name_of(computing)));
   }

@@ -17,7 +17,7 @@ void require_dense(std::string_view optimizer, const torch::Tensor& gradient) {
   if (gradient.layout() == torch::kStrided) return;
   throw Exception(
       ErrorKind::unsupported,
-      fmt::format("{}: a gradient is sparse; build its layer with sparse = false", optimizer));
+      fmt::format("{}: a gradient is sparse; construct its layer with sparse = false", optimizer));
 }
 
 torch::Tensor norm_of(const torch::Tensor& tensor) {

@@ -36,8 +36,8 @@ void read_scaling(JsonObject& json, OptimizerConfig& optimizer) {
   optimizer.base_batch_size = json.integer("base_batch_size", 0, 0, kMostSamples);
   if (optimizer.base_batch_size > 0) return;
   throw Exception(ErrorKind::invalid_argument,
-                  "optimizer.learning_rate_scaling needs optimizer.base_batch_size: the batch that "
-                  "optimizer.learning_rate was found for");
+                  "optimizer.learning_rate_scaling needs optimizer.base_batch_size: the batch size "
+                  "that optimizer.learning_rate was tuned for");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void read_transformer(JsonObject& json, ModelConfig& model) {
   if (model.width % model.heads == 0) return;
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("model.width {} does not divide by model.heads {}", model.width, model.heads));
+      fmt::format("model.width {} is not divisible by model.heads {}", model.width, model.heads));
 }
 
 void read_resnet(JsonObject& json, ModelConfig& model) {
@@ -40,7 +40,7 @@ void read_resnet(JsonObject& json, ModelConfig& model) {
   model.groups = json.integer("groups", model.groups, 1, 4096);
   json.refuse_unknown();
   if (model.channels % model.groups == 0) return;
-  refuse(fmt::format("model.channels {} does not divide by model.groups {}", model.channels,
+  refuse(fmt::format("model.channels {} is not divisible by model.groups {}", model.channels,
                      model.groups));
 }
 
@@ -54,9 +54,9 @@ void read_activation_checkpointing(JsonObject json, ModelConfig& model) {
   model.checkpoints = json.integer("number_checkpoints", 0, 0, kMany);
   if (json.flag("partition_activations", false)) {
     refuse(
-        "activation_checkpointing.partition_activations needs ranks that compute the same "
-        "activations (tensor parallelism); those of data parallelism have a batch each. In a "
-        "program of one's own: ActivationCheckpointOptions::partition_group");
+        "activation_checkpointing.partition_activations requires ranks that compute the same "
+        "activations (tensor parallelism); data-parallel ranks have different batches. In your own "
+        "program use ActivationCheckpointOptions::partition_group");
   }
   json.refuse_unknown();
   if (model.checkpoints <= blocks_of(model)) return;
@@ -188,19 +188,19 @@ void check_zero_codec(const TrainConfig& config) {
   const std::string_view codec = config.parallel.codec;
   if (codec.starts_with("auto") || codec.starts_with("power_sgd")) {
     refuse(
-        fmt::format("parallel.codec {} does not go together with zero.stage {}; codecs of single "
-                    "values do, such as int8",
+        fmt::format("parallel.codec {} is incompatible with zero.stage {}; use a codec of single "
+                    "values, such as int8",
                     codec, config.zero.stage));
   }
   if (codec != "none" && config.parameters != Precision::fp32) {
-    refuse("parallel.codec needs gradients in fp32; leave it or precision.parameters out");
+    refuse("parallel.codec requires gradients in fp32; leave it or precision.parameters out");
   }
 }
 
 /// Rejects settings that need whole gradients or parameters.
 void check_zero(const TrainConfig& config) {
   const auto with = [&](const char* key) {
-    refuse(fmt::format("{} does not go together with zero.stage {}; leave one of them out", key,
+    refuse(fmt::format("{} is incompatible with zero.stage {}; leave one of them out", key,
                        config.zero.stage));
   };
   if (config.zero.stage == 0) {
@@ -208,7 +208,8 @@ void check_zero(const TrainConfig& config) {
       refuse("zero.offload_optimizer needs zero.stage 1 to 3");
     }
     if (config.parameters == Precision::fp32) return;
-    refuse("precision.parameters needs zero.stage 1 to 3, where each rank keeps its part in fp32");
+    refuse(
+        "precision.parameters requires zero.stage 1 to 3, where each rank keeps its shard in fp32");
   }
   check_zero_codec(config);
   if (config.local_steps.enabled) with("local_steps");
@@ -225,22 +226,22 @@ void check_local_steps_with(const TrainConfig& config) {
   if (!config.local_steps.enabled) return;
   if (config.parallel.codec != "none") {
     refuse(fmt::format(
-        "parallel.codec \"{0}\" is for gradients, which do not travel with local_steps: "
-        "use local_steps.codec \"{0}\", for the differences that do, or leave it out",
+        "parallel.codec \"{0}\" compresses gradients, which are not sent with local_steps; use "
+        "local_steps.codec \"{0}\" for the differences, or leave it out",
         config.parallel.codec));
   }
   if (config.gradient_clipping > 0) {
-    refuse("gradient_clipping does not go together with local_steps; leave one of them out");
+    refuse("gradient_clipping is incompatible with local_steps; leave one of them out");
   }
   if (config.parallel.check_finite) {
     refuse(
-        "parallel.check_finite looks at the mean of the ranks' gradients, which there is not with "
-        "local_steps; leave one of them out");
+        "parallel.check_finite checks the mean gradient, which does not exist with local_steps; "
+        "leave one of them out");
   }
   if (config.precision == Precision::fp16) {
     refuse(
-        "precision \"fp16\" does not go together with local_steps: each rank would have a loss "
-        "scale of its own and skip steps alone, and a checkpoint would keep rank 0's only; use "
+        "precision \"fp16\" is incompatible with local_steps: each rank would have its own loss "
+        "scale and skip steps independently, and a checkpoint would only keep rank 0's; use "
         "\"bf16\"");
   }
 }
@@ -251,24 +252,24 @@ void check_together(const TrainConfig& config) {
   if (config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == Overlap::full) {
     refuse(
-        "gradient_clipping looks at all gradients before it steps any parameter, which "
-        "parallel.overlap \"full\" does not wait for; use \"backward\"");
+        "gradient_clipping needs all gradients before any parameter is stepped, but "
+        "parallel.overlap \"full\" does not wait for them; use \"backward\"");
   }
   if (config.model.checkpoints > 0 && config.parallel.find_unused_parameters) {
     refuse(
-        "parallel.find_unused_parameters looks for parameters in the graph, where those of "
-        "activation_checkpointing's blocks are not; leave one of them out");
+        "parallel.find_unused_parameters searches the graph for parameters, but those of blocks "
+        "with activation_checkpointing are not in it; leave one of them out");
   }
   if (config.precision == Precision::fp16) {
     if (config.zero.stage == 0 && config.parallel.overlap == Overlap::full) {
       refuse(
-          "precision \"fp16\" looks at all gradients before it steps any parameter, which "
-          "parallel.overlap \"full\" does not wait for; use \"backward\"");
+          "precision \"fp16\" needs all gradients before any parameter is stepped, but "
+          "parallel.overlap \"full\" does not wait for them; use \"backward\"");
     }
     if (config.parallel.check_finite) {
       refuse(
-          "parallel.check_finite refuses the infinite gradients by which precision \"fp16\" "
-          "finds its loss scale; leave one of them out");
+          "parallel.check_finite rejects the infinite gradients by which precision \"fp16\" finds "
+          "its loss scale; leave one of them out");
     }
   }
   if (config.checkpoint_every > 0 && config.checkpoint.empty()) {
@@ -353,7 +354,7 @@ std::string configuration_text(const std::filesystem::path& path,
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks) {
   if (config.batch_size % (ranks * config.accumulation_steps) != 0) {
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("batch_size {} does not divide by {} ranks times {} "
+                    fmt::format("batch_size {} is not divisible by {} ranks times {} "
                                 "accumulation_steps; make it a multiple of {}",
                                 config.batch_size, ranks, config.accumulation_steps,
                                 ranks * config.accumulation_steps));

@@ -145,16 +145,16 @@ std::string FlatUnit::names() const {
 
 std::string FlatUnit::released_message() const {
   return fmt::format(
-      "{} is spread over {} ranks and not here (Zero, stage 3, unit '{}'): call forward of the "
-      "gradwire::Zero, not of the module inside it; to read parameters call consolidate() first",
+      "{} is sharded over {} ranks and not present (Zero, stage 3, unit '{}'): call forward of the "
+      "gradwire::Zero, not of the wrapped module; call consolidate() before reading parameters",
       names(), options_.ranks, name_);
 }
 
 std::string FlatUnit::withheld_message() const {
   return fmt::format(
-      "{} was used before the step under way had reached it (Zero, unit '{}'): call forward of the "
-      "gradwire::Zero, not of the module inside it; to read parameters call finish() first; if its "
-      "forward awaits parameters, it lacks a gradwire::await_parameters()",
+      "{} was used before the pending step had updated it (Zero, unit '{}'): call forward of the "
+      "gradwire::Zero, not of the wrapped module; call finish() before reading parameters; if "
+      "forward_awaits is set, forward lacks a gradwire::await_parameters()",
       names(), name_);
 }
 

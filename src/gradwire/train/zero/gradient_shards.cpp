@@ -73,7 +73,8 @@ void GradientShards::add_hooks() {
 void GradientShards::prepare(std::vector<std::size_t> order, bool synchronise) {
   if (begun_) {
     fail(ErrorKind::invalid_argument,
-         "the last backward threw before its gradients were reduced; do not go on with this Zero");
+         "the last backward threw before its gradients were reduced; do not use this Zero any "
+         "further");
   }
   order_ = std::move(order);
   accumulating_ = options_.keep_all && !synchronise;
@@ -100,14 +101,14 @@ void GradientShards::on_gradient(std::size_t index) {
   if (!parameter.tensor.grad().defined()) return;
   if (!expecting_) {
     fail(ErrorKind::invalid_argument,
-         fmt::format("'{}' got a gradient that no forward of this Zero has led to; call its "
-                     "forward, not that of the module inside, before each backward",
+         fmt::format("'{}' got a gradient without a preceding forward of this Zero; call its "
+                     "forward, not that of the wrapped module, before each backward",
                      parameter.name));
   }
   begin_backward();
   if (parameter.tensor.grad().layout() != torch::kStrided) {
     fail(ErrorKind::unsupported,
-         fmt::format("the gradient of '{}' is sparse; build its layer with sparse = false",
+         fmt::format("the gradient of '{}' is sparse; construct its layer with sparse = false",
                      parameter.name));
   }
   if (accumulating_) {
@@ -156,7 +157,7 @@ void GradientShards::fill(Parameter& parameter) {
     if (missing_[parameter.unit] == 0) {
       fail(ErrorKind::invalid_argument,
            fmt::format("'{}' got a second gradient in one backward pass, after the first had been "
-                       "sent; use it in one activation checkpoint only, or outside of all",
+                       "sent; use it in only one activation checkpoint, or in none",
                        parameter.name));
     }
     place.add_(gradient, scale_);

@@ -30,10 +30,11 @@ void require_per_element(const optim::Optimizer& optimizer) {
   }
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("Zero: {} cannot step a part of the parameters by itself. Use SGD, Adam, AdamW, "
-                  "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; or, if it treats every "
-                  "element by itself, set ZeroOptions::optimizer_is_per_element; or DataParallel",
-                  c10::demangle(typeid(optimizer).name())));
+      fmt::format(
+          "Zero: {} cannot step a shard of the parameters independently. Use SGD, Adam, AdamW, "
+          "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; if it is element-wise, set "
+          "ZeroOptions::optimizer_is_per_element; otherwise use DataParallel",
+          c10::demangle(typeid(optimizer).name())));
 }
 
 /// Returns a separate tensor that shares the memory.

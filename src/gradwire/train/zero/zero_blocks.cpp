@@ -148,10 +148,10 @@ void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const 
       if (!reached.contains(node.get())) continue;
       throw Exception(
           ErrorKind::invalid_argument,
-          fmt::format("rank {}: Zero: forward used '{}' before the step under way had reached it; "
-                      "call gradwire::await_parameters(its module) first, or leave "
-                      "forward_awaits off",
-                      rank(), member.name));
+          fmt::format(
+              "rank {}: Zero: forward used '{}' before the pending step had updated it; call "
+              "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+              rank(), member.name));
     }
   }
 }

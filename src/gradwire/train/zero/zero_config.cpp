@@ -11,10 +11,9 @@ void read_offload(JsonObject json, ZeroConfig& zero) {
   zero.offload_path = json.text("nvme_path", "");
   json.refuse_unknown();
   if ((zero.offload_device == "nvme") == zero.offload_path.empty()) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        "zero.offload_optimizer needs \"device\": \"nvme\" and \"nvme_path\", a folder on "
-        "a disk, or neither");
+    throw Exception(ErrorKind::invalid_argument,
+                    "zero.offload_optimizer needs both \"device\": \"nvme\" and \"nvme_path\", a "
+                    "folder on a disk, or neither");
   }
 }
 

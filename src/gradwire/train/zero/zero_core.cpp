@@ -27,7 +27,8 @@ void check_options(const ZeroOptions& options) {
   }
   if (!options.optimizer) {
     refuse_zero(
-        "no optimizer; pass {.optimizer = ...}: a function that makes one for some parameters");
+        "no optimizer; pass {.optimizer = ...}, a function that makes one for a list of "
+        "parameters");
   }
   if (options.stage < 1 || options.stage > 3) {
     refuse_zero(
@@ -168,7 +169,7 @@ void ZeroCore::make_optimizer(FlatUnit& unit) {
   optimizers_.emplace_back(unit, options_.optimizer, options_.optimizer_is_per_element, sum);
   if (!options_.offload_optimizer.empty() && !unit.shard().is_cpu()) {
     refuse_zero(fmt::format(
-        "offload_optimizer is for states of the CPU's parameters, and '{}' is on {}; leave it out",
+        "offload_optimizer supports only parameters on the CPU, but '{}' is on {}; leave it out",
         unit.members().front().name, unit.shard().device().str()));
   }
   optimizers_.back().offload(options_.offload_optimizer);

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-constexpr const char* kRemedy = "change a module first and make the gradwire::Zero of it then";
+constexpr const char* kRemedy = "change a module before you construct gradwire::Zero from it";
 
 }  // namespace
 
@@ -23,8 +23,8 @@ void ZeroCore::require_own_module(const torch::nn::Module& module) const {
     const auto& parameter = item.value();
     if (!parameter.requires_grad() || unit_of_.contains(parameter.unsafeGetTensorImpl())) continue;
     fail(
-        fmt::format("'{}' is to be trained and was not there, or frozen, when the Zero was made, "
-                    "so that it would never be stepped; {}",
+        fmt::format("'{}' is trainable, but was absent or frozen when the Zero was constructed, so "
+                    "it would never be stepped; {}",
                     item.key(), kRemedy));
   }
 }
@@ -32,18 +32,16 @@ void ZeroCore::require_own_module(const torch::nn::Module& module) const {
 void ZeroCore::require_own_parameters() const {
   for (const auto& unit : units_) {
     if (const auto* member = unit.moved()) {
-      fail(
-          fmt::format("'{}' has been given other memory (by to(), torch::load() or another "
-                      "wrapper), which steps do not reach; {}, or load into its pieces() and call "
-                      "loaded()",
-                      member->name, kRemedy));
+      fail(fmt::format(
+          "'{}' has been moved to other memory (by to(), torch::load() or another wrapper), which "
+          "steps do not update; {}, or load into its pieces() and call loaded()",
+          member->name, kRemedy));
     }
     if (const auto* member = unit.written()) {
       fail(fmt::format(
-          "'{}' has been written to, which the next step would undo: it is made from "
-          "what the optimiser steps ({}); {}, or write to its pieces() and call "
-          "loaded()",
-          member->name, unit.has_master() ? "a copy in more bits" : "this rank's part", kRemedy));
+          "'{}' has been written to, which the next step would overwrite with what the optimizer "
+          "steps ({}); {}, or write to its pieces() and call loaded()",
+          member->name, unit.has_master() ? "the master copy" : "this rank's shard", kRemedy));
     }
   }
 }
