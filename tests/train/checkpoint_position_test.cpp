@@ -21,7 +21,7 @@ TEST(Position, GoesOnAfterAsManySamplesOrABatchFewer) {
   const auto text = position_text(kSaved);
   const auto larger = resumed_position(text, {.batches = 3, .batch_size = 96, .seed = 1});
   EXPECT_EQ(larger.steps, 3 + 1) << "4 * 32 samples are 1.33 batches of 96";
-  EXPECT_THAT(larger.remark, HasSubstr("epoch 2 goes on at batch 1 of 3 in place of 4 of 10"));
+  EXPECT_THAT(larger.remark, HasSubstr("epoch 2 continues at batch 1 of 3 instead of 4 of 10"));
   EXPECT_EQ(resumed_position(text, {.batches = 20, .batch_size = 16, .seed = 1}).steps, 28);
   EXPECT_EQ(resumed_position(text, {.batches = 2, .batch_size = 32, .seed = 1}).steps, 2 + 2)
       << "not beyond the epoch's end";

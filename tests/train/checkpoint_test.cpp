@@ -106,9 +106,9 @@ TEST_F(CheckpointTest, AnotherModelOrOptimiserIsTheSameErrorOnAllRanks) {
                          HasSubstr("[41, 144]"), HasSubstr(R"({"name":"small"})"))));
   namespace optim = torch::optim;
   EXPECT_THAT(errors_of_loading(3, making<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9))),
-              Each(AllOf(HasSubstr("'momentum_buffer' of '"), HasSubstr("another optimiser"))));
+              Each(AllOf(HasSubstr("'momentum_buffer' of '"), HasSubstr("another optimizer"))));
   EXPECT_THAT(errors_of_loading(1, making<optim::SGD>(optim::SGDOptions(0.1))),
-              Each(AllOf(HasSubstr("'step' of '"), HasSubstr("has no place in this run"))));
+              Each(AllOf(HasSubstr("'step' of '"), HasSubstr("does not exist in this run"))));
 }
 
 TEST_F(CheckpointTest, LayersMoreOrLessAreErrors) {

@@ -192,8 +192,8 @@ TEST_F(ResumeTest, OnOtherRanksItIsTheSameTraining) {
   for (const int ranks : {1, 4}) {
     train_on(ranks, "resumed");
     EXPECT_LT(difference("whole", "resumed"), 1e-4) << ranks << " ranks";
-    EXPECT_THAT(shown.str(), AllOf(HasSubstr("after 14 steps of 2 ranks"),
-                                   HasSubstr("begins anew: random numbers")));
+    EXPECT_THAT(shown.str(),
+                AllOf(HasSubstr("after 14 steps of 2 ranks"), HasSubstr("reset: random numbers")));
   }
 }
 
@@ -204,7 +204,7 @@ TEST_F(ResumeTest, WithOtherBatchesTheEpochGoesOnAfterAsManySamples) {
   config.batch_size = 64;
   train_to("resumed");
   // 10 batches of 32 an epoch: 14 steps are 4 batches into the second, now of 5 batches of 64.
-  EXPECT_THAT(shown.str(), HasSubstr("epoch 2 goes on at batch 2 of 5 in place of 4 of 10"));
+  EXPECT_THAT(shown.str(), HasSubstr("epoch 2 continues at batch 2 of 5 instead of 4 of 10"));
 }
 
 TEST_F(ResumeTest, AutoGoesOnWhereThereIsACheckpoint) {

@@ -26,8 +26,8 @@ constexpr const char* kStep = "feedback.codec.step";
 constexpr const char* kOwn = "own.";
 constexpr const char* kRandom = "random";
 
-/// Whose random numbers a run of this model draws, by their names in a checkpoint: the CPU, and the
-/// accelerators that the model is on, in the order in which they appear.
+/// Returns the random generators that a run of this model uses, by their names in a checkpoint: the
+/// CPU's, and those of the model's accelerators in order of appearance.
 std::map<std::string, c10::Device> generators_of(const std::vector<TensorPiece>& pieces) {
   std::vector<c10::Device> accelerators;
   for (const auto& piece : pieces) {
@@ -43,8 +43,8 @@ std::map<std::string, c10::Device> generators_of(const std::vector<TensorPiece>&
   return generators;
 }
 
-/// On other ranks than before: others than at the run's beginning, and the same whenever this is
-/// resumed so.
+/// Seeds the generators for a run resumed on another number of ranks: different from the run's
+/// start, but reproducible.
 void begin_random(std::int64_t step, int rank, const std::vector<TensorPiece>& pieces) {
   constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
   const auto seed =
@@ -62,7 +62,7 @@ std::string run_json(const RunState& run) {
   return values.dump();
 }
 
-/// Where ranks differ in what all of them have, each keeps its own too.
+/// Tensors that differ between ranks are also saved per rank.
 void add_own(std::vector<NamedTensor>& tensors, const std::vector<TensorPiece>& pieces) {
   for (const auto& piece : pieces) {
     if (!piece.common) tensors.push_back({kOwn + piece.name, piece.data});
@@ -86,19 +86,19 @@ void load_scaler(const RunState& run, const json& values) {
                     .tolerated = saved.value("tolerated", std::int64_t{0})});
 }
 
-/// What is the same on all ranks; returns the position.
+/// Restores what is the same on all ranks; returns the position.
 std::string load_run(const RunState& run, const CheckpointLoader& loader) {
   try {
     const auto values = json::parse(loader.manifest().run);
     load_scaler(run, values);
     return values.value("position", json::object()).dump();
   } catch (const json::exception& error) {
-    refuse(fmt::format("{}: 'run' is not what a run writes ({}); use another checkpoint",
+    refuse(fmt::format("{}: 'run' is invalid ({}); use another checkpoint",
                        (loader.path() / kManifestName).string(), error.what()));
   }
 }
 
-/// On other ranks `saved` is but what their codecs must not begin again: their warm-up.
+/// After a change of the rank count, `saved` holds only the codecs' warm-up state.
 void load_rank_state(const RunState& run, const std::vector<TensorPiece>& pieces,
                      const Tensors& saved) {
   if (run.feedback != nullptr) load_state(*run.feedback, saved, kFeedback);
@@ -113,15 +113,15 @@ std::string summary_of(const RunState& run, const CheckpointLoader& loader, std:
   auto text = fmt::format("resumed from {}, after {} steps", loader.path().string(), manifest.step);
   std::vector<std::string> anew;
   if (!loader.same_ranks()) {
-    text += fmt::format(" of {} ranks, on {}: the model and its optimiser are divided anew",
+    text += fmt::format(" of {} ranks, on {}: the model and its optimizer are resharded",
                         manifest.ranks(), run.group->getSize());
     anew.emplace_back("random numbers");
     if (run.feedback != nullptr) anew.emplace_back("error feedback");
-    if (run.local != nullptr) anew.emplace_back("local steps and their optimisers");
+    if (run.local != nullptr) anew.emplace_back("local steps and their optimizers");
   }
-  if (left > 0) anew.emplace_back(fmt::format("{} optimiser states that it lacks", left));
+  if (left > 0) anew.emplace_back(fmt::format("{} optimizer states that it lacks", left));
   if (anew.empty()) return text;
-  return text + fmt::format("; what begins anew: {}", fmt::join(anew, ", "));
+  return text + fmt::format("; reset: {}", fmt::join(anew, ", "));
 }
 
 CheckpointContent content_of(const RunState& run) {

@@ -13,41 +13,42 @@
 
 namespace gradwire {
 
-/// All that decides how a run goes on. What is null is not there.
+/// Everything that determines how a run continues. Null: not part of the run.
 struct RunState {
   ProcessGroup group;
-  Checkpointable& model;         ///< Parameters, buffers, optimiser states: ReplicatedModel, ZeRO.
-  Averager* feedback = nullptr;  ///< Of gradients: DataParallel's reducer()->averager().
+  Checkpointable& model;         ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
+  Averager* feedback = nullptr;  ///< Error feedback: DataParallel's reducer()->averager().
   LossScaler* scaler = nullptr;
-  LocalSgd* local = nullptr;       ///< With it each rank has parameters of its own.
-  std::string description = "{}";  ///< JSON: what the model is, for people and messages.
-  std::string position = "{}";     ///< JSON: where the run is; handed back by load_checkpoint().
+  LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.
+  std::string description = "{}";  ///< JSON: description of the model, for users and messages.
+  std::string position = "{}";     ///< JSON: progress of the run; load_checkpoint() returns it.
 };
 
-/// Saves a run after `step` steps; its random numbers too. Collective, as save_pieces().
+/// Saves a run after `step` steps, including its random-generator states. Collective, as
+/// save_pieces().
 std::filesystem::path save_checkpoint(const RunState& run, std::int64_t step,
                                       const SavePlace& place);
 
-/// A run that goes on.
+/// A resumed run.
 struct ResumedRun {
   std::int64_t step = 0;
   std::string position;        ///< RunState::position of the run that saved.
   std::filesystem::path path;  ///< The checkpoint.
-  std::string summary;         ///< One line for people: from where, and what began anew.
+  std::string summary;         ///< One line for logs: checkpoint, and state that was reset.
 };
 
-/// Takes a run up from a checkpoint, on any number of ranks, whatever divided the model when it was
-/// saved. On as many ranks as saved it, it goes on with the same bits. On others, what each rank
-/// had for itself begins anew (random numbers, error feedback, local steps), and the summary says
-/// so. `path`: as find_checkpoint() takes it. Collective. Throws Exception(invalid_argument), the
-/// same on all ranks: it is not there, damaged, incomplete, of another model or optimiser.
+/// Restores a run from a checkpoint, on any number of ranks, however the model was sharded when it
+/// was saved. On the same number of ranks, the run continues with the same bits. On another number,
+/// per-rank state (random numbers, error feedback, local steps) is reset, as the summary states.
+/// `path`: as in find_checkpoint(). Collective. Throws Exception(invalid_argument), the same on all
+/// ranks, if the checkpoint is missing, damaged, incomplete, or of another model or optimizer.
 ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& run);
 
-/// Whether rank 0 sees any checkpoint in `folder`. Collective.
+/// Returns true if rank 0 sees any checkpoint in `folder`. Collective.
 bool any_checkpoint(c10d::ProcessGroup& group, const std::filesystem::path& folder);
 
-/// Writes the model alone, for people to open; `description`: JSON. To be called on one rank that
-/// has all of it.
+/// Writes the model alone, as a file for other tools; `description`: JSON. Call on one rank that
+/// has the whole model.
 void save_model(const std::filesystem::path& path, const torch::nn::Module& module,
                 const std::string& description);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 20;
 
-/// Puts elements `begin` and on of a tensor where a piece wants them, as far as it does.
+/// Copies elements that start at `begin` of a tensor into a piece, where they overlap.
 void put(const TensorPiece& piece, std::int64_t begin, const torch::Tensor& elements) {
   const auto first = std::max(begin, piece.begin);
   const auto last = std::min(begin + elements.numel(), piece.begin + piece.data.numel());
@@ -47,7 +47,7 @@ void CheckpointLoader::find_files() {
   const auto texts = together(group_, [this] {
     std::string seen;
     for (const auto& file : manifest_.files) {
-      std::error_code unreadable;  // Opening it tells.
+      std::error_code unreadable;  // InputFile reports the error.
       const bool here = std::filesystem::exists(path_ / file.name, unreadable) || unreadable;
       files_.push_back(here ? std::optional(open_shard(path_, file)) : std::nullopt);
       seen += here ? '1' : '0';
@@ -61,8 +61,8 @@ void CheckpointLoader::find_files() {
     }
     if (!seen_by_[f].empty()) continue;
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{}: no rank sees this file, which holds a part of the checkpoint "
-                                "of {} ranks; put it back, or take another checkpoint",
+                    fmt::format("{}: no rank sees this file, which is part of the checkpoint of {} "
+                                "ranks; restore it, or use another checkpoint",
                                 (path_ / manifest_.files[f].name).string(), manifest_.ranks()));
   }
 }
@@ -131,7 +131,7 @@ void CheckpointLoader::read_seen(const std::vector<TensorPiece>& pieces) {
   }
 }
 
-/// Elements that lie in a file, from one rank that sees it.
+/// Returns elements stored in a file, broadcast from one rank that sees it.
 torch::Tensor CheckpointLoader::chunk_from(std::size_t file, std::uint64_t offset,
                                            std::int64_t count, const std::string& type) {
   const int root = seen_by_[file].front();
@@ -140,7 +140,7 @@ torch::Tensor CheckpointLoader::chunk_from(std::size_t file, std::uint64_t offse
     try {
       files_[file]->read(offset, bytes_of(chunk));
     } catch (const std::exception& error) {
-      abort_group(group_, error.what());  // The others wait for it.
+      abort_group(group_, error.what());  // The other ranks wait for it.
       throw;
     }
   }

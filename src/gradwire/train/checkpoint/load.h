@@ -14,29 +14,30 @@
 
 namespace gradwire {
 
-/// A checkpoint that all ranks of a group read together, each what it needs: as many ranks as saved
-/// it or others. Where not all ranks see a file (each host has the files of its own ranks), one
-/// that does reads it to the others. All calls are collective. Errors are
+/// Reads a checkpoint on all ranks of a group; each rank reads the parts it needs. The number of
+/// ranks may differ from that at saving. If not all ranks see a file (each host has the files of
+/// its own ranks), one that does reads it and broadcasts. All calls are collective. Errors are
 /// Exception(invalid_argument), the same on all ranks, and name the rank, the file or tensor, and
 /// the remedy.
 class CheckpointLoader {
  public:
-  /// `path`: as find_checkpoint() takes it. Compares every file with its checksum, once, the ranks
-  /// dividing them.
+  /// `path`: as in find_checkpoint(). Verifies the checksum of every file once; the files are
+  /// divided among the ranks.
   CheckpointLoader(c10d::ProcessGroup& group, const std::filesystem::path& path);
 
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Whether as many ranks saved it as load it.
+  /// Returns true if the number of ranks is the same as at saving.
   bool same_ranks() const { return manifest_.ranks() == group_.getSize(); }
 
-  /// Fills the pieces. All tensors of the checkpoint must be on some rank, and the other way round;
-  /// but an optimiser's states of a parameter that has none in the checkpoint are left as they
-  /// are. Elements are converted between floating types. Returns how many states were left.
+  /// Fills the pieces. Every tensor of the checkpoint must be on some rank, and vice versa.
+  /// Exception: optimizer states of a parameter that has none in the checkpoint are left unchanged.
+  /// Elements are converted between floating types. Returns the number of states left unchanged.
   std::size_t load(const std::vector<TensorPiece>& pieces);
 
-  /// What rank `rank` of those that saved had for itself; of that what `wanted` says.
+  /// Returns the per-rank tensors that rank `rank` saved, restricted to names that `wanted`
+  /// selects.
   std::map<std::string, torch::Tensor> rank_tensors(
       int rank, const std::function<bool(const std::string&)>& wanted);
 
@@ -54,8 +55,8 @@ class CheckpointLoader {
   std::filesystem::path path_;
   Manifest manifest_;
   std::map<std::string, const ManifestTensor*> by_name_;
-  std::vector<std::optional<InputFile>> files_;  ///< Those that this rank sees.
-  std::vector<std::vector<int>> seen_by_;        ///< The ranks that see each file.
+  std::vector<std::optional<InputFile>> files_;  ///< Files that this rank sees.
+  std::vector<std::vector<int>> seen_by_;        ///< Per file: ranks that see it.
 };
 
 }  // namespace gradwire

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-/// The parameter that a state belongs to: "optimizer.STATE.PARAMETER".
+/// Returns the parameter of a state: "optimizer.STATE.PARAMETER".
 std::string parameter_of(const std::string& name) {
   const auto dot = name.find('.', std::string_view(kOptimizerPrefix).size());
   return dot == std::string::npos ? "" : name.substr(dot + 1);
@@ -21,7 +21,7 @@ std::string state_of(const std::string& name) {
   return name.substr(begin, name.find('.', begin) - begin);
 }
 
-/// The states that the checkpoint has of a parameter.
+/// Returns the names of a parameter's states in the checkpoint.
 std::vector<std::string> states_in(const Manifest& manifest, const std::string& parameter) {
   std::vector<std::string> states;
   for (const auto& tensor : manifest.tensors) {
@@ -33,13 +33,14 @@ std::vector<std::string> states_in(const Manifest& manifest, const std::string& 
 
 std::string another_model(const CheckpointName& checkpoint) {
   return fmt::format(
-      "{} is of another model ({}): set this run's model as it was, or take another checkpoint",
+      "{} is of another model ({}): configure the model as it was saved, or use another checkpoint",
       checkpoint.path.string(), checkpoint.manifest.model);
 }
 
 std::string another_optimizer(const CheckpointName& checkpoint) {
   return fmt::format(
-      "{} is of a run with another optimiser, or other local steps: set both as they were",
+      "{} is of a run with another optimizer or other local steps: configure both as they were "
+      "saved",
       checkpoint.path.string());
 }
 
@@ -84,7 +85,7 @@ const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& 
 void refuse_left_over(const ManifestTensor& tensor, const CheckpointName& checkpoint) {
   const auto where = (checkpoint.path / file_of(tensor, checkpoint.manifest)).string();
   if (tensor.name.starts_with(kOptimizerPrefix)) {
-    refuse(fmt::format("'{}' of '{}' in {} has no place in this run; {}", state_of(tensor.name),
+    refuse(fmt::format("'{}' of '{}' in {} does not exist in this run; {}", state_of(tensor.name),
                        parameter_of(tensor.name), where, another_optimizer(checkpoint)));
   }
   refuse(fmt::format("'{}' [{}] in {} is not in this run's model; {}", tensor.name,

@@ -9,15 +9,15 @@
 
 namespace gradwire {
 
-/// A checkpoint that somebody wants to load, for messages.
+/// A checkpoint to load, for messages.
 struct CheckpointName {
   const std::filesystem::path& path;
   const Manifest& manifest;
 };
 
-/// What `piece` is to be loaded from; null for an optimiser's state of a parameter that has none
-/// in the checkpoint. Throws Exception(invalid_argument) that names the tensor, the file, both
-/// shapes or types, and what to do: another model, another optimiser.
+/// Returns the stored tensor that `piece` is to be loaded from; null for an optimizer state of a
+/// parameter that has none in the checkpoint. Throws Exception(invalid_argument) that names the
+/// tensor, the file, both shapes or types, and what to do: another model, another optimizer.
 const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& checkpoint,
                                 const std::map<std::string, const ManifestTensor*>& by_name);
 

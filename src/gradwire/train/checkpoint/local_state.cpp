@@ -22,8 +22,7 @@ std::string without(const std::string& name, std::string_view suffix) {
   return name.substr(0, name.size() - suffix.size());
 }
 
-/// What a state of LocalSgd that is the same on all ranks is called in the checkpoint; empty for
-/// the others.
+/// Returns the checkpoint name of a LocalSgd state that is the same on all ranks; empty for others.
 std::string common_name(const std::string& state) {
   if (state.ends_with(kOuter)) return without(state, kOuter);
   if (!state.ends_with(kVelocity)) return "";
@@ -34,7 +33,7 @@ TensorPiece piece_of(const std::string& name, const torch::Tensor& tensor) {
   return {.name = name, .shape = tensor.sizes().vec(), .data = tensor.contiguous().view({-1})};
 }
 
-/// Where every rank has the same steps behind it and nothing under way.
+/// Returns the position with the same steps done and nothing in flight.
 torch::Tensor at_rest(const torch::Tensor& position) {
   auto rest = position.clone();
   rest[1] = -1;
@@ -48,8 +47,8 @@ void load_mine(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
       piece.data.detach().copy_(found->second);
     } else if (!piece.name.starts_with(kOptimizerPrefix)) {
       throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("checkpoint: this rank's '{}' is not in it; it is of a run "
-                                  "without local_steps",
+                      fmt::format("checkpoint: this rank's '{}' is missing; the checkpoint is of a "
+                                  "run without local_steps",
                                   piece.name));
     }
   }

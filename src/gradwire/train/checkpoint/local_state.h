@@ -10,13 +10,14 @@
 
 namespace gradwire {
 
-/// With local steps every rank has parameters and optimisers of its own: they become the rank's
-/// tensors, and in their place the common ("outer") parameters those of the model, which can go on
-/// on any number of ranks. `content.pieces` are the rank's before, the common ones after.
+/// Prepares a local-SGD run for saving. Each rank's own parameters and optimizer states become
+/// per-rank tensors. The shared ("outer") parameters become the model's, so that the run can resume
+/// on any number of ranks. `content.pieces` are the rank's before, the shared ones after.
 void split_local_state(LocalSgd& local, CheckpointContent& content);
 
-/// Loads that. On as many ranks: with `saved`, what this rank had. On others every rank begins with
-/// the common parameters, a new optimiser inside, and nothing under way. `pieces`: this rank's.
+/// Restores that state. On the same number of ranks, `saved` holds this rank's own tensors. On
+/// another number, every rank starts with the outer parameters, a new inner optimizer and nothing
+/// in flight. `pieces`: this rank's.
 void load_local(CheckpointLoader& loader, LocalSgd& local, const std::vector<TensorPiece>& pieces,
                 const std::map<std::string, torch::Tensor>& saved);
 

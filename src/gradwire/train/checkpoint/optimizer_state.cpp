@@ -13,11 +13,11 @@ namespace optim = torch::optim;
 
 [[noreturn]] void refuse_kind() {
   throw Exception(ErrorKind::unsupported,
-                  "this optimiser's states cannot be put into a checkpoint; SGD, Adam, AdamW, "
-                  "RMSprop, Adagrad, Lars and Lamb can");
+                  "this optimizer's states cannot be saved in a checkpoint; use SGD, Adam, AdamW, "
+                  "RMSprop, Adagrad, Lars or Lamb");
 }
 
-/// The states of one parameter as they are gathered; undefined ones are not there.
+/// Collects the states of one parameter; undefined ones are skipped.
 struct States {
   std::vector<NamedState> list;
 
@@ -60,7 +60,7 @@ std::unique_ptr<optim::OptimizerParamState> new_lamb(const torch::Tensor& parame
   return state;
 }
 
-/// Null without momentum: nothing is kept then.
+/// Returns null without momentum, which needs no state.
 template <class State, class Options>
 std::unique_ptr<optim::OptimizerParamState> new_momentum(const torch::Tensor& parameter,
                                                          const optim::OptimizerOptions& options) {
@@ -93,7 +93,7 @@ bool are(const optim::OptimizerOptions& options) {
   return dynamic_cast<const Options*>(&options) != nullptr;
 }
 
-/// By the options, which tell optimisers apart that have no states yet.
+/// Selects by the options' type, which identifies optimizers that have no state yet.
 std::unique_ptr<optim::OptimizerParamState> new_state(const torch::Tensor& parameter,
                                                       const optim::OptimizerOptions& options) {
   using optim::AdamOptions, optim::AdamParamState, optim::AdamWOptions, optim::AdamWParamState;

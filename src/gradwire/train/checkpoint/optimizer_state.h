@@ -7,22 +7,23 @@
 
 namespace gradwire {
 
-/// One of the states that an optimiser keeps for a parameter, by PyTorch's name.
+/// A state that an optimizer keeps for a parameter, by PyTorch's name.
 struct NamedState {
-  std::string name;      ///< "exp_avg", "exp_avg_sq", "momentum_buffer", "step", ...
-  torch::Tensor tensor;  ///< Live: copying into it changes the optimiser. The parameter's shape, or
-                         ///< a scalar of int64 ("step") that is valid as long as the state exists.
+  std::string name;  ///< "exp_avg", "exp_avg_sq", "momentum_buffer", "step", ...
+  /// By reference: copying into it changes the optimizer. It has the shape of the parameter, or is
+  /// an int64 scalar ("step") that is valid as long as the state exists.
+  torch::Tensor tensor;
 };
 
-/// What `optimizer` keeps for `parameter`; nothing before its first step, and nothing for
-/// optimisers without states. Knows libtorch's SGD, Adam, AdamW, RMSprop and Adagrad, and Lars and
-/// Lamb. Throws Exception(unsupported) for states of another optimiser.
+/// Returns the states that `optimizer` keeps for `parameter`. Empty before its first step, and for
+/// optimizers without state. Supports libtorch's SGD, Adam, AdamW, RMSprop and Adagrad, and Lars
+/// and Lamb. Throws Exception(unsupported) for states of another optimizer.
 std::vector<NamedState> states_of(torch::optim::Optimizer& optimizer,
                                   const torch::Tensor& parameter);
 
-/// Makes, for all parameters that have none, the states that the optimiser's first step would make:
-/// zero, of the parameters' shapes, to be loaded into. Throws Exception(unsupported) for
-/// optimisers that states_of() does not know.
+/// Creates the states that the optimizer's first step would create, for all parameters without
+/// state: zeros of the parameters' shapes, to load into. Throws Exception(unsupported) for
+/// optimizers that states_of() does not support.
 void make_states(torch::optim::Optimizer& optimizer);
 
 }  // namespace gradwire

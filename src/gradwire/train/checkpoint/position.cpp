@@ -10,7 +10,8 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;  // Products of two do not overflow.
+// The product of two such values does not overflow.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;
 
 }  // namespace
 
@@ -26,9 +27,9 @@ std::string position_text(const RunPosition& position) {
 ResumedPosition resumed_position(const std::string& saved, const RunPosition& now) {
   const auto json = nlohmann::json::parse(saved, nullptr, false);
   if (!json.is_object() || !json.contains("epoch")) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "the checkpoint does not say how far training had come: it was not written by "
-                    "gradwire train");
+    throw Exception(
+        ErrorKind::invalid_argument,
+        "the checkpoint has no training position: it was not written by gradwire train");
   }
   const auto count = [&json](const char* key, std::int64_t least) {
     const auto found = json.find(key);
@@ -36,8 +37,8 @@ ResumedPosition resumed_position(const std::string& saved, const RunPosition& no
     const auto value = number ? found->get<std::int64_t>() : -1;
     if (value >= least && value <= kMostCounted) return value;
     throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("the checkpoint says of how far training had come that '{}' is {}; "
-                                "it must be a whole number from {} to {}: use another checkpoint",
+                    fmt::format("in the checkpoint's training position '{}' is {}; it must be a "
+                                "whole number from {} to {}: use another checkpoint",
                                 key, number ? found->dump() : "none", least, kMostCounted));
   };
   const auto epoch = count("epoch", 0);
@@ -48,10 +49,10 @@ ResumedPosition resumed_position(const std::string& saved, const RunPosition& no
   const auto next = same ? batch : std::min(now.batches, batch * batch_size / now.batch_size);
   ResumedPosition resumed{.steps = epoch * now.batches + next};
   if (!same) {
-    resumed.remark = fmt::format("epoch {} goes on at batch {} of {} in place of {} of {}",
+    resumed.remark = fmt::format("epoch {} continues at batch {} of {} instead of {} of {}",
                                  epoch + 1, next, now.batches, batch, batches);
   } else if (json.value("seed", nlohmann::json()) != now.seed) {
-    resumed.remark = "with another seed, the order of samples is another";
+    resumed.remark = "the seed differs, and so does the order of samples";
   }
   return resumed;
 }

@@ -9,19 +9,19 @@
 
 namespace gradwire {
 
-/// A model of which every rank has all, and its optimisers: DataParallel's.
+/// A model replicated on every rank, and its optimizers: DataParallel's.
 ///
 ///     gradwire::ReplicatedModel state(*model.module(), model.core());
-///     gradwire::save_checkpoint({.group = group, .model = state}, step, {.folder =
-///     "checkpoints"});
+///     gradwire::save_checkpoint({.group = group, .model = state}, step,
+///                               {.folder = "checkpoints"});
 class ReplicatedModel final : public Checkpointable {
  public:
-  /// With the optimisers that `core` steps, or, if you step your own, with those. All must outlive
-  /// this.
+  /// Uses the optimizers that `core` steps, or `optimizers` if you step your own. All arguments
+  /// must outlive this.
   ReplicatedModel(const torch::nn::Module& module, DataParallelCore& core,
                   std::vector<torch::optim::Optimizer*> optimizers = {});
 
-  /// Throws Exception(unsupported) for an optimiser whose states are not known.
+  /// Throws Exception(unsupported) for an optimizer whose states are not supported.
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
 
@@ -32,7 +32,7 @@ class ReplicatedModel final : public Checkpointable {
   const torch::nn::Module& module_;
   DataParallelCore& core_;
   std::vector<torch::optim::Optimizer*> optimizers_;
-  /// Tensors that are not row-major in memory, with the copies that were handed out of them.
+  /// Tensors that are not row-major in memory, and the copies returned for them.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies_;
 };
 

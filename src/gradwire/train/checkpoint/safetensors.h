@@ -12,20 +12,20 @@
 
 namespace gradwire {
 
-/// What a safetensors file holds (https://huggingface.co/docs/safetensors, "Format").
+/// Content of a safetensors file (https://huggingface.co/docs/safetensors, "Format").
 struct SafetensorsFile {
   std::map<std::string, torch::Tensor> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-/// Writes the tensors, row-major and from the CPU. The file appears whole or not at all: it is
-/// written under another name, flushed to the disk, and renamed. Throws Exception: invalid_argument
-/// (two tensors of one name), unsupported (element type), system.
+/// Writes the tensors, row-major and from the CPU. The file appears atomically: it is written under
+/// a temporary name, flushed to the disk, and renamed. Throws Exception: invalid_argument (two
+/// tensors of one name), unsupported (element type), system.
 void save_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
-/// Reads a whole file. Throws Exception(invalid_argument) that names the file and what is wrong
-/// with it: not there, cut off, a header that does not fit the data.
+/// Reads a whole file. Throws Exception(invalid_argument) that names the file and the defect:
+/// missing, truncated, or a header that does not match the data.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
 }  // namespace gradwire

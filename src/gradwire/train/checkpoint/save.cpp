@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// One rank's part in writing one checkpoint.
+/// Writes one checkpoint, on one rank.
 class Saving {
  public:
   Saving(c10d::ProcessGroup& group, const CheckpointContent& content, const SavePlace& place)
@@ -54,7 +54,7 @@ class Saving {
   int ranks() const { return group_.getSize(); }
   std::string my_shard() const { return shard_name(rank(), ranks()); }
 
-  /// What is written, by whom, and what it is called.
+  /// Agrees on the content, the plan and the checkpoint's name.
   void agree(std::int64_t step) {
     const auto texts = together(group_, [&] {
       disk_.make_folders(place_.folder);
@@ -98,7 +98,7 @@ class Saving {
     for (std::size_t r = 0; r < texts.size(); ++r) add_shard(manifest_, plan_, r, texts[r]);
   }
 
-  /// Ranks that see each other's files share a folder: the first of them completes it.
+  /// Ranks that see each other's files share a folder; the first of them completes it.
   void find_leader() {
     const auto texts = together(group_, [&] {
       int first = 0;
@@ -109,8 +109,8 @@ class Saving {
     one_folder_ = std::ranges::all_of(texts, [](const auto& text) { return text == "0"; });
   }
 
-  /// Where rank 0 is it is completed last: then it is there. Folders of hosts must agree about its
-  /// name.
+  /// Rank 0's folder is completed last: the checkpoint then exists. Folders on different hosts must
+  /// agree on its name.
   void complete() {
     const auto act = [&](bool mine) {
       return together(group_, [&]() -> std::string {
@@ -125,7 +125,7 @@ class Saving {
     completed_ = true;
   }
 
-  /// Before anything older goes: what was written is there.
+  /// Verifies the written checkpoint before any older one is removed.
   void check() {
     together(group_, [&] {
       try {
@@ -135,15 +135,15 @@ class Saving {
       } catch (const Exception& error) {
         if (was_pruned()) return "";
         refuse(
-            fmt::format("{} was written, and is not whole now: {}; does another job write into "
-                        "this folder? Older checkpoints stay",
+            fmt::format("{} was written but is incomplete now: {}; does another job write to this "
+                        "folder? Older checkpoints were kept",
                         checkpoint_.string(), error.what()));
       }
       return "";
     });
   }
 
-  /// By another job that saves here, and has saved since.
+  /// Returns true if another job that saves here has saved a newer checkpoint and removed this one.
   bool was_pruned() const {
     const auto found = list_checkpoints(place_.folder);
     return !fs::exists(checkpoint_) && !found.empty() &&
@@ -164,7 +164,7 @@ class Saving {
     });
   }
 
-  /// Between slashes.
+  /// Returns names, each enclosed in slashes.
   std::string names_to_keep() const {
     std::string names = "/";
     std::int64_t count = 0;
@@ -177,7 +177,7 @@ class Saving {
     return names;
   }
 
-  /// Whether nothing of it is known to be missing: files of other hosts may be on those.
+  /// Returns true if no file is known to be missing; files of other hosts may exist there.
   bool has_files(const fs::path& checkpoint) const {
     try {
       for (const auto& file : read_manifest(checkpoint).files) {
@@ -195,7 +195,7 @@ class Saving {
       if (!completed_) disk_.remove_all(lock_->partial());
       lock_->release();
     } catch (...) {
-      // The next save does.
+      // The next save cleans up.
     }
   }
 

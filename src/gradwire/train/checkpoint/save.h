@@ -11,25 +11,27 @@
 
 namespace gradwire {
 
-/// What goes into a checkpoint, on one rank.
+/// The content of a checkpoint on one rank.
 struct CheckpointContent {
-  std::vector<TensorPiece> pieces;        ///< Of what all ranks have together.
-  std::vector<NamedTensor> rank_tensors;  ///< What this rank has for itself.
-  std::string model = "{}";               ///< JSON, for people: what the model is. Rank 0's counts.
-  std::string run = "{}";                 ///< JSON: what is the same on all ranks. Rank 0's counts.
+  std::vector<TensorPiece> pieces;        ///< Tensors shared by all ranks.
+  std::vector<NamedTensor> rank_tensors;  ///< This rank's own tensors.
+  std::string model = "{}";               ///< JSON, for users: the model. Rank 0's is saved.
+  /// JSON: state that is the same on all ranks. Rank 0's is saved.
+  std::string run = "{}";
 };
 
 struct SavePlace {
-  /// Of checkpoints. One that all ranks see, or a folder of each host with the files of its ranks.
+  /// Folder of checkpoints: one that all ranks see, or one per host for the files of its ranks.
   std::filesystem::path folder = "checkpoints";
-  std::int64_t keep = 2;  ///< How many of the newest remain; 0: all.
-  Disk* disk = nullptr;   ///< Null: the real one.
+  std::int64_t keep = 2;  ///< Number of newest checkpoints to keep; 0: all.
+  Disk* disk = nullptr;   ///< File-system interface; null: the real one.
 };
 
-/// Writes a checkpoint, every rank its part at the same time: folder/step-000123. What several
-/// ranks have is divided among those. It appears whole or not at all, and older ones go only
-/// after. Also removes what killed savers left. Returns where it is. Collective. Throws Exception,
-/// on all ranks, with what went wrong on which; older checkpoints are then as they were.
+/// Writes a checkpoint folder/step-000123; all ranks write their parts concurrently. Replicated
+/// tensors are divided among the ranks that hold them. The checkpoint appears atomically; older
+/// ones are removed only afterwards. Also removes what killed jobs left behind. Returns the path of
+/// the checkpoint. Collective. Throws Exception on all ranks, with the failure and the rank; older
+/// checkpoints are then unchanged.
 std::filesystem::path save_pieces(c10d::ProcessGroup& group, const CheckpointContent& content,
                                   std::int64_t step, const SavePlace& place);
 

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A tensor as the ranks describe it.
+/// A tensor as described by the ranks.
 struct Described {
   std::string name;
   std::string type;
@@ -39,27 +39,28 @@ void add(std::vector<Described>& tensors, std::unordered_map<std::string, std::s
                        tensor.type, json(tensor.shape).dump(), tensor.held.front().rank,
                        piece[1].get<std::string>(), piece[2].dump(), rank));
   }
-  // Where ranks differ, the first one's counts.
+  // If replicas differ, the first rank's is saved.
   if (!tensor.common && !tensor.held.empty() && tensor.held.front().rank != rank) return;
   tensor.held.push_back({rank, piece[3].get<std::int64_t>(), piece[4].get<std::int64_t>()});
 }
 
-/// What a piece is called in a rank's file.
+/// Name of a piece in a rank's file.
 std::string key_of(const std::string& name, std::int64_t begin) {
   return fmt::format("{}@{}", name, begin);
 }
 
-/// A piece's elements from `begin` on, of those that this rank has.
+/// Returns the elements of `wanted` from this rank's pieces.
 torch::Tensor elements(const std::vector<const TensorPiece*>& pieces, const HeldPiece& wanted) {
   for (const auto* piece : pieces) {
     const auto first = wanted.begin - piece->begin;
     if (first < 0 || first + wanted.count > piece->data.numel()) continue;
     return piece->data.narrow(0, first, wanted.count);
   }
-  refuse("checkpoint: a piece is not where it was");  // The plan rests on what was described.
+  refuse(
+      "checkpoint: a piece has moved during the save");  // The plan is based on the described pieces.
 }
 
-/// What this rank writes, by the names in its file.
+/// Returns the tensors that this rank writes, by their names in its file.
 std::map<std::string, torch::Tensor> my_tensors(const SavePlan& plan,
                                                 const CheckpointContent& content, int rank) {
   std::unordered_map<std::string, std::vector<const TensorPiece*>> mine;
@@ -132,7 +133,7 @@ std::string write_my_shard(Disk& disk, const std::filesystem::path& path, const 
                       .shape = tensor.sizes().vec()});
   }
   const auto header = lay_out_safetensors(std::move(stored), {{"format", "pt"}});
-  torch::Tensor current;  // Copied one by one, if at all.
+  torch::Tensor current;  // At most one copy at a time.
   const auto file = write_shard(disk, path, header, [&](const std::string& name) -> ConstBytes {
     current = tensors.at(name).detach().to(torch::kCPU).contiguous();
     return bytes_of(current);

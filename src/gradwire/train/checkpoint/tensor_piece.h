@@ -8,32 +8,33 @@
 
 namespace gradwire {
 
-/// Consecutive elements, in row-major order, of a tensor that is spread over ranks. The pieces of
-/// all ranks together hold every element at least once; where several ranks hold one, they agree.
+/// Consecutive elements, in row-major order, of a tensor that is sharded over ranks. The pieces of
+/// all ranks together hold every element at least once; replicas of an element are equal.
 struct TensorPiece {
-  std::string name;                 ///< Of the whole: "0.weight", "optimizer.exp_avg.0.weight".
-  std::vector<std::int64_t> shape;  ///< Of the whole.
-  std::int64_t begin = 0;           ///< The first element that is here.
-  torch::Tensor data;               ///< 1-D, contiguous, live memory: loading copies into it.
-  /// False: ranks that hold it may differ (statistics of batch norm, say). Rank 0's counts, or the
-  /// lowest that has it; resumed on as many ranks, each gets its own back.
+  /// Name of the whole tensor: "0.weight", "optimizer.exp_avg.0.weight".
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< Shape of the whole tensor.
+  std::int64_t begin = 0;           ///< Index of the first element.
+  torch::Tensor data;               ///< 1-D, contiguous, by reference: loading copies into it.
+  /// False: replicas may differ (batch norm's statistics, for example). The lowest rank's is saved
+  /// as the tensor; resumed on the same number of ranks, each gets its own value back.
   bool common = true;
 };
 
-/// What can be saved by many ranks and loaded by as many others: DataParallel, ZeRO. The model's
-/// pieces have the module's own names (of a state_dict); the optimiser's are called
-/// "optimizer.STATE.PARAMETER", with PyTorch's names of states (exp_avg, exp_avg_sq,
-/// momentum_buffer, step).
+/// A model that can be saved on one number of ranks and loaded on another: DataParallel, ZeRO. The
+/// model's pieces have the names of the module's state_dict. Optimizer pieces are named
+/// "optimizer.STATE.PARAMETER", with PyTorch's state names (exp_avg, exp_avg_sq, momentum_buffer,
+/// step).
 class Checkpointable {
  public:
   virtual ~Checkpointable() = default;
 
-  /// Completes the step under way first. Parameters that are kept in two precisions come in the
-  /// higher one. Optimiser states that an optimiser makes at its first step are made by
-  /// this if `make_states` is set (before loading), and left out otherwise while there are none.
+  /// Completes the pending step, then returns this rank's pieces. Parameters kept in two precisions
+  /// are returned in the higher one. If `make_states` is true (before loading), creates optimizer
+  /// states that do not exist yet; otherwise they are omitted.
   virtual std::vector<TensorPiece> pieces(bool make_states) = 0;
 
-  /// Loading is over: whatever is derived from the pieces (a copy in bf16, say) is made again.
+  /// Called after loading: recomputes everything derived from the pieces, such as a bf16 copy.
   virtual void loaded() = 0;
 };
 

@@ -8,12 +8,12 @@
 
 namespace gradwire {
 
-/// Does `act` on every rank, and returns what it returned on each of them. If it threw on any, all
-/// ranks throw Exception(invalid_argument) with what that one said, and its number. Collective.
+/// Runs `act` on every rank and returns the results of all ranks. If it throws on any rank, all
+/// ranks throw Exception(invalid_argument) with that rank's number and message. Collective.
 std::vector<std::string> together(c10d::ProcessGroup& group,
                                   const std::function<std::string()>& act);
 
-/// Rank 0's text, on every rank. Collective.
+/// Returns rank 0's text on every rank. Collective.
 std::string text_of_root(c10d::ProcessGroup& group, const std::string& text);
 
 }  // namespace gradwire

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// In front of the memory; as large as the alignment that libtorch promises.
+/// Precedes each block; as large as the alignment that libtorch guarantees.
 struct alignas(64) Header {
   MemoryBlock block;
   MemoryLedger* ledger = nullptr;

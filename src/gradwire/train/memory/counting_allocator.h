@@ -6,12 +6,13 @@
 
 namespace gradwire {
 
-/// Has another allocator make memory, and keeps a ledger of it. In front of each piece lies what
-/// the ledger knows of it, so that whoever frees it, and when, finds it: the pointer that one gets
-/// is its own context, as with libtorch's allocator. It must outlive all memory that it made.
+/// Allocates from another allocator and records each block in a ledger. The ledger's record
+/// precedes each block in memory, so that it is found on any thread, whenever the block is freed.
+/// As with libtorch's allocator, the data pointer is its own context. It must outlive all memory
+/// that it allocated.
 class CountingAllocator final : public c10::Allocator, public MemoryCounter {
  public:
-  /// `base`'s memory is aligned to 64 bytes, as libtorch's is; it must outlive this.
+  /// `base` must align memory to 64 bytes, as libtorch's does, and must outlive this.
   CountingAllocator(c10::Allocator& base, std::shared_ptr<MemoryLedger> ledger);
 
   c10::DataPtr allocate(std::size_t bytes) override;

@@ -17,22 +17,22 @@
 namespace gradwire {
 namespace {
 
-/// Without a name, open for as long as this lives, or mapped.
+/// An unnamed file, which exists while this object or a mapping exists.
 class File {
  public:
   explicit File(const std::filesystem::path& folder) : folder_(folder) {
     auto name = (folder / "gradwire-XXXXXX").string();
     descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor_ < 0) fail("make", errno);
+    if (descriptor_ < 0) fail("create", errno);
     ::unlink(name.c_str());
   }
   ~File() { ::close(descriptor_); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  /// So many zeros.
+  /// Maps `bytes` zeros.
   void* map(std::size_t bytes) const {
-    // A disk that is full later would end the process by a signal.
+    // Reserve the space: with a full disk, a later write would end the process with SIGBUS.
     const int full = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
     if (full != 0) fail("reserve space in", full);
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
@@ -63,9 +63,10 @@ torch::Tensor mapped_tensor(const std::filesystem::path& folder,
 
 void move_to_file(const torch::Tensor& tensor, const std::filesystem::path& folder) {
   if (!tensor.is_cpu()) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("move_to_file: a tensor is on {}; files hold memory of the CPU",
-                                tensor.device().str()));
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format("move_to_file: a tensor is on {}; only CPU tensors can be moved to files",
+                    tensor.device().str()));
   }
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   const auto bytes = storage->nbytes();

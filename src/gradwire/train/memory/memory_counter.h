@@ -9,17 +9,17 @@
 
 namespace gradwire {
 
-/// What keeps the ledger of one kind of memory. Thread-safe.
+/// Records one kind of memory in a ledger. Thread-safe.
 class MemoryCounter {
  public:
   virtual ~MemoryCounter() = default;
 
   virtual const std::shared_ptr<MemoryLedger>& ledger() const = 0;
-  /// Counts what `data` points to as `category`, if it is of the memory that this counts.
+  /// Moves the block that `data` points to into `category`, if this counts it.
   virtual void relabel(const c10::DataPtr& data, MemoryCategory category) = 0;
 };
 
-/// The category of what is made on this thread now, and the scope that said so.
+/// The category of allocations on this thread, and the scope that set it.
 struct MemoryLabel {
   MemoryCategory category = MemoryCategory::other;
   std::uint32_t scope = 0;

@@ -7,8 +7,9 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kFraction = 64;    // Of the peak: what a sample's total may be off by.
-constexpr std::int64_t kLeast = 1 << 12;  // Bytes; less is not worth a sample.
+// Maximum error of a sample's total, as a fraction of the peak.
+constexpr std::int64_t kFraction = 64;
+constexpr std::int64_t kLeast = 1 << 12;  // Bytes; minimum change for a sample.
 
 std::size_t index_of(MemoryCategory category) {
   return static_cast<std::size_t>(category);

@@ -11,48 +11,47 @@
 
 namespace gradwire {
 
-/// One allocation, as its ledger knows it. Lives beside the memory, so that counting allocates
-/// nothing.
+/// One allocation in a ledger. Stored beside the memory, so that counting does not allocate.
 struct MemoryBlock {
   std::int64_t bytes = 0;
-  std::uint64_t serial = 0;      ///< Later ones have greater numbers.
-  MemoryBlock* older = nullptr;  ///< Of those that are in use.
+  std::uint64_t serial = 0;      ///< Later blocks have greater numbers.
+  MemoryBlock* older = nullptr;  ///< Among blocks in use.
   MemoryBlock* newer = nullptr;
-  std::uint32_t scope = 0;  ///< Which KeptMemoryScope it was made in; 0: none.
+  std::uint32_t scope = 0;  ///< KeptMemoryScope of the allocation; 0: none.
   MemoryCategory category = MemoryCategory::other;
 };
 
-/// What memory is in use, by category, exactly: now, at the greatest moment so far, and over time.
-/// The samples are bounded in number, and cover the whole run: one whenever somebody asks for it,
-/// one whenever the total has moved by 1/64 of the peak since the last. When there are too many,
-/// they are thinned to half, each stretch keeping its greatest. Thread-safe.
+/// Exact memory in use by category: current, at the peak so far, and over time. The number of
+/// samples is bounded, and they cover the whole run. A sample is taken by each call of sample(),
+/// and when the total has changed by 1/64 of the peak since the last sample. When the bound is
+/// reached, samples are thinned to half; each interval keeps its maximum. Thread-safe.
 class MemoryLedger {
  public:
   static constexpr std::size_t kSamples = 1 << 14;
 
-  /// `clock` must outlive its use. `samples`: most that are kept, at least 2.
+  /// `clock` must outlive its use. `samples`: maximum number kept, at least 2.
   explicit MemoryLedger(const Clock& clock, std::size_t samples = kSamples);
 
-  /// `block` must stay where it is until it is removed.
+  /// `block` must not move until it is removed.
   void add(MemoryBlock& block, std::int64_t bytes, MemoryCategory category, std::uint32_t scope);
   void remove(MemoryBlock& block);
   void relabel(MemoryBlock& block, MemoryCategory category);
 
-  /// The number of the next block.
+  /// Returns the number of the next block.
   std::uint64_t next_serial() const;
-  /// What was made in that scope, from that number on, and is still in use, becomes `category`.
+  /// Moves blocks allocated in `scope`, from number `from` on and still in use, to `category`.
   void relabel_scope(std::uint32_t scope, std::uint64_t from, MemoryCategory category);
 
-  /// Takes a sample now, as of that step.
+  /// Takes a sample, labeled with `step`.
   void sample(std::int64_t step);
-  /// No more samples: the clock may go.
+  /// Stops sampling; the clock may then be destroyed.
   void stop_sampling();
 
   MemoryBytes bytes() const;
   MemoryPeak peak() const;
-  /// When the timeline's seconds begin.
+  /// Time zero of the timeline.
   Time begin() const { return begin_; }
-  /// The moment of the peak is in it.
+  /// Returns the samples, including the moment of the peak.
   MemoryTimeline timeline() const;
 
  private:
@@ -69,7 +68,7 @@ class MemoryLedger {
   MemoryBlock* newest_ = nullptr;
   MemoryBytes bytes_{};
   std::int64_t total_ = 0;
-  MemorySample peak_;  ///< Everything at the moment of the greatest total.
+  MemorySample peak_;  ///< All categories at the moment of the maximum total.
   std::int64_t peak_total_ = 0;
   MemoryBytes most_of_each_{};
   std::int64_t sampled_total_ = 0;

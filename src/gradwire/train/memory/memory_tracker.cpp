@@ -18,11 +18,11 @@ namespace {
 constexpr std::string_view kName = "GRADWIRE_MEMORY";
 const c10::DebugInfoKind kKind(&kName);
 
-// One, as libtorch has one allocator a process. Null: nobody counts.
+// At most one, as libtorch has one allocator per process. Null: not counting.
 std::atomic<MemoryCounter*> installed = nullptr;
 std::atomic<std::uint32_t> last_scope = 0;
 
-/// libtorch hands it from thread to thread.
+/// libtorch propagates it between threads.
 struct LabelInfo final : c10::DebugInfoBase {
   explicit LabelInfo(MemoryLabel l) : label(l) {}
   MemoryLabel label;
@@ -43,14 +43,14 @@ MemoryTracker::MemoryTracker(const Clock& clock, c10::DeviceType device)
     : ledger_(std::make_shared<MemoryLedger>(clock)) {
   if (counting() != nullptr) {
     throw Exception(ErrorKind::invalid_argument,
-                    "MemoryTracker: there is one already; libtorch has one allocator a process");
+                    "MemoryTracker: one exists already; libtorch has one allocator per process");
   }
   device == c10::DeviceType::CPU ? count_cpu() : count_reports(device);
 }
 
 void MemoryTracker::count_cpu() {
   before_ = c10::GetCPUAllocator();
-  // Never freed: memory that it made may be in use for as long as the process lives.
+  // Never freed: memory that it allocated may be in use until the process ends.
   auto* allocator = std::make_unique<CountingAllocator>(*before_, ledger_).release();
   c10::SetCPUAllocator(allocator);
   installed.store(allocator, std::memory_order_release);
@@ -91,7 +91,8 @@ KeptMemoryScope::~KeptMemoryScope() {
 void label_memory(const torch::Tensor& tensor, MemoryCategory category) {
   auto* counter = counting();
   if (counter == nullptr || !tensor.defined() || !tensor.has_storage()) return;
-  // Without checks, for Zero may have taken it away: then it counts when it is back.
+  // Unchecked access, as Zero may have released the memory; it is counted again when Zero allocates
+  // it.
   const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data) counter->relabel(data, category);
 }

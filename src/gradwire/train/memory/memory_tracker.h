@@ -13,24 +13,22 @@
 
 namespace gradwire {
 
-/// Counts, while it lives, the memory of all tensors of this process that are made meanwhile, on
-/// the CPU or on accelerators of one kind. What a tensor's memory is for is said by MemoryScope,
-/// and otherwise `other`. One at a time in a process. Tensors may outlive it; those made before are
-/// not counted.
+/// Counts the memory of all tensors that this process allocates during its lifetime, on the CPU or
+/// on accelerators of one type. MemoryScope sets the category; the default is `other`. At most one
+/// per process. Tensors may outlive it; tensors allocated before it are not counted.
 ///
-/// On the CPU it is exact: it stands before libtorch's allocator, so it sees what is freed on other
-/// threads and storages that get other memory. It costs 64 bytes and a lock for each allocation.
-/// Make it and destroy it while no other thread uses libtorch (c10::SetCPUAllocator is not
-/// thread-safe). Memory that does not come from libtorch's allocator is not counted: a
-/// communicator's scratch memory, oneDNN's, mapped files.
+/// On the CPU it is exact: it wraps libtorch's allocator, so it sees blocks freed on other threads
+/// and storages that are reassigned. It costs 64 bytes and a lock per allocation. Construct and
+/// destroy it while no other thread uses libtorch (c10::SetCPUAllocator is not thread-safe). Memory
+/// from other allocators is not counted: a communicator's scratch memory, oneDNN's, mapped files.
 ///
-/// On accelerators it hears what their allocators tell libtorch's profilers (ReportedMemory), on
-/// the thread that makes it, where it must be destroyed, and on those to which that thread's state
-/// is handed: autograd's, and those that bring tensors to and from the network. Not while a
-/// profiler of libtorch's own runs there.
+/// On accelerators it uses the events that allocators report to libtorch's profilers
+/// (ReportedMemory). It receives them on the thread that constructs it, where it must be destroyed,
+/// and on threads that inherit this thread's state: autograd's, and those that copy tensors to and
+/// from the network. It is incompatible with libtorch's own profiler on that thread.
 class MemoryTracker {
  public:
-  /// `clock` must outlive it. Throws Exception(invalid_argument) if there is another.
+  /// `clock` must outlive it. Throws Exception(invalid_argument) if one exists already.
   explicit MemoryTracker(const Clock& clock, c10::DeviceType device = c10::DeviceType::CPU);
   ~MemoryTracker();
   MemoryTracker(const MemoryTracker&) = delete;
@@ -44,13 +42,13 @@ class MemoryTracker {
   void count_reports(c10::DeviceType device);
 
   std::shared_ptr<MemoryLedger> ledger_;
-  c10::Allocator* before_ = nullptr;            ///< The CPU's; null: it was not replaced.
-  std::optional<c10::DebugInfoGuard> reports_;  ///< Nothing: nobody listens to them.
+  c10::Allocator* before_ = nullptr;            ///< The previous CPU allocator; null: not replaced.
+  std::optional<c10::DebugInfoGuard> reports_;  ///< Nullopt: not listening to reports.
 };
 
-/// While it lives, memory that this thread makes is counted as `category`, and so is that which
-/// autograd's threads make for a backward begun here. Innermost counts. Does nothing (a relaxed
-/// read of an atomic) if nobody counts.
+/// Counts memory that this thread allocates during its lifetime as `category`; also applies to
+/// autograd's threads in a backward started here. The innermost scope applies. No effect (one
+/// atomic read) without a tracker.
 class [[nodiscard]] MemoryScope {
  public:
   explicit MemoryScope(MemoryCategory category);
@@ -59,8 +57,8 @@ class [[nodiscard]] MemoryScope {
   std::optional<c10::DebugInfoGuard> guard_;
 };
 
-/// What is made in it counts as `meanwhile`, and what of it is still in use at its end as `kept`
-/// from then on: an optimiser's step makes temporaries, and at the first one its states.
+/// Counts allocations during its lifetime as `meanwhile`; at its end, those still in use become
+/// `kept`. For an optimizer step, which allocates temporaries, and in the first step its states.
 class [[nodiscard]] KeptMemoryScope {
  public:
   explicit KeptMemoryScope(MemoryCategory kept, MemoryCategory meanwhile = MemoryCategory::other);
@@ -76,12 +74,11 @@ class [[nodiscard]] KeptMemoryScope {
   std::optional<c10::DebugInfoGuard> guard_;
 };
 
-/// The memory of this tensor, all of its storage, counts as `category` from now on. Does nothing to
-/// memory that is not counted.
+/// Moves the whole storage of this tensor to `category`. No effect on memory that is not counted.
 void label_memory(const torch::Tensor& tensor, MemoryCategory category);
 
-/// Counts each parameter's memory as parameters, and its gradient's as gradients from the moment at
-/// which a backward has made it, while this lives. Does nothing if nobody counts.
+/// During its lifetime, counts each parameter's memory as parameters, and its gradient's as
+/// gradients once a backward has produced it. No effect without a tracker.
 class ParameterLabels {
  public:
   explicit ParameterLabels(const std::vector<torch::Tensor>& parameters);
@@ -91,7 +88,8 @@ class ParameterLabels {
 
  private:
   struct Hook {
-    c10::intrusive_ptr<torch::autograd::Node> accumulator;  ///< The graph holds it weakly.
+    /// Kept alive here: the graph holds weak references.
+    c10::intrusive_ptr<torch::autograd::Node> accumulator;
     std::uintptr_t hook;
   };
   std::vector<Hook> hooks_;

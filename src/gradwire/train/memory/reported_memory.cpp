@@ -3,7 +3,7 @@
 namespace gradwire {
 
 ReportedMemory::~ReportedMemory() {
-  // The ledger may be in use for longer.
+  // The ledger may outlive this.
   for (auto& [data, block] : blocks_) ledger_->remove(block);
 }
 
@@ -23,7 +23,7 @@ void ReportedMemory::relabel(const c10::DataPtr& data, MemoryCategory category) 
   if (found != blocks_.end()) ledger_->relabel(found->second, category);
 }
 
-/// What was made before this began is not known.
+/// Ignores blocks allocated before this was installed.
 void ReportedMemory::forget(void* data) {
   const auto found = blocks_.find(data);
   if (found == blocks_.end()) return;

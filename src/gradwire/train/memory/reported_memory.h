@@ -8,10 +8,10 @@
 
 namespace gradwire {
 
-/// Keeps the ledger of an accelerator's memory, which does not come from an allocator that can be
-/// replaced: of what allocators tell libtorch's profilers, each piece in the size that they give
-/// it. They tell the thread that makes or frees it, if it has this as its PROFILER_STATE; a piece
-/// that a thread without frees is counted until its place is given out again.
+/// Ledger of an accelerator's memory, whose allocator cannot be replaced. It uses the events that
+/// allocators report to libtorch's profilers, with the block sizes they report. Events arrive on
+/// the thread that allocates or frees, if this is its PROFILER_STATE. A block freed on another
+/// thread is counted until its address is allocated again.
 class ReportedMemory final : public c10::MemoryReportingInfoBase, public MemoryCounter {
  public:
   ReportedMemory(c10::DeviceType device, std::shared_ptr<MemoryLedger> ledger)
@@ -31,7 +31,7 @@ class ReportedMemory final : public c10::MemoryReportingInfoBase, public MemoryC
   c10::DeviceType device_;
   std::shared_ptr<MemoryLedger> ledger_;
   std::mutex mutex_;
-  std::unordered_map<void*, MemoryBlock> blocks_;  ///< The ledger points into it.
+  std::unordered_map<void*, MemoryBlock> blocks_;  ///< The ledger holds pointers into it.
 };
 
 }  // namespace gradwire

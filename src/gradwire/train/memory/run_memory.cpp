@@ -40,7 +40,7 @@ std::int64_t peak_resident_bytes() {
 MemoryPeak greatest_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker) {
   auto own = tracker == nullptr ? MemoryPeak{} : tracker->ledger().peak();
   own.resident = peak_resident_bytes();
-  // Each in a place of its own, so that the sum is all of them.
+  // Each rank writes to a separate range, so that the sum concatenates them.
   const auto rank = static_cast<std::size_t>(group.getRank());
   std::vector<double> all(kValues * static_cast<std::size_t>(group.getSize()));
   std::ranges::copy(values_of(own), all.begin() + static_cast<std::ptrdiff_t>(kValues * rank));

@@ -8,12 +8,12 @@
 
 namespace gradwire {
 
-/// The most memory that this process had resident at once so far, in bytes (VmHWM of
-/// /proc/self/status); 0 where the kernel does not say.
+/// Returns the peak resident memory of this process in bytes (VmHWM of /proc/self/status); 0 if the
+/// kernel does not report it.
 std::int64_t peak_resident_bytes();
 
-/// The peak of the rank whose tensors needed most, with the greatest resident peak of all ranks.
-/// `tracker` may be null, on all ranks alike. The same on every rank: collective.
+/// Returns the peak of the rank with the highest tensor peak, and the maximum resident peak over
+/// ranks. `tracker` may be null, on all ranks alike. Collective; the same result on every rank.
 MemoryPeak greatest_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
 
 }  // namespace gradwire
