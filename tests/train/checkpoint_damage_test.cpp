@@ -63,7 +63,8 @@ TEST_F(CheckpointTest, WhatIsNotThereWhenItIsWrittenReplacesNothing) {
     const auto model = trained(group, adam(), 4);
     save_checkpoint(model->run(), 4, {.folder = place, .keep = 1, .disk = &losing});
   });
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("step-000004/rank-1-of-2"), HasSubstr("is not whole"))));
+  EXPECT_THAT(errors,
+              Each(AllOf(HasSubstr("step-000004/rank-1-of-2"), HasSubstr("is incomplete"))));
   EXPECT_NO_THROW(CheckpointReader(place / "step-000003").verify());
   run_on_threads(2, [&](const auto& group) {
     const auto model = trained(group, adam(), 5);
