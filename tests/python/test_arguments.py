@@ -209,7 +209,7 @@ class Shapes(Case):
         refuses(lambda: dist.all_gather(three, torch.ones(3)),
                 "{rank}: all_gather, argument 'outputs.*2 elements")
         refuses(lambda: dist.all_gather(three[:1], torch.ones(2)),
-                "{rank}: all_gather, argument 'outputs.*3 ranks, and is 1")
+                "{rank}: all_gather, argument 'outputs.*3 ranks, but has 1")
         refuses(lambda: dist.all_gather_into_tensor(torch.zeros(5), torch.ones(2)),
                 "{rank}: all_gather, argument 'output': 5 elements of Float are not 3 times 2")
         refuses(lambda: dist.reduce_scatter_tensor(torch.zeros(5), torch.ones(2)),
@@ -217,7 +217,7 @@ class Shapes(Case):
         refuses(lambda: dist.all_to_all_single(torch.zeros(4), torch.ones(4)),
                 "{rank}: all_to_all, argument 'output': has 4 rows")
         refuses(lambda: dist.all_to_all_single(torch.zeros(3), torch.ones(3), [1, 1, 5], [1, 1, 1]),
-                "{rank}: all_to_all, argument 'output'.*add up to 7")
+                "{rank}: all_to_all, argument 'output'.*sum to 7")
 
 
 class Ranks(Case):

@@ -160,7 +160,7 @@ class Failures(Case):
         if self.rank == 0:
             tensor = torch.zeros(1)
             work = dist.irecv(tensor, 1)
-            with self.assertRaisesRegex(RuntimeError, "still under way after 100 ms"):
+            with self.assertRaisesRegex(RuntimeError, "still in flight after 100 ms"):
                 work.wait(datetime.timedelta(milliseconds=100))
             dist.barrier()
             work.wait()

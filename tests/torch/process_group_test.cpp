@@ -261,7 +261,7 @@ TEST(ProcessGroup, RefusesWhatItCannotSendAndSaysWhy) {
     EXPECT_THAT(error_of([&] { backend->allreduce(meta); }), HasSubstr("on meta"));
     Tensors two{torch::ones({1}), torch::ones({2})};
     EXPECT_THAT(error_of([&] { backend->allreduce(two); }), HasSubstr("one size and type"));
-    EXPECT_THAT(error_of([&] { backend->reduce(two); }), HasSubstr("must be one tensor"));
+    EXPECT_THAT(error_of([&] { backend->reduce(two); }), HasSubstr("must have one tensor"));
     c10d::AllreduceOptions bits;
     bits.reduceOp = c10d::ReduceOp::BAND;
     Tensors one{torch::ones({1})};

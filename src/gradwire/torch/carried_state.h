@@ -4,8 +4,9 @@
 
 namespace gradwire {
 
-/// `task`, to be run once on another thread, with what libtorch's profilers and our MemoryTracker
-/// have set on this one: it counts as done here, and so does giving up what `task` holds.
+/// Wraps `task`, to be run once on another thread, so that it runs with this thread's state of
+/// libtorch's profilers and of MemoryTracker. It is then attributed to this thread, as is the
+/// release of what `task` holds.
 std::function<void()> as_on_this_thread(std::function<void()> task);
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 namespace gradwire {
 
 void CoalescedWorks::start() {
-  List forgotten;  // Frees tensors when the lock is dropped.
+  List forgotten;  // Frees its tensors after the lock is released.
   const std::lock_guard lock(mutex_);
   std::swap(lists_[std::this_thread::get_id()], forgotten);
 }

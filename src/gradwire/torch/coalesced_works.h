@@ -10,29 +10,29 @@
 
 namespace gradwire {
 
-/// What each thread asks a group for between startCoalescing() and endCoalescing(). PyTorch does
-/// not end what an exception interrupts; so that a forgotten list holds no tensors, what has
-/// succeeded is dropped as the list grows. Thread-safe.
+/// Collects each thread's operations between startCoalescing() and endCoalescing(). PyTorch does
+/// not call endCoalescing() if an exception interrupts the block. To avoid holding tensors in an
+/// abandoned list, successful works are dropped as the list grows. Thread-safe.
 class CoalescedWorks {
  public:
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  /// Of the calling thread; forgets a list that it did not end.
+  /// Starts the calling thread's list; discards one that was not ended.
   void start();
-  /// Does nothing if the calling thread has no list.
+  /// No effect if the calling thread has no list.
   void add(const WorkPointer& work);
-  /// What of the calling thread's list is under way, has failed or was not dropped yet.
+  /// Ends the calling thread's list and returns it, without works that were dropped after success.
   std::vector<WorkPointer> end();
 
  private:
   static constexpr std::size_t kCleanAt = 64;
   struct List {
     std::vector<WorkPointer> works;
-    std::size_t clean_at = kCleanAt;  ///< Number of works.
+    std::size_t clean_at = kCleanAt;  ///< Number of works that triggers the next cleanup.
   };
 
   std::mutex mutex_;
-  std::map<std::thread::id, List> lists_;  ///< Each touched by its own thread alone.
+  std::map<std::thread::id, List> lists_;  ///< Each is accessed only by its own thread.
 };
 
 }  // namespace gradwire

@@ -9,23 +9,23 @@
 
 namespace gradwire {
 
-/// Where futures are completed, and so where callbacks of users run (`future.then(...)`): away from
-/// the thread that drives the network, for a callback may post operations and wait for them. While
-/// it waits, others must get on (PowerSGD's hook waits within callbacks, for several buckets at
-/// once), so there are as many threads as callbacks under way, unless told otherwise. Threads start
-/// when they are first needed. Thread-safe.
+/// Threads that complete futures, and so run users' callbacks (`future.then(...)`). These must not
+/// run on the network thread, as a callback may post operations and wait for them. PowerSGD's hook
+/// waits within callbacks, for several buckets at once, so by default there are as many threads as
+/// running callbacks. Threads start on demand. Thread-safe.
 class CompletionThreads {
  public:
-  /// With at most one thread tasks run one after the other, in their order.
+  /// `at_most`: maximum number of threads; with one, tasks run in order.
   explicit CompletionThreads(std::size_t at_most = std::numeric_limits<std::size_t>::max());
   CompletionThreads(const CompletionThreads&) = delete;
   CompletionThreads& operator=(const CompletionThreads&) = delete;
   ~CompletionThreads() { close(); }
 
-  /// Has `task` run soon, which must not throw; on this very thread after close().
+  /// Queues `task`, which must not throw. After close() it runs on the calling thread.
   void run(std::function<void()> task);
 
-  /// Returns when all tasks have run, except one that calls it; at once in a forked child.
+  /// Returns when all tasks have run, except a task that calls it. Returns at once in a forked
+  /// child.
   void close();
 
  private:

@@ -23,13 +23,13 @@ bool needs_copy(const at::Tensor& tensor) {
          (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg());
 }
 
-/// Always memory of its own.
+/// Always returns new memory.
 at::Tensor contiguous_copy(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
 }
 
-/// The bytes between a tensor's first and last element.
+/// Returns the address range from a tensor's first to its last element.
 std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
   const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
   if (tensor.numel() == 0) return {begin, begin};
@@ -61,7 +61,7 @@ ContiguousCopies::TensorList ContiguousCopies::read(const TensorList& tensors) {
 
 at::Tensor ContiguousCopies::replace(const at::Tensor& tensor, const ArgumentName& name) {
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    refuse(name, "several elements of the tensor share memory (expand() makes such); clone() it");
+    refuse(name, "several elements of the tensor share memory, as after expand(); clone() it");
   }
   replaced_ = true;
   originals_.push_back(tensor);
@@ -114,8 +114,7 @@ void check_disjoint(const std::vector<at::Tensor>& tensors, const ArgumentName& 
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (!overlap(tensors[i], tensors[j])) continue;
-      refuse(name,
-             fmt::format("tensors {} and {} of one operation, which writes both, overlap", j, i));
+      refuse(name, fmt::format("tensors {} and {} overlap, but the operation writes both", j, i));
     }
   }
 }

@@ -29,12 +29,12 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
                    tensor.options().device(at::kCPU).pinned_memory(true).requires_grad(false));
 }
 
-/// Its memory is not given to others before the stream has come so far.
+/// Keeps the allocator from reusing the tensor's memory before the stream has reached this point.
 void keep_for(const c10::Stream& stream, const at::Tensor& tensor) {
   Guard(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
 }
 
-/// As many bytes as a segment has, in whole cache lines of every type.
+/// Columns of a segment of about `bytes` bytes, in whole cache lines for every type.
 std::int64_t columns_of_a_segment(const at::Tensor& tensor, std::int64_t rows, std::size_t bytes) {
   constexpr std::int64_t line = 64;
   const auto row = static_cast<std::int64_t>(bytes / tensor.element_size()) / rows;
@@ -134,7 +134,7 @@ void StagedWork::copy_to_host(const c10::Stream& callers, const c10::Stream& str
 void StagedWork::copy_back(std::size_t part) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::StreamGuard current(back_);
-  ready_.block(back_);  // Nothing is overwritten that was still in use when the operation began.
+  ready_.block(back_);  // Do not overwrite memory that was still in use when the operation began.
   const TensorList& outputs = operation_.parts[part].outputs;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     outputs[i].copy_(host_[part].outputs[i], /*non_blocking=*/true);
@@ -155,7 +155,7 @@ void StagedWork::post(const Self& self, std::size_t part) {
           held.reset();
         },
         /*uses_future=*/false);
-  } catch (const Exception&) {  // Refused or failed on every rank alike.
+  } catch (const Exception&) {  // Rejected or failed on every rank alike.
     part_done(self, part, std::current_exception());
   } catch (const std::exception& error) {
     self->fail_here(error);
@@ -163,7 +163,7 @@ void StagedWork::post(const Self& self, std::size_t part) {
   }
 }
 
-/// The others wait for this rank's part; and its number in the lane is one behind theirs.
+/// Other ranks wait for this rank's part, and its lane's sequence number is one behind theirs.
 void StagedWork::fail_here(const std::exception& error) {
   if (!operation_.failed_here) return;
   operation_.failed_here(fmt::format("rank {} could not move {} between its device and host: {}",
@@ -187,8 +187,8 @@ void StagedWork::part_done(const Self& self, std::size_t part, std::exception_pt
 }
 
 void StagedWork::complete(const Self& self) {
-  // Before anybody hears of the end: who then lets go of a tensor is to be the one that frees it,
-  // as what other threads free is hidden from profilers.
+  // Release the tensors before completion is visible: the last owner, which frees them, should be a
+  // user's thread, as frees on other threads are hidden from profilers.
   for (StagedPart& part : self->operation_.parts) part = {};
   self->finish(self->error_);
   c10::intrusive_ptr<c10::ivalue::Future> future;
@@ -197,7 +197,7 @@ void StagedWork::complete(const Self& self) {
     self->done_ = true;
     future = self->future_;
   }
-  // Not here: callbacks may wait for operations that this thread has yet to post.
+  // On another thread: callbacks may wait for operations that this thread has yet to post.
   if (future) self->threads_->run(as_on_this_thread([self, future] { self->mark(*future); }));
   self->operation_.until_over.reset();
 }
@@ -207,7 +207,7 @@ void StagedWork::mark(c10::ivalue::Future& future) {
     future.setError(error_);
     return;
   }
-  // The future makes whoever uses it wait for the stream that is current here.
+  // The future makes its users wait for the stream that is current here.
   const auto stream = Guard(back_.device_type()).getStreamFromGlobalPool(back_.device());
   copied_.block(stream);
   const c10::StreamGuard current(stream);
@@ -264,8 +264,8 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
   const c10::Stream callers = guard.getStream(device);
   if (guard.isStreamCapturing(callers)) {
     throw Exception(ErrorKind::unsupported,
-                    fmt::format("rank {}: what goes over the network cannot be captured in a "
-                                "graph of {}; leave it outside",
+                    fmt::format("rank {}: network operations cannot be captured in a graph of {}; "
+                                "run them outside the capture",
                                 rank, device.str()));
   }
   const Streams streams = streams_of(device);

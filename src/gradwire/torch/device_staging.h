@@ -15,12 +15,12 @@
 #include "gradwire/torch/tensor_lists.h"
 #include "gradwire/torch/under_way.h"
 
-/// Operations on an accelerator's tensors by way of pinned host memory. Written against c10's
-/// streams and events of any device, so that it needs no device's own library.
+/// Operations on an accelerator's tensors, staged through pinned host memory. Uses only c10's
+/// generic streams and events, so that it needs no device library.
 namespace gradwire {
 
-/// A piece of an operation that can be done by itself: views of tensors of one device. A tensor in
-/// both lists (the same at::Tensor) is one in host memory too.
+/// An independent part of an operation: views of tensors on one device. A tensor in both lists (the
+/// same at::Tensor) has one host copy.
 struct StagedPart {
   TensorList inputs;   ///< Copied to the host before.
   TensorList outputs;  ///< Copied back afterwards.
@@ -29,48 +29,47 @@ struct StagedPart {
 struct StagedOperation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   std::vector<StagedPart> parts;
-  /// Starts one part on contiguous host tensors of the same sizes. Called for one part after the
-  /// other, for one operation after the other, on a thread of its own; must not wait.
+  /// Starts one part on contiguous host tensors of the same sizes. Called on a separate thread, in
+  /// the order of operations and of their parts. Must not block.
   std::function<c10::intrusive_ptr<c10d::Work>(TensorList& inputs, TensorList& outputs)> post;
-  TensorList outputs;  ///< What Work::result() and the future give.
-  /// Told of an error of this rank's device or memory, which the others cannot know of; may be
+  TensorList outputs;  ///< Results of Work::result() and the future.
+  /// Called with an error of this rank's device or memory, which other ranks cannot detect; may be
   /// empty.
   std::function<void(const std::string& why)> failed_here;
-  UnderWay::Token until_over;  ///< Let go of when the Work is complete.
+  UnderWay::Token until_over;  ///< Released when the Work completes.
 };
 
-/// Two tensors as matrices of as many columns, cut into segments of columns of about
-/// `segment_bytes`: what an all-gather (1 row, P rows), a reduce-scatter (P, 1) or an all-reduce
-/// (twice the same tensor) can be done in. Either may be undefined. In one part where the columns
-/// do not match, which the operation itself then refuses.
+/// Views two tensors as matrices with the same number of columns, and cuts them into column
+/// segments of about `segment_bytes`. All-gather (1 row, P rows), reduce-scatter (P, 1) and
+/// all-reduce (the same tensor twice) can run by such segments. Either tensor may be undefined.
+/// Returns a single part if the columns do not match; the operation then reports the error.
 std::vector<StagedPart> cut(const at::Tensor& input, int input_rows, const at::Tensor& output,
                             int output_rows, std::size_t segment_bytes);
 
-/// Tensors of as many elements each, of which `rows` that belong together are cut as if they were
-/// the rows of one matrix. In one part where their numbers of elements differ.
+/// Cuts tensors of equal size into segments; groups of `rows` tensors are cut like the rows of one
+/// matrix. Returns a single part if the sizes differ.
 std::vector<StagedPart> cut_alike(const TensorList& inputs, const TensorList& outputs, int rows,
                                   std::size_t segment_bytes);
 
-/// One such operation under way. Like other operations on a device, it happens in the order of
-/// streams: it begins when what the caller's current stream had to do is done, and after wait() the
-/// current stream goes on when the results are there. The host waits for the network alone, as what
-/// arrives when is not known to a stream. Thread-safe.
+/// One staged operation. Stream-ordered like other device operations: it starts after the work
+/// queued on the caller's current stream. wait() makes the current stream wait for the results; the
+/// host blocks only for the network, which streams cannot wait for. Thread-safe.
 class StagedWork final : public c10d::Work {
  public:
   /// `back` is the stream that copies results to the device.
   StagedWork(Rank rank, std::uint64_t number, StagedOperation operation, c10::Stream back,
              std::shared_ptr<CompletionThreads> threads);
 
-  /// Whose message a receive from any rank was, once complete.
+  /// Source of a receive from any rank, after completion.
   int sourceRank() const override;
   TensorList result() override { return operation_.outputs; }
   /// Makes the current stream wait for the results.
   void synchronize() override;
   std::uint64_t getSequencenumber() const override { return number_; }
-  /// Completes as soon as the copies of the results are under way; callbacks run on a thread of
-  /// their own, with streams current that wait for them.
+  /// Completes when the copies of the results are queued. Callbacks run on a separate thread, whose
+  /// current streams wait for the copies.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  /// Completes with a WorkResult, and never with an error.
+  /// Completes with a WorkResult, never with an error.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
@@ -80,7 +79,7 @@ class StagedWork final : public c10d::Work {
   struct HostPart {
     TensorList inputs;
     TensorList outputs;
-    c10::Event arrived;  ///< The inputs are here.
+    c10::Event arrived;  ///< The inputs are on the host.
     c10::intrusive_ptr<c10d::Work> work;
   };
 
@@ -97,35 +96,37 @@ class StagedWork final : public c10d::Work {
   const std::uint64_t number_;
   std::shared_ptr<CompletionThreads> threads_;
   std::vector<HostPart> host_;
-  c10::Event ready_;   ///< What the caller's stream had to do when the operation began is done.
+  c10::Event ready_;   ///< Recorded on the caller's stream when the operation starts.
   c10::Event copied_;  ///< All results are on the device.
 
-  std::mutex progress_;  ///< Guards what follows, and `back_` while copies are queued.
+  std::mutex progress_;  ///< Guards the members below, and `back_` while copies are queued.
   std::size_t parts_left_;
   std::exception_ptr error_;
   bool done_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// The side streams of each device, and the thread that hands parts to the network when their
-/// copies have arrived. While one part is sent, the next is copied to the host and the one before
-/// it back. Pinned memory comes from PyTorch's own cache, as much as is under way. Thread-safe.
+/// The side streams of each device, and the thread that posts parts once their copies have arrived.
+/// Pipelined: while one part is sent, the next is copied to the host and the previous one back.
+/// Pinned memory comes from PyTorch's cache and is bounded by the operations in flight.
+/// Thread-safe.
 class DeviceStaging {
  public:
   DeviceStaging();
   ~DeviceStaging() { close(); }
 
-  /// Queues the copies on the calling thread. All tensors are on one device. Throws what the device
-  /// throws, Exception(unsupported) while its stream is captured; later errors are the Work's.
+  /// Queues the copies on the calling thread. All tensors must be on one device. Throws the
+  /// device's errors, and Exception(unsupported) during stream capture. Later errors are reported
+  /// by the Work.
   c10::intrusive_ptr<StagedWork> run(Rank rank, std::uint64_t number, StagedOperation operation);
 
-  /// Makes the current stream of each device wait for the results of what is complete.
+  /// Makes the current stream of each device wait for the results of completed operations.
   void synchronize();
 
-  /// Returns when everything has been handed over. Nothing may be run afterwards.
+  /// Returns when every part has been posted. Do not call run() afterwards.
   void finish_posting();
 
-  /// The same, and all callbacks of what is complete have run.
+  /// Also waits for the callbacks of completed operations.
   void close();
 
  private:

@@ -18,7 +18,7 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-/// c10d's callers look for its own class of error where a wait took too long.
+/// Timeouts are thrown as c10::DistStoreError, which c10d's callers expect.
 [[noreturn]] void throw_error(const Error& error) {
   if (error.kind == ErrorKind::timeout) C10_THROW_ERROR(DistStoreError, error.message);
   throw Exception(error);
@@ -30,7 +30,7 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-/// c10d's zero means for ever.
+/// In c10d, zero means no timeout.
 Duration limit_of(std::chrono::milliseconds timeout) {
   constexpr auto kForEver = std::chrono::hours(24 * 365);
   return timeout == c10d::Store::kNoTimeout ? Duration(kForEver) : Duration(timeout);

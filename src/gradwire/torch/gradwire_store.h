@@ -13,13 +13,13 @@
 
 namespace gradwire {
 
-/// The job's own store (comm/job_store.h) as c10d's process groups want one: for those alone who
-/// know the job's secret, on the named address alone. Thread-safe. Throws c10::DistStoreError where
-/// c10d's stores do, when a wait takes too long, and Exception for what JobStore fails with.
+/// The job's store (comm/job_store.h) as a c10d::Store. Only clients that know the job's secret can
+/// use it, on the named address only. Thread-safe. Throws c10::DistStoreError on timeouts, as
+/// c10d's stores do, and Exception for JobStore's other errors.
 class GradwireStore final : public c10d::Store {
  public:
-  /// Rank 0 serves it. Waits at most `timeout` for rank 0; later that is the limit of get() and of
-  /// wait() without one. Throws Exception as JobStore::open.
+  /// Opens the store, which rank 0 serves. Waits at most `timeout` for rank 0. `timeout` then
+  /// applies to get(), and to wait() without a timeout. Throws Exception as JobStore::open does.
   static c10::intrusive_ptr<GradwireStore> open(const Job& job, std::chrono::milliseconds timeout);
 
   GradwireStore(std::shared_ptr<JobStore> job_store, std::chrono::milliseconds timeout)
@@ -28,10 +28,10 @@ class GradwireStore final : public c10d::Store {
   const std::string& host() const { return job_store_->host(); }
   std::uint16_t port() const { return job_store_->port(); }
 
-  /// Whether it is the end that this job would open.
+  /// Returns true if `job` would open this store.
   bool is_of(const Job& job) const { return job_store_->is_of(job); }
 
-  /// As JobStore::close. Also of clones.
+  /// Closes the store as JobStore::close does, for clones as well.
   void close(bool failed) { job_store_->close(failed); }
 
   c10::intrusive_ptr<c10d::Store> clone() override;

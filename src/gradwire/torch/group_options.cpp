@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-/// The store behind all prefixes, if it is a `Kind`, else null. Lives as long as `store`.
+/// Returns the store behind all prefixes if it is a `Kind`, else null. Lives as long as `store`.
 template <class Kind>
 const Kind* behind(c10d::Store& store) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
@@ -23,7 +23,7 @@ const Kind* behind(c10d::Store& store) {
   return dynamic_cast<const Kind*>(prefixed->getUnderlyingNonPrefixStore().get());
 }
 
-/// Nothing for a store that is not behind an address.
+/// Returns the store's host; empty if it has no address.
 std::string host_of(c10d::Store& store) {
   if (const auto* ours = behind<GradwireStore>(store)) return ours->host();
   const auto* server = behind<c10d::TCPStore>(store);
@@ -75,7 +75,7 @@ std::shared_ptr<Communicator> connect_group(const c10::intrusive_ptr<c10d::Store
   const Job job = job_of_group(*store, rank, size, options);
   CommunicatorOptions communicator = options.communicator;
   communicator.operation_timeout = options.timeout;
-  // Who wants quick failures of operations still has processes that start one after the other.
+  // A short operation timeout must not shorten rendezvous: processes start at different times.
   communicator.rendezvous_timeout =
       std::max<Duration>(options.timeout, communicator.rendezvous_timeout);
   if (!options.group_name.empty()) communicator.scope = options.group_name;

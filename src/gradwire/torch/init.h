@@ -7,9 +7,9 @@
 
 namespace gradwire {
 
-/// Joins the job that the environment describes (gradwire run, torchrun, mpirun, Slurm; with no
-/// launcher a world of one, which touches no network) and returns it as the process group that
-/// libtorch code takes:
+/// Joins the job described by the environment (gradwire run, torchrun, mpirun, Slurm) and returns
+/// it as a process group for libtorch code. Without a launcher the world size is 1 and no network
+/// is used.
 ///
 ///     auto group = gradwire::init();
 ///     gradwire::DataParallel model(Net(), {.process_group = group});
@@ -17,7 +17,7 @@ namespace gradwire {
 /// Throws Exception as Job::from_environment and Communicator::connect do.
 c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options = {});
 
-/// The same for a job that the caller describes.
+/// Joins the job that the caller describes.
 c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job,
                                             const CommunicatorOptions& options = {});
 

@@ -51,7 +51,7 @@ ProcessGroupGradwire::ProcessGroupGradwire(std::shared_ptr<Communicator> communi
       communicator_(std::move(communicator)),
       options_(options ? std::move(options) : c10::make_intrusive<GroupOptions>()),
       threads_(std::make_shared<CompletionThreads>()),
-      // A communicator that somebody else made has a limit of its own.
+      // A communicator made elsewhere has its own timeout.
       timeout_(std::chrono::milliseconds::zero()) {}
 
 ProcessGroupGradwire::~ProcessGroupGradwire() {
@@ -124,7 +124,7 @@ void ProcessGroupGradwire::setTimeout(std::chrono::milliseconds timeout) {
   if (timeout <= std::chrono::milliseconds::zero()) {
     throw Exception(
         ErrorKind::invalid_argument,
-        fmt::format("rank {}: a timeout of {} ms; give a positive one", rank_, timeout.count()));
+        fmt::format("rank {}: the timeout is {} ms; it must be positive", rank_, timeout.count()));
   }
   timeout_ = timeout;
 }
@@ -156,7 +156,7 @@ void ProcessGroupGradwire::shutdown() {
   close_callbacks();
 }
 
-/// What is in flight completes now, unless somebody else has the communicator too.
+/// Completes the operations in flight, unless the communicator has other owners.
 void ProcessGroupGradwire::release() {
   std::shared_ptr<Communicator> closing;
   {

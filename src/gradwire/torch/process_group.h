@@ -19,20 +19,20 @@
 
 namespace gradwire {
 
-/// A Communicator as a c10d backend called "gradwire": nothing but translation. Operations are
-/// asynchronous; tensors must be dense and on the CPU, and are kept alive until the operation
-/// completes; those that are not contiguous travel as copies (ContiguousCopies). Whatever it is not
-/// given the memory for in the right shape is refused with an Exception that names rank, operation
-/// and argument, before anything is sent. Thread-safe as Communicator is.
+/// A Communicator as the c10d backend "gradwire"; it only translates calls. Operations are
+/// asynchronous. Tensors must be dense and on the CPU; they are kept alive until the operation
+/// completes. Non-contiguous tensors are copied (ContiguousCopies). Arguments of the wrong shape or
+/// type are rejected before anything is sent, with an Exception that names rank, operation and
+/// argument. Thread-safe as Communicator is.
 ///
-/// Any element type can be moved; tensor_reduction.h says what can be reduced. Operations without a
-/// timeout of their own have the group's.
+/// Any element type can be moved; tensor_reduction.h lists the types that can be reduced.
+/// Operations without an explicit timeout use the group's.
 class ProcessGroupGradwire : public c10d::Backend {
  public:
   using TensorList = std::vector<at::Tensor>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  /// `options` (optional) is what the communicator was made from. Collectives go in `lane`.
+  /// `options` (optional): the communicator's options. Collectives run in `lane`.
   explicit ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
                                 c10::intrusive_ptr<GroupOptions> options = nullptr, int lane = 0);
   ~ProcessGroupGradwire() override;
@@ -42,13 +42,13 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// Throws Exception(aborted) after shutdown().
   std::shared_ptr<Communicator> communicator() const;
 
-  // Movements (process_group_movements.cpp).
+  // Data movement (process_group_movements.cpp).
 
-  /// From rank opts.rootRank. Several tensors of one size: all of them, on all ranks, get what
-  /// tensor opts.rootTensor of the root has.
+  /// Broadcasts from rank opts.rootRank. With several tensors of one size, all of them, on all
+  /// ranks, receive the root's tensor opts.rootTensor.
   WorkPointer broadcast(TensorList& tensors, const c10d::BroadcastOptions& opts) override;
-  /// outputs[0][r] = input[0] of rank r; where the outputs differ in size, so do the inputs.
-  /// Of n inputs, each of n lists gets all: outputs[i][r * n + j] = input[j] of rank r.
+  /// outputs[0][r] = input[0] of rank r; sizes may differ between ranks. With n inputs, each of the
+  /// n output lists receives all: outputs[i][r * n + j] = input[j] of rank r.
   WorkPointer allgather(std::vector<TensorList>& outputs, TensorList& inputs,
                         const c10d::AllgatherOptions& opts) override;
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -56,19 +56,19 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// outputs[r][i] = inputs[i] of rank r.
   WorkPointer allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
                                   const c10d::AllgatherOptions& opts) override;
-  /// outputs[i] = inputs[i] of all ranks, one after the other.
+  /// outputs[i] = concatenation of all ranks' inputs[i].
   WorkPointer allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
                                               const c10d::AllgatherOptions& opts) override;
-  /// On the root outputs[0][r] = inputs[0] of rank r; elsewhere `outputs` is empty.
+  /// On the root outputs[0][r] = inputs[0] of rank r; on other ranks `outputs` must be empty.
   WorkPointer gather(std::vector<TensorList>& outputs, TensorList& inputs,
                      const c10d::GatherOptions& opts) override;
-  /// outputs[0] = inputs[0][this rank] of the root; elsewhere `inputs` is empty.
+  /// outputs[0] = the root's inputs[0][this rank]; on other ranks `inputs` must be empty.
   WorkPointer scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                       const c10d::ScatterOptions& opts) override;
-  /// outputs[r] = inputs[this rank] of rank r; any sizes, on which both must agree.
+  /// outputs[r] = inputs[this rank] of rank r; sizes may differ, but each pair of ranks must agree.
   WorkPointer alltoall(TensorList& outputs, TensorList& inputs,
                        const c10d::AllToAllOptions& opts) override;
-  /// Along the first dimension; without splits in equal parts.
+  /// Splits along the first dimension; empty splits mean equal parts.
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
                             std::vector<std::int64_t>& output_splits,
                             std::vector<std::int64_t>& input_splits,
@@ -76,15 +76,15 @@ class ProcessGroupGradwire : public c10d::Backend {
 
   // Reductions (process_group_reductions.cpp).
 
-  /// In place. Several tensors of one size count as those of so many ranks more: all of them, on
-  /// all ranks, get the reduction (not AVG or PREMUL_SUM) of all.
+  /// In place. Several tensors of one size count as tensors of additional ranks: all of them, on
+  /// all ranks, receive the reduction of all (not AVG or PREMUL_SUM).
   WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
   /// Any number of tensors, each in place.
   WorkPointer allreduce_coalesced(TensorList& tensors,
                                   const c10d::AllreduceCoalescedOptions& opts) override;
-  /// tensors[0] on the root = the reduction over ranks; elsewhere it stays as it is.
+  /// tensors[0] on the root = the reduction over ranks; unchanged on other ranks.
   WorkPointer reduce(TensorList& tensors, const c10d::ReduceOptions& opts) override;
-  /// outputs[0] = the reduction over ranks of inputs[0][this rank], which may differ in size.
+  /// outputs[0] = the reduction over ranks of inputs[0][this rank]; inputs may differ in size.
   WorkPointer reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                              const c10d::ReduceScatterOptions& opts) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -96,51 +96,52 @@ class ProcessGroupGradwire : public c10d::Backend {
 
   WorkPointer send(TensorList& tensors, int to, int tag) override;
   WorkPointer recv(TensorList& tensors, int from, int tag) override;
-  /// Work::sourceRank() says whose message it was.
+  /// Work::sourceRank() returns the sender.
   WorkPointer recvAnysource(TensorList& tensors, int tag) override;
   WorkPointer barrier(const c10d::BarrierOptions& opts) override;
-  /// A barrier that throws here and now; rank 0's error names all ranks that are missing, whatever
-  /// `wait_all_ranks` says.
+  /// A blocking barrier that throws on failure. Rank 0's error names all missing ranks, whatever
+  /// `wait_all_ranks` is.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // The group itself (process_group.cpp).
+  // Group management (process_group.cpp).
 
-  /// Until endCoalescing(), whose Work completes when all operations that the calling thread began
-  /// in between have; the results are those operations' own. It has no future where tensors of an
-  /// accelerator or sparse ones were among them.
+  /// Coalesces operations: endCoalescing() returns a Work that completes when all operations of the
+  /// calling thread since startCoalescing() have completed. Results are available from the
+  /// individual operations. It has no future if accelerator or sparse tensors are involved.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
-  /// A group of `ranks` (of this group), which meet in `store`; null where this rank is not one.
+  /// Creates a group of `ranks` (of this group) with rendezvous in `store`; returns null if this
+  /// rank is not among them.
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
 
-  /// Of operations from now on.
+  /// Applies to later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
-  /// Ranks that call the same operations have the same number; none is agreed upon.
+  /// No agreement is needed: ranks that call the same operations count the same.
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return operations_; }
-  /// Fails whatever is in flight, here and on the peers.
+  /// Fails all operations in flight, on this rank and on the peers.
   void abort() override;
-  /// The same, telling the peers `why`.
+  /// The same, with the reason `why` for the peers.
   void abort_because(const std::string& why);
-  /// Waits for what is in flight, within its timeouts, and says goodbye to the peers. Returns when
-  /// all callbacks have run.
+  /// Graceful shutdown: waits for operations in flight, within their timeouts, and sends goodbye to
+  /// the peers. Returns when all callbacks have run.
   void shutdown() override;
-  /// Says goodbye now; what is in flight fails, here and on the peers. For a process that has
-  /// failed.
+  /// Sends goodbye immediately; operations in flight fail on this rank and on the peers. For a
+  /// process that has failed.
   void leave_at_once();
 
-  // The two halves of shutdown(), for groups that share a communicator: all of them release it
-  // before any of them ends its callbacks' threads, which the last operations still use.
+  // The two halves of shutdown(), for groups that share a communicator. All of them must release it
+  // before any stops its callback threads, which the last operations still use.
   void release();
   void close_callbacks();
 
  protected:
-  /// A group like this one for split(): a class of its own kind where a subclass says so.
+  /// Makes a group for split(); subclasses return their own type.
   virtual c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                                  c10::intrusive_ptr<GroupOptions> options) const;
 
@@ -149,7 +150,7 @@ class ProcessGroupGradwire : public c10d::Backend {
   }
   std::uint64_t next_number() { return ++operations_; }
   OperationOptions options_with(std::chrono::milliseconds timeout) const;
-  /// Of every operation; see startCoalescing().
+  /// Called for every operation; see startCoalescing().
   void collect(const WorkPointer& work) { coalesced_.add(work); }
 
  private:
@@ -173,13 +174,13 @@ class ProcessGroupGradwire : public c10d::Backend {
   CoalescedWorks coalesced_;
 };
 
-/// The backend inside a c10d::ProcessGroup, which is what libtorch code takes: a
-/// StagedProcessGroup, for the CPU and for the accelerator, if this libtorch has one. `store`
-/// (optional) is what the group says its store is.
+/// Wraps the backend in a c10d::ProcessGroup, as libtorch code expects. The backend is a
+/// StagedProcessGroup for the CPU, and for the accelerator if this libtorch has one. `store`
+/// (optional) is returned as the group's store.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
-/// The Communicator behind a group made by make_process_group; null for any other group.
+/// Returns the Communicator of a gradwire group; null for any other group.
 std::shared_ptr<Communicator> communicator_of(c10d::ProcessGroup& group);
 
 }  // namespace gradwire

@@ -43,8 +43,8 @@ WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
                 .finish = [unmoved = unmoved_] { unmoved->move(); }});
 }
 
-/// Rank 0 hears from every other rank itself, so that it knows all that are missing, and then
-/// answers. For the answer the others have twice the time: it may itself be the last to come.
+/// Rank 0 receives from every other rank directly, so that it knows all missing ranks, and then
+/// replies. Other ranks wait twice the timeout for the reply, as rank 0 may be the last to arrive.
 void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
                                             bool /*wait_all_ranks*/) {
   const auto argument = name("monitored_barrier", "none");
@@ -61,7 +61,7 @@ void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
   track({.type = c10d::OpType::BARRIER,
          .parts = {communicator()->broadcast(lend_bytes(here, argument), /*root=*/0, options)}})
       ->wait();
-  barrier(opts)->wait();  // All ranks are here; what they posted before has completed as well.
+  barrier(opts)->wait();  // All ranks are here; also completes what they posted before.
 }
 
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-// Operations that move elements of any type and change none.
+// Operations that move elements of any type without changing them.
 #include <fmt/format.h>
 
 #include "gradwire/torch/contiguous_copies.h"
@@ -18,7 +18,7 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
     const auto root = static_cast<std::size_t>(opts.rootTensor);
     if (root >= tensors.size()) {
       refuse(name("broadcast", "rootTensor"),
-             fmt::format("is {}, of {} tensors", opts.rootTensor, tensors.size()));
+             fmt::format("is {}, but there are {} tensors", opts.rootTensor, tensors.size()));
     }
     TensorList one{tensors[root]};
     for (const at::Tensor& tensor : tensors) copies.written_also(one.front(), tensor);
@@ -35,11 +35,11 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
 
 namespace {
 
-/// One input on its way into one list of outputs.
+/// One input and the list of outputs that it is gathered into.
 struct ListGather {
   at::Tensor input;
   TensorList list;
-  at::Tensor flat;  ///< Where the outputs are alike; they are gathered there.
+  at::Tensor flat;  ///< Gather buffer if all outputs have one size.
 };
 
 ListGather plan_gather(const at::Tensor& input, const TensorList& list, int size,
@@ -50,7 +50,7 @@ ListGather plan_gather(const at::Tensor& input, const TensorList& list, int size
   return {input, list, all_equal(list) ? flat_for(list) : at::Tensor()};
 }
 
-/// Parts of different sizes are as many broadcasts.
+/// Parts of different sizes are gathered by one broadcast each.
 void post_gather(Communicator& communicator, const ListGather& gather, const ArgumentName& name,
                  const OperationOptions& options, std::vector<Work>& parts) {
   if (gather.flat.defined()) {
@@ -85,7 +85,7 @@ WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& li
   check_disjoint(joined(lists), name("all_gather", "outputs"));
   TensorOperation operation{.type = type};
   std::vector<ListGather> gathers;
-  // Everything is checked before anything starts: half a list would leave the ranks out of step.
+  // Check everything before starting anything: half a list would desynchronize the ranks.
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto argument = fmt::format("outputs[{}]", i);
     gathers.push_back(plan_gather(inputs[i], lists[i], size_, name("all_gather", argument)));
@@ -112,7 +112,7 @@ WorkPointer ProcessGroupGradwire::allgather(std::vector<TensorList>& outputs, Te
   return gather_lists(outputs, inputs, c10d::OpType::ALLGATHER, options_with(opts.timeout));
 }
 
-/// Gathers into the first list, from which the others are copied.
+/// Gathers into the first list, and copies the others from it.
 WorkPointer ProcessGroupGradwire::gather_many(const std::vector<TensorList>& outputs,
                                               const TensorList& inputs,
                                               const OperationOptions& options) {
@@ -297,14 +297,14 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
   const auto source = lend_bytes(input, from);
   const auto target = lend_bytes(output, into);
   if (output.scalar_type() != input.scalar_type()) {
-    refuse(into, fmt::format("has elements of {}, and the input of {}",
+    refuse(into, fmt::format("has elements of {}, but the input has elements of {}",
                              torch::toString(output.scalar_type()),
                              torch::toString(input.scalar_type())));
   }
   const auto expected = element_counts(output, output_splits, size_, into);
   const auto sent = element_counts(input, input_splits, size_, from);
   const auto options = options_with(opts.timeout);
-  // Whether there are splits is the same on every rank; whether they are equal might not be.
+  // Every rank agrees if there are splits; they may disagree on whether the splits are equal.
   const bool equal = output_splits.empty() && input_splits.empty();
   if (equal && output.numel() != input.numel()) check_parts(output, input, 1, into);
   return track(

@@ -1,4 +1,4 @@
-// Operations that combine elements: tensor_reduction.h says which.
+// Operations that combine elements; tensor_reduction.h lists the reductions.
 #include <fmt/format.h>
 
 #include "gradwire/torch/contiguous_copies.h"
@@ -24,7 +24,7 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
   const auto& tensor = only(tensors, argument);
   const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   const auto span = lend_to(reduction, tensor, argument);
-  const auto alive = communicator();  // Or throws, while the tensor is still as it was.
+  const auto alive = communicator();  // Throws after shutdown(), before the tensor changes.
   premultiply(reduction, tensor);
   return track({.type = c10d::OpType::ALLREDUCE,
                 .parts = {alive->all_reduce(span, reduction.op, options_with(opts.timeout))},
@@ -36,7 +36,7 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
   ContiguousCopies copies;
   TensorList apart = copies.reduced_apart(tensors, name("all_reduce_coalesced", "tensors"));
   if (copies.any()) return copies.copy_back(allreduce_coalesced(apart, opts), tensors);
-  // Everything is checked before anything starts: half a list would leave the ranks out of step.
+  // Check everything before starting anything: half a list would desynchronize the ranks.
   std::vector<std::pair<LentSpan, ReduceOp>> spans;
   std::vector<TensorReduction> reductions;
   for (const auto& tensor : tensors) {
@@ -45,7 +45,7 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
     reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument));
     spans.emplace_back(lend_to(reductions.back(), tensor, argument), reductions.back().op);
   }
-  const auto alive = communicator();  // Or throws, while the tensors are still as they were.
+  const auto alive = communicator();  // Throws after shutdown(), before the tensors change.
   for (std::size_t i = 0; i < tensors.size(); ++i) premultiply(reductions[i], tensors[i]);
   TensorOperation operation{.type = c10d::OpType::ALLREDUCE_COALESCED, .outputs = tensors};
   alive->coalesced([&](Communicator& together) {
@@ -66,7 +66,7 @@ WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::Reduce
   const auto reduction = reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument);
   lend_to(reduction, tensor, argument);
   const auto alive = communicator();
-  // Where it is only read it stays as it is.
+  // On ranks other than the root the tensor must not change.
   auto data = tensor;
   if (rank_ == root) {
     premultiply(reduction, tensor);
@@ -104,7 +104,7 @@ WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
                                                            target, reduction.op, options)},
                   .outputs = outputs});
   }
-  // Parts of different sizes are as many reductions.
+  // Parts of different sizes are reduced one by one.
   TensorOperation operation{.type = c10d::OpType::REDUCE_SCATTER, .outputs = outputs};
   TensorList parts;
   std::int64_t begin = 0;

@@ -38,7 +38,7 @@ class SparseWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// What ranks must agree on, and then the number of entries, on which they need not.
+/// The values that ranks must agree on, then the number of entries, which may differ.
 at::Tensor description_of(const at::Tensor& tensor) {
   std::vector<std::int64_t> numbers{tensor.sparse_dim(), tensor.dense_dim()};
   for (const std::int64_t size : tensor.sizes()) numbers.push_back(size);
@@ -46,7 +46,7 @@ at::Tensor description_of(const at::Tensor& tensor) {
   return at::tensor(numbers, at::kLong);
 }
 
-/// Along dimension `along`, whose size on rank r is counts[r].
+/// Gathers along dimension `along`, whose size on rank r is counts[r].
 at::Tensor gathered(ProcessGroupGradwire& group, const at::Tensor& mine, std::int64_t along,
                     const at::Tensor& counts, const c10d::AllgatherOptions& opts) {
   std::vector<TensorList> lists(1);
@@ -65,7 +65,7 @@ void check_shapes(const at::Tensor& descriptions, int rank) {
   for (std::int64_t r = 0; r < shapes.size(0); ++r) {
     if (shapes[r].equal(shapes[rank])) continue;
     refuse({kName, "tensors[0]", rank},
-           fmt::format("is sparse of another shape than on rank {}", r));
+           fmt::format("has a different sparse shape than on rank {}", r));
   }
 }
 
@@ -98,8 +98,8 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
   const bool average = opts.reduceOp == c10d::ReduceOp::AVG;
   if (!average && opts.reduceOp != c10d::ReduceOp::SUM) {
     throw Exception(ErrorKind::unsupported,
-                    fmt::format("rank {}: {}, argument 'tensors[0]': sparse tensors have SUM and "
-                                "AVG; for others convert it with to_dense()",
+                    fmt::format("rank {}: {}, argument 'tensors[0]': sparse tensors support only "
+                                "SUM and AVG; for other reductions convert them with to_dense()",
                                 group_->getRank(), kName));
   }
   auto work = c10::make_intrusive<SparseWork>(group_->getRank(), number, tensor, callbacks_);
@@ -108,7 +108,7 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
     std::exception_ptr error;
     try {
       tensor.copy_(reduced(*group, tensor, opts));
-    } catch (const Exception&) {  // Refused or failed on every rank alike.
+    } catch (const Exception&) {  // Rejected or failed on every rank alike.
       error = std::current_exception();
     } catch (const std::exception& failed) {
       error = std::current_exception();

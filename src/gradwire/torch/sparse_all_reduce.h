@@ -8,29 +8,29 @@
 
 namespace gradwire {
 
-/// All-reduces of sparse tensors (COO, on the CPU), as the gradients of nn.Embedding(sparse=True)
-/// are: every rank gathers the others' indices and values, whose numbers may differ, and adds them
-/// up by itself, in the same order and so to the same bits. What travels is what is not zero. One
-/// such operation takes place after the other, on a thread of its own.
+/// All-reduces sparse tensors (COO, on the CPU), such as gradients of nn.Embedding(sparse=True).
+/// Every rank gathers all ranks' indices and values, whose counts may differ, and sums them locally
+/// in the same order, so the bits are the same on every rank. Only nonzero entries are sent.
+/// Operations run one at a time, on a separate thread.
 class SparseAllReduce {
  public:
-  /// `group` is for these operations alone: a lane of its own.
+  /// `group` must be reserved for these operations: a separate lane.
   explicit SparseAllReduce(c10::intrusive_ptr<ProcessGroupGradwire> group);
   ~SparseAllReduce() { close(); }
 
-  /// `tensor` becomes the coalesced SUM or AVG over all ranks, which Work::result() has too. Throws
-  /// Exception(unsupported) for other reductions; ranks with tensors of different shapes are
-  /// errors of the Work. `until_over` is let go of when it is complete.
+  /// Replaces `tensor` by the coalesced SUM or AVG over all ranks, also the result of the Work.
+  /// Throws Exception(unsupported) for other reductions. Different shapes on different ranks are an
+  /// error of the Work. `until_over` is released on completion.
   c10::intrusive_ptr<c10d::Work> run(const at::Tensor& tensor, std::uint64_t number,
                                      const c10d::AllreduceOptions& opts,
                                      UnderWay::Token until_over);
 
   ProcessGroupGradwire& group() { return *group_; }
 
-  /// Returns when all have ended.
+  /// Returns when all operations have ended.
   void finish() { thread_.close(); }
 
-  /// The same, and their callbacks have run.
+  /// Also waits for their callbacks.
   void close() {
     finish();
     callbacks_->close();

@@ -16,10 +16,13 @@ namespace {
 void check_on(const at::Device& device, const at::Tensor& tensor, const ArgumentName& name) {
   if (!tensor.defined()) refuse(name, "a tensor is undefined");
   if (tensor.device() != device) {
-    refuse(name, fmt::format("has tensors on {} and on {}; all of an operation's are on one device",
-                             device.str(), tensor.device().str()));
+    refuse(name,
+           fmt::format(
+               "has tensors on {} and on {}; all tensors of an operation must be on one device",
+               device.str(), tensor.device().str()));
   }
-  if (tensor.layout() != at::kStrided) refuse(name, "a tensor is sparse; convert it, to_dense()");
+  if (tensor.layout() != at::kStrided)
+    refuse(name, "a tensor is sparse; convert it with to_dense()");
   if (!tensor.is_contiguous()) refuse(name, "a tensor is not contiguous; pass .contiguous()");
 }
 
@@ -37,7 +40,7 @@ StagedProcessGroup::~StagedProcessGroup() {
   StagedProcessGroup::shutdown();
 }
 
-/// Whether an operation is to be staged; throws where its tensors are not all on one device.
+/// Returns true if an operation must be staged; throws if its tensors are on several devices.
 bool StagedProcessGroup::on_device(const TensorList& tensors, const char* operation) const {
   const auto found = std::ranges::find_if(tensors, [](const at::Tensor& tensor) {
     return tensor.defined() && at::accelerator::isAccelerator(tensor.device().type());
@@ -57,7 +60,8 @@ bool StagedProcessGroup::on_device(const TensorList& some, const TensorList& oth
 std::vector<StagedPart> StagedProcessGroup::cut_pairs(const TensorList& inputs, int input_rows,
                                                       const TensorList& outputs,
                                                       int output_rows) const {
-  if (inputs.size() != outputs.size()) return {{inputs, outputs}};  // The operation refuses it.
+  // The operation reports the error.
+  if (inputs.size() != outputs.size()) return {{inputs, outputs}};
   std::vector<StagedPart> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (StagedPart& part : cut(inputs[i], input_rows, outputs[i], output_rows, segment_bytes_)) {
@@ -90,11 +94,10 @@ WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
   const auto timeout = options_with(opts.timeout).timeout.value_or(Duration::zero());
   const auto limit = std::chrono::ceil<std::chrono::milliseconds>(timeout);
   if (!under_way_.wait(limit)) {
-    throw Exception(
-        ErrorKind::timeout,
-        fmt::format("rank {}: barrier: what an accelerator or sparse tensors were asked "
-                    "for before is still under way after {} ms",
-                    rank_, limit.count()));
+    throw Exception(ErrorKind::timeout,
+                    fmt::format("rank {}: barrier: earlier operations on accelerator or sparse "
+                                "tensors are still in flight after {} ms",
+                                rank_, limit.count()));
   }
   staging_.synchronize();
   return Base::barrier(opts);
@@ -168,7 +171,7 @@ WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
                });
 }
 
-// The group itself.
+// Group management.
 
 void StagedProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
   Base::setTimeout(timeout);
@@ -177,7 +180,7 @@ void StagedProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void StagedProcessGroup::shutdown() {
-  // All that was staged is handed over, completes, and then has run its callbacks.
+  // Order: post all staged parts, complete the operations, then run their callbacks.
   staging_.finish_posting();
   sparse_.finish();
   Base::release();

@@ -7,15 +7,15 @@
 
 namespace gradwire {
 
-/// A ProcessGroupGradwire that also all-reduces sparse tensors of the CPU (sparse_all_reduce.h),
-/// and takes an accelerator's tensors, which it stages through host memory (device_staging.h); all
-/// tensors of one operation are on one device. Each of these
-/// operations is the base class's one where the tensors are on the CPU. What is wrong with shapes,
-/// types and reductions of an accelerator's tensors is thrown by Work::wait(), not by the call.
+/// A ProcessGroupGradwire that also all-reduces sparse CPU tensors (sparse_all_reduce.h), and
+/// accepts an accelerator's tensors, which it stages through host memory (device_staging.h). All
+/// tensors of one operation must be on one device. Operations on CPU tensors are the base class's.
+/// Errors in shapes, types and reductions of an accelerator's tensors are thrown by Work::wait(),
+/// not by the call.
 ///
-/// Collectives on a device have a lane of their own: their order among each other counts, but not
-/// that among those on the CPU. Messages have none: between two ranks, one tag is for tensors of
-/// one kind of device, unless the sender waits before it sends the other kind.
+/// Collectives on a device run in a separate lane: they are ordered among each other, but not with
+/// those on the CPU. Messages are not ordered by lanes: between two ranks, use one tag for one
+/// device type only, unless the sender waits before it sends from the other type.
 class StagedProcessGroup : public ProcessGroupGradwire {
  public:
   /// Tensors are cut into segments of about `segment_bytes`, the same on all ranks.
@@ -59,9 +59,9 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   WorkPointer recv(TensorList& tensors, int from, int tag) override;
   WorkPointer recvAnysource(TensorList& tensors, int tag) override;
 
-  /// Waits here for collectives that are staged or sparse, which travel in lanes of their own: a
-  /// barrier comes after all that the group was asked for before. The current stream of a device
-  /// goes on when their results are there.
+  /// First waits for staged and sparse collectives, which run in separate lanes: a barrier follows
+  /// all earlier operations of the group. The current stream of each device waits for their
+  /// results.
   WorkPointer barrier(const c10d::BarrierOptions& opts) override;
 
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -79,15 +79,15 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   bool on_device(const TensorList& some, const TensorList& others, const char* operation) const;
   std::vector<StagedPart> cut_pairs(const TensorList& inputs, int input_rows,
                                     const TensorList& outputs, int output_rows) const;
-  /// All ranks must come to the same number of parts: for operations whose lists have tensors of
-  /// one size on every rank, or are known as a whole to all.
+  /// All ranks must compute the same number of parts. For operations whose lists have tensors of
+  /// one size on every rank, or are known in full to all ranks.
   std::vector<StagedPart> cut_lists(const TensorList& inputs, const TensorList& outputs) const;
   WorkPointer stage(c10d::OpType type, std::vector<StagedPart> parts, TensorList outputs,
                     Post post);
 
   const std::size_t segment_bytes_;
-  HostGroup host_;      ///< Does the operations on host memory, in the lane for them.
-  UnderWay under_way_;  ///< Collectives that do not go through the Base's lane.
+  HostGroup host_;      ///< Runs the operations on host memory, in a separate lane.
+  UnderWay under_way_;  ///< Collectives outside Base's lane.
   DeviceStaging staging_;
   SparseAllReduce sparse_;
 };

@@ -1,4 +1,4 @@
-// A StagedProcessGroup's operations that move elements and change none.
+// A StagedProcessGroup's operations that move elements without changing them.
 #include "gradwire/torch/staged_process_group.h"
 
 namespace gradwire {
@@ -112,7 +112,7 @@ WorkPointer StagedProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
       });
 }
 
-// Messages, in one piece: the other end may be on a CPU.
+// Messages are not cut into segments: the peer may be on a CPU.
 
 WorkPointer StagedProcessGroup::send(TensorList& tensors, int to, int tag) {
   if (!on_device(tensors, "send")) return Base::send(tensors, to, tag);

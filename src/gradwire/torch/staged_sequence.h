@@ -8,33 +8,33 @@
 
 namespace gradwire {
 
-/// What is begun and then waited for, on an accelerator's tensors by way of pinned host memory
-/// (device_staging.h): for operations of our own that are not a c10d group's. Begins one after the
-/// other in the order of run(), as their copies arrive, and waits for them in that order, each on
-/// a thread of its own. Thread-safe.
+/// Runs asynchronous operations other than c10d's on an accelerator's tensors, staged through
+/// pinned host memory (device_staging.h). Operations begin in the order of run(), as their copies
+/// arrive, and are waited for in that order; each of the two runs on a separate thread.
+/// Thread-safe.
 class StagedSequence {
  public:
-  /// Returns when the outputs are there, or throws. Called once.
+  /// Blocks until the outputs are available, or throws. Called once.
   using Wait = std::function<void()>;
-  /// Gets contiguous host tensors of the same sizes as what run() was given. Must not wait.
+  /// Starts an operation on contiguous host tensors of the same sizes as run()'s. Must not block.
   using Begin = std::function<Wait(const TensorList& inputs, const TensorList& outputs)>;
 
   explicit StagedSequence(Rank rank) : rank_(rank) {}
 
-  /// `inputs` are copied to the host before, `outputs` back to the device afterwards; all are on
-  /// one device, and a tensor in both lists is one in host memory too. Throws as
-  /// DeviceStaging::run() does; what `begin` and its wait throw is the Work's error. `results`:
-  /// what its future gives; without, nothing here has a hold on the tensors once it is over.
+  /// Copies `inputs` to the host before the operation, and `outputs` back to the device afterwards.
+  /// All must be on one device; a tensor in both lists has one host copy. Throws as
+  /// DeviceStaging::run() does; errors of `begin` and its wait are reported by the Work. `results`:
+  /// value of the Work's future. Without it, no tensor is held after completion.
   c10::intrusive_ptr<StagedWork> run(c10d::OpType type, TensorList inputs, TensorList outputs,
                                      Begin begin, TensorList results = {});
 
-  /// Returns when everything that was begun is over.
+  /// Returns when all operations have completed.
   void close();
 
  private:
   Rank rank_;
   std::atomic<std::uint64_t> number_ = 0;
-  CompletionThreads waiter_{1};  ///< Outlives the thread that begins.
+  CompletionThreads waiter_{1};  ///< Outlives staging_'s thread, which uses it.
   DeviceStaging staging_;
 };
 

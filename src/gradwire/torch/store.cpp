@@ -25,7 +25,7 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
     return {};
   } catch (const std::exception& error) {
     return failure(ErrorKind::disconnected,
-                   fmt::format("the launcher's store did not take '{}': {}", key, error.what()));
+                   fmt::format("cannot set '{}' in the launcher's store: {}", key, error.what()));
   }
 }
 
@@ -37,14 +37,15 @@ Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
     const auto value = store_->get(kPrefix + key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
-    // FileStore's error has no type of its own when the time is over.
+    // FileStore throws no distinct type on timeout.
     const auto* of_store = dynamic_cast<const c10::DistStoreError*>(&error);
     if (of_store == nullptr && !deadline.passed()) {
-      return failure(ErrorKind::disconnected,
-                     fmt::format("the launcher's store did not give '{}': {}", key, error.what()));
+      return failure(
+          ErrorKind::disconnected,
+          fmt::format("cannot get '{}' from the launcher's store: {}", key, error.what()));
     }
     return failure(ErrorKind::timeout,
-                   fmt::format("nobody set '{}' in the launcher's store within {} ms", key,
+                   fmt::format("no rank set '{}' in the launcher's store within {} ms", key,
                                whole_milliseconds(timeout).count()));
   }
 }
@@ -59,9 +60,10 @@ c10::intrusive_ptr<c10d::Store> open_launcher_store(const Job& job,
   try {
     return c10::make_intrusive<c10d::TCPStore>(job.master_address, options);
   } catch (const std::exception& error) {
-    throw Exception(ErrorKind::disconnected,
-                    fmt::format("rank {}: no c10d store of {} at {}:{}: {}", job.rank, job.launcher,
-                                job.master_address, job.master_port, error.what()));
+    throw Exception(
+        ErrorKind::disconnected,
+        fmt::format("rank {}: cannot connect to the c10d store of {} at {}:{}: {}", job.rank,
+                    job.launcher, job.master_address, job.master_port, error.what()));
   }
 }
 

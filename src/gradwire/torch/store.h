@@ -13,7 +13,7 @@
 
 namespace gradwire {
 
-/// A c10d store that the user's launcher brought, as a Store. Keys get the prefix "gradwire/".
+/// A c10d store provided by the user's launcher, as a Store. Keys get the prefix "gradwire/".
 class C10dStore final : public Store {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
@@ -22,12 +22,12 @@ class C10dStore final : public Store {
   Result<std::string> get(const std::string& key, Duration timeout) override;
 
  private:
-  std::mutex mutex_;  ///< c10d's clients carry one request at a time.
+  std::mutex mutex_;  ///< c10d's clients support one request at a time.
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-/// Joins the TCPStore that torchrun serves at the job's master address and port. Throws
-/// Exception(disconnected) naming both if nobody answers within `timeout`.
+/// Connects to the TCPStore that torchrun serves at the job's master address and port. Throws
+/// Exception(disconnected), which names both, if no connection is made within `timeout`.
 c10::intrusive_ptr<c10d::Store> open_launcher_store(const Job& job,
                                                     std::chrono::milliseconds timeout);
 

@@ -15,12 +15,12 @@ void refuse(const ArgumentName& name, const std::string& reason) {
 
 const at::Tensor& only(const TensorList& tensors, const ArgumentName& name) {
   if (tensors.size() == 1) return tensors.front();
-  refuse(name, fmt::format("must be one tensor, and is {}", tensors.size()));
+  refuse(name, fmt::format("must have one tensor, but has {}", tensors.size()));
 }
 
 const TensorList& only(const std::vector<TensorList>& lists, const ArgumentName& name) {
   if (lists.size() == 1) return lists.front();
-  refuse(name, fmt::format("must be one list of tensors, and is {}", lists.size()));
+  refuse(name, fmt::format("must have one list of tensors, but has {}", lists.size()));
 }
 
 namespace {
@@ -35,7 +35,7 @@ void check_list(const TensorList& list, const at::Tensor& like, int size,
                 const ArgumentName& name) {
   if (list.size() != static_cast<std::size_t>(size)) {
     refuse(name,
-           fmt::format("must be one tensor for each of {} ranks, and is {}", size, list.size()));
+           fmt::format("must have one tensor for each of {} ranks, but has {}", size, list.size()));
   }
   for (std::size_t r = 0; r < list.size(); ++r) {
     if (list[r].device() != like.device()) {
@@ -46,7 +46,7 @@ void check_list(const TensorList& list, const at::Tensor& like, int size,
     if (list[r].scalar_type() == like.scalar_type() && (!own || list[r].numel() == like.numel())) {
       continue;
     }
-    refuse(name, fmt::format("has a tensor of {} for rank {}, beside one of {}",
+    refuse(name, fmt::format("has a tensor of {} for rank {}, which does not match one of {}",
                              elements_of(list[r]), r, elements_of(like)));
   }
 }
@@ -59,8 +59,8 @@ bool all_equal(const TensorList& list) {
 void check_equal(const TensorList& list, const at::Tensor& like, const ArgumentName& name) {
   for (const at::Tensor& tensor : list) {
     if (tensor.numel() == like.numel()) continue;
-    refuse(name, fmt::format("has a tensor of {} beside one of {}", elements_of(tensor),
-                             elements_of(like)));
+    refuse(name, fmt::format("has a tensor of {}, which does not match one of {}",
+                             elements_of(tensor), elements_of(like)));
   }
 }
 
@@ -73,8 +73,8 @@ void check_alike(const TensorList& list, const ArgumentName& name) {
     if (tensor.sizes() == list[0].sizes() && tensor.scalar_type() == list[0].scalar_type()) {
       continue;
     }
-    refuse(name, fmt::format("has a tensor of {} beside one of {}; several of one rank must have "
-                             "one size and type",
+    refuse(name, fmt::format("has a tensor of {}, which does not match one of {}; several tensors "
+                             "of one rank must have one size and type",
                              elements_of(tensor), elements_of(list[0])));
   }
 }
@@ -104,7 +104,7 @@ at::Tensor flattened(const TensorList& list) {
 }
 
 void unflatten(const at::Tensor& flat, const TensorList& list) {
-  // On whichever thread this is, the list may be of tensors that were made in inference mode.
+  // The list may contain inference tensors, whatever this thread's mode.
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   std::int64_t begin = 0;
   for (const at::Tensor& tensor : list) {
@@ -138,7 +138,7 @@ std::vector<TensorList> split_as(const std::vector<TensorList>& like, const Tens
 
 namespace {
 
-/// Elements of the span that lend_bytes() makes, for one of the tensor's.
+/// Elements in the span of lend_bytes() per element of the tensor.
 std::size_t lent_elements(const at::Tensor& tensor) {
   return data_type_of(tensor.scalar_type()) ? 1 : tensor.element_size();
 }
@@ -163,13 +163,13 @@ std::vector<std::size_t> element_counts(const at::Tensor& tensor,
       const auto all = static_cast<std::size_t>(tensor.numel()) * lent_elements(tensor);
       return std::vector<std::size_t>(ranks, all / ranks);
     }
-    refuse(name, fmt::format("has {} rows, which {} ranks cannot share equally; give split sizes",
+    refuse(name, fmt::format("has {} rows, which is not divisible by {} ranks; pass split sizes",
                              rows, size));
   }
   const std::int64_t sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
   const bool negative = std::ranges::any_of(splits, [](std::int64_t n) { return n < 0; });
   if (splits.size() != ranks || sum != rows || negative) {
-    refuse(name, fmt::format("has {} rows, and the {} split sizes for {} ranks add up to {}", rows,
+    refuse(name, fmt::format("has {} rows, but the {} split sizes for {} ranks sum to {}", rows,
                              splits.size(), size, sum));
   }
   const std::int64_t width = rows == 0 ? 0 : tensor.numel() / rows;

@@ -74,7 +74,7 @@ std::optional<ReduceOp> logical(TorchOp::RedOpType op) {
   }
 }
 
-/// Unsigned integers that have no DataType: what does not depend on the sign is done as if signed.
+/// Signed type for unsigned integers without a DataType, for operations independent of the sign.
 std::optional<DataType> signed_type(at::ScalarType type) {
   switch (type) {
     case at::kUInt16:
@@ -95,7 +95,7 @@ TensorReduction for_unsigned(DataType type, TorchOp::RedOpType op, at::ScalarTyp
   refuse(op, of, name, "use SUM, PRODUCT, BAND, BOR or BXOR, or a signed type");
 }
 
-/// A complex number is two real ones, which adding does not mix.
+/// A complex number is two real ones, which addition does not mix.
 TensorReduction for_complex(DataType type, const TorchOp& op, at::ScalarType of,
                             const ArgumentName& name) {
   if (op.op_ == TorchOp::SUM || op.op_ == TorchOp::AVG) return {*arithmetic(op.op_), type, {}};
@@ -104,7 +104,7 @@ TensorReduction for_complex(DataType type, const TorchOp& op, at::ScalarType of,
 
 at::Tensor factor_of(const TorchOp& op, at::ScalarType type, const ArgumentName& name) {
   const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-  if (!supplement) refuse(op.op_, type, name, "make it as ReduceOp.PREMUL_SUM(factor)");
+  if (!supplement) refuse(op.op_, type, name, "construct it as ReduceOp.PREMUL_SUM(factor)");
   if (supplement->tensor_factor.defined()) return supplement->tensor_factor;
   return at::scalar_tensor(supplement->double_factor, at::kDouble);
 }
@@ -142,8 +142,7 @@ at::Tensor combined(TorchOp::RedOpType op, const at::Tensor& a, const at::Tensor
       return at::bitwise_xor(a, b);
     default:
       refuse(op, a.scalar_type(), name,
-             "several tensors of one rank have neither AVG nor "
-             "PREMUL_SUM: pass one at a time");
+             "several tensors of one rank support neither AVG nor PREMUL_SUM; pass one at a time");
   }
 }
 

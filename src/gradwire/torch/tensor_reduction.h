@@ -9,20 +9,20 @@
 
 namespace gradwire {
 
-/// How one of c10d's reductions of tensors of one type is done with ours: elements travel as
-/// `type`, `per_element` of them for each of the tensor's. bool adds as logical or, as over NCCL.
+/// Maps a c10d reduction of one tensor type to ours: elements are reduced as `type`. As with NCCL,
+/// SUM of bool is logical or.
 struct TensorReduction {
   ReduceOp op = ReduceOp::sum;
   DataType type = DataType::float32;
-  /// PREMUL_SUM's: every rank multiplies its input by this (one number) first.
+  /// PREMUL_SUM: factor (one number) on every rank's input.
   std::optional<at::Tensor> factor;
-  /// Every rank divides its input by this first: sums of float16 end at 65,504, their mean need
+  /// Divisor of every rank's input: sums of float16 overflow at 65,504, although their mean may
   /// not.
   int divisor = 1;
 };
 
-/// Throws Exception(unsupported) that names the reduction, the type and what there is instead.
-/// `ranks`: how many are to be reduced.
+/// Returns the mapping for `ranks` ranks. Throws Exception(unsupported) that names the reduction,
+/// the type and the alternatives.
 TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, int ranks,
                              const ArgumentName& name);
 
@@ -30,15 +30,15 @@ TensorReduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, int 
 LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
                  const ArgumentName& name);
 
-/// What several tensors of one rank come to, in memory of its own. Throws Exception
-/// (invalid_argument) unless they are alike, (unsupported) for AVG and PREMUL_SUM.
+/// Reduces several tensors of this rank locally, into new memory. Throws Exception:
+/// invalid_argument unless all have one size and type, unsupported for AVG and PREMUL_SUM.
 at::Tensor reduced_here(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op,
                         const ArgumentName& name);
 
-/// The tensor, or a copy of it multiplied by the factor or divided, if it is to be.
+/// Returns the tensor, or a copy multiplied by the factor or divided, if required.
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor);
 
-/// The same in place.
+/// Does the same in place.
 void premultiply(const TensorReduction& reduction, const at::Tensor& tensor);
 
 }  // namespace gradwire

@@ -17,26 +17,26 @@ struct ArgumentName {
 };
 
 /// Lends a tensor's memory to an operation; the span keeps the tensor alive until the operation
-/// lets go of it. Throws Exception(invalid_argument) unless the tensor is defined, dense,
-/// contiguous, not lazily conjugated or negated, and on the CPU, Exception(unsupported) if its
-/// element type has no counterpart in DataType.
+/// releases it. Throws Exception(invalid_argument) unless the tensor is defined, dense, contiguous,
+/// not lazily conjugated or negated, and on the CPU. Throws Exception(unsupported) if its element
+/// type has no DataType.
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
 
-/// The same for operations that only move bytes, which any element type can travel through: types
-/// without a DataType (bool, int16, complex, ...) are lent as uint8.
+/// The same for operations that only move bytes and accept any element type: types without a
+/// DataType (bool, complex, ...) are lent as uint8.
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name);
 
-/// The same for any element type, whose bits travel as elements of `type`.
+/// The same for any element type, whose bits are treated as elements of `type`.
 LentSpan lend_as(DataType type, const torch::Tensor& tensor, const ArgumentName& name);
 
-/// The DataType that is a tensor's element type; nothing for bool, complex and rarer ones.
+/// Returns the DataType of an element type; nullopt for bool, complex and rarer types.
 std::optional<DataType> data_type_of(torch::ScalarType type);
 
-/// The same for what is reduced, wherever the tensor lies: throws Exception(unsupported), which
-/// names the argument and the types there are, instead of nothing.
+/// Returns the DataType for a reduction, for a tensor on any device. Throws Exception(unsupported),
+/// which names the argument and the supported types, if there is none.
 DataType reducible_type_of(const torch::Tensor& tensor, const ArgumentName& name);
 
-/// A tensor of one dimension of its own, with what lies in the span.
+/// Returns a new 1-D tensor with a copy of the span.
 torch::Tensor copy_of(const LentSpan& span);
 
 }  // namespace gradwire

@@ -90,8 +90,7 @@ int TensorWork::sourceRank() const {
   }
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("rank {}: only a receive from any rank that is complete has a source, "
-                  "not this {}",
+      fmt::format("rank {}: only a completed receive from any rank has a source, not this {}",
                   rank_, c10d::opTypeToString(opType_)));
 }
 
@@ -103,8 +102,8 @@ bool TensorWork::wait(std::chrono::milliseconds timeout) {
       part.wait();
     } else if (!part.wait_for(std::max<Duration>(deadline - clock.now(), {}))) {
       throw Exception(ErrorKind::timeout,
-                      fmt::format("rank {}: {} is still under way after {} ms; its buffers stay "
-                                  "lent until it completes",
+                      fmt::format("rank {}: {} is still in flight after {} ms; its buffers remain "
+                                  "in use until it completes",
                                   rank_, c10d::opTypeToString(opType_), timeout.count()));
     }
   }
@@ -120,7 +119,7 @@ void TensorWork::complete(State& state, c10::ivalue::Future& future) {
   future.markCompleted(c10::IValue(state.operation.outputs));
 }
 
-/// Here and now if the operation is done, else on a completion thread.
+/// Runs `then` immediately if the operation is done, else on a completion thread.
 void TensorWork::when_done(const std::function<void()>& then) const {
   if (state_->done()) return then();
   const auto& parts = state_->operation.parts;
@@ -150,7 +149,7 @@ c10::intrusive_ptr<c10::ivalue::Future> TensorWork::getFutureResult() {
   return future;
 }
 
-/// Also clears away what nobody has waited for.
+/// Also moves results of completed operations that no caller waited for.
 void UnmovedResults::add(const std::shared_ptr<State>& state) {
   move();
   const std::lock_guard lock(mutex_);
@@ -171,7 +170,7 @@ void UnmovedResults::move() {
   }
   for (const auto& state : done) {
     state->finish_or_error();
-    remove(state);  // Also those that failed.
+    remove(state);  // Also removes failed operations.
   }
 }
 

@@ -13,19 +13,19 @@
 
 namespace gradwire {
 
-/// Operations of ours that make up one of c10d's.
+/// The gradwire operations that implement one c10d operation.
 struct TensorOperation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   std::vector<Work> parts;
-  std::vector<at::Tensor> outputs;  ///< What Work::result() and the future give.
-  /// Runs once when all parts succeeded and before anybody sees the operation as complete: it moves
-  /// results to where c10d promised them. May be empty.
+  std::vector<at::Tensor> outputs;  ///< Results of Work::result() and the future.
+  /// Runs once after all parts succeeded, before the operation is reported as complete: it moves
+  /// results to their destinations. May be empty.
   std::function<void()> finish;
 };
 
 class UnmovedResults;
 
-/// c10d's face of one operation, which may consist of several of ours. Thread-safe.
+/// The c10d::Work of one operation, which may consist of several gradwire operations. Thread-safe.
 class TensorWork final : public c10d::Work {
  public:
   TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
@@ -33,8 +33,8 @@ class TensorWork final : public c10d::Work {
 
   const TensorOperation& operation() const { return state_->operation; }
 
-  /// Also runs `then` when the operation finishes, and has `outputs` for its results. Of a Work
-  /// that no user knows yet.
+  /// Also runs `then` when the operation finishes, and reports `outputs` as its results. Call
+  /// before the Work is visible to users.
   void finish_with(std::function<void()> then, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;
@@ -44,18 +44,18 @@ class TensorWork final : public c10d::Work {
   void synchronize() override { wait(); }
   std::uint64_t getSequencenumber() const override { return number_; }
 
-  /// Of a receive from any rank, once it is complete: whose message it was. Throws Exception for
-  /// other operations and before.
+  /// Returns the sender of a completed receive from any rank. Throws Exception for other operations
+  /// and before completion.
   int sourceRank() const override;
 
   /// Drives the network while it waits. Throws Exception if the operation failed, or with kind
-  /// timeout if it is still under way after `timeout` (zero: no limit but the operation's own).
+  /// timeout if it is still in flight after `timeout` (zero: only the operation's own limit).
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
-  /// Completes with `result()`, callbacks running on a thread of their own.
+  /// Completes with `result()`; callbacks run on a separate thread.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
-  /// Completes with a WorkResult, and never with an error.
+  /// Completes with a WorkResult, never with an error.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
@@ -63,14 +63,14 @@ class TensorWork final : public c10d::Work {
   /// Shared with completion callbacks, which may outlive the Work.
   struct State : std::enable_shared_from_this<State> {
     TensorOperation operation;
-    std::mutex finishing;  ///< Guards what follows, and operation.finish.
+    std::mutex finishing;  ///< Guards the members below, and operation.finish.
     bool finished = false;
     std::weak_ptr<UnmovedResults> unmoved;
 
     bool done() const;
     std::exception_ptr error() const;
     void finish_once();
-    /// Of the operation, or of finishing it; null: all is well.
+    /// Returns the error of the operation, or of finishing it; null on success.
     std::exception_ptr finish_or_error() noexcept;
   };
 
@@ -84,13 +84,13 @@ class TensorWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// The operations of a group whose results have yet to be moved to where c10d promised them
-/// (TensorOperation::finish). Who waits for a Work moves them; for a barrier and the end of the
-/// group, after which they must be there too, they are kept here, with or without their Work.
+/// Operations of a group whose results have not been moved to their destinations yet
+/// (TensorOperation::finish). Waiting for a Work moves its results. A barrier and the end of the
+/// group guarantee results too, so these operations are kept here, even without their Work.
 /// Thread-safe.
 class UnmovedResults {
  public:
-  /// Moves those of all operations that have completed.
+  /// Moves the results of all completed operations.
   void move();
 
  private:

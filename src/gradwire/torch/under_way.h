@@ -9,16 +9,16 @@
 
 namespace gradwire {
 
-/// Operations that have begun and are not over, for whoever must wait for all of them and has to
-/// keep none of their tensors alive for that. Thread-safe.
+/// Tracks operations in flight, to wait for all of them without keeping their tensors alive.
+/// Thread-safe.
 class UnderWay {
  public:
-  /// Until its last copy is gone, the operation is under way. It may outlive this object.
+  /// The operation is in flight until the last copy is released. May outlive this object.
   using Token = std::shared_ptr<const void>;
 
   Token begin();
 
-  /// Waits for all that began before this call. Returns false if some of it is still under way
+  /// Waits for all operations that began before this call. Returns false if any is still in flight
   /// after `timeout` (zero: no limit).
   bool wait(std::chrono::milliseconds timeout) const;
 
@@ -26,7 +26,7 @@ class UnderWay {
   struct State {
     std::mutex mutex;
     std::condition_variable over;
-    std::set<std::uint64_t> numbers;  ///< Of those under way, in the order in which they began.
+    std::set<std::uint64_t> numbers;  ///< Of operations in flight, in start order.
     std::uint64_t next = 0;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();

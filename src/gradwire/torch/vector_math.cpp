@@ -5,7 +5,7 @@
 namespace gradwire {
 
 void settle_vector_math() {
-  // Who comes meanwhile waits for who is first.
+  // The static's initialization makes concurrent callers wait for the first.
   [[maybe_unused]] static const bool used = at::ones({8}, at::kFloat).exp().defined();
 }
 

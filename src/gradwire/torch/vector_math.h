@@ -2,12 +2,11 @@
 
 namespace gradwire {
 
-/// Has PyTorch's vector functions (exp, sqrt, log, ... of many elements) set themselves up. MKL's
-/// do at their first use, and if two threads are the first at once, one of them may compute its
-/// part with an error of 1.5e-4 of each value, that one time: ranks that must have the same bits
-/// then have not (PyTorch 2.13 on a Xeon with AVX-512: one process in 200, by itself). After a
-/// first use on one thread, which this is, none of 5,000 did. Thread-safe; takes no time when it
-/// has been called.
+/// Initializes PyTorch's vector functions (exp, sqrt, log, ... of many elements) on one thread. MKL
+/// initializes them at their first use. If two threads race for it, one may compute its part with a
+/// relative error of 1.5e-4, that one time. Ranks that must have the same bits then differ (PyTorch
+/// 2.13 on a Xeon with AVX-512: one process in 200, by itself). After a first use on a single
+/// thread, none of 5,000 processes did. Thread-safe; repeated calls are free.
 void settle_vector_math();
 
 }  // namespace gradwire
