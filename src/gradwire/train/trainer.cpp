@@ -98,7 +98,7 @@ class Trainer {
   ReducerStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
-  /// Averages parameters now and then instead of gradients at each step.
+  /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
   void train_alone() {
     alone_.emplace(model_->core());
     local_ = std::make_unique<LocalSgd>(

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-// Maximum error of a sample's total, as a fraction of the peak.
+// Maximum error of a sample's total: 1 / kFraction of the peak.
 constexpr std::int64_t kFraction = 64;
 constexpr std::int64_t kLeast = 1 << 12;  // Bytes; minimum change for a sample.
 
