@@ -56,8 +56,8 @@ torch::Tensor elements(const std::vector<const TensorPiece*>& pieces, const Held
     if (first < 0 || first + wanted.count > piece->data.numel()) continue;
     return piece->data.narrow(0, first, wanted.count);
   }
-  refuse(
-      "checkpoint: a piece has moved during the save");  // The plan is based on the described pieces.
+  // The plan is based on the described pieces.
+  refuse("checkpoint: a piece has moved during the save");
 }
 
 /// Returns the tensors that this rank writes, by their names in its file.
