@@ -71,7 +71,7 @@ TEST(AutoAverager, KeepsACodecThatMakesStepsShorter) {
       .options{.codec = "auto:int8", .trial_steps = 2}};
   job.run(10);
   EXPECT_TRUE(job.coded[0][8] && job.coded[0][9]);
-  EXPECT_THAT(job.described[0], HasSubstr("auto: int8, for a step takes 80.5 ms"));
+  EXPECT_THAT(job.described[0], HasSubstr("auto: int8 (a step takes 80.5 ms"));
 }
 
 TEST(AutoAverager, SwitchesOffOneThatDoesNot) {
@@ -80,7 +80,7 @@ TEST(AutoAverager, SwitchesOffOneThatDoesNot) {
       .options{.codec = "auto", .trial_steps = 2}};
   job.run(10);
   EXPECT_FALSE(job.coded[0][8] || job.coded[0][9]);
-  EXPECT_THAT(job.described[1], HasSubstr("auto: none, for a step takes 110 ms with int8"));
+  EXPECT_THAT(job.described[1], HasSubstr("auto: none (a step takes 110 ms with int8"));
 }
 
 TEST(AutoAverager, IsNotWorthHalfAPerCent) {

@@ -147,7 +147,7 @@ TEST(CodedShardExchange, TakesCodecsOfSingleValuesOnly) {
     const auto errors = job.run([&](Rank, Communicator& c) {
       coded_shard_exchange(shared(c), {unit_for(2)}, {.codec = codec});
     });
-    EXPECT_THAT(errors[0], HasSubstr("codecs of single values")) << codec;
+    EXPECT_THAT(errors[0], HasSubstr("element-wise codec")) << codec;
   }
 }
 

@@ -122,7 +122,7 @@ std::string refusal_of(const std::string& json) {
 }
 
 TEST(LayerProfile, RefusesWhatIsNone) {
-  EXPECT_THAT(refusal_of("{"), HasSubstr("F: this is not JSON"));
+  EXPECT_THAT(refusal_of("{"), HasSubstr("F: not valid JSON"));
   EXPECT_THAT(refusal_of("[]"), HasSubstr("layers: expected a list"));
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": []})"), HasSubstr("take no time"));
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": [{"name": "a", "parameters": [],

@@ -164,9 +164,9 @@ TEST_F(TrainCommand, SaysWhatAutoHasChosen) {
     return codec;
   };
   EXPECT_THAT(codec_of({"parallel.codec=auto:int4"}),
-              ContainsRegex("^auto: (int4|none), for a step takes .* ms with int4 and .* ms"));
+              ContainsRegex("^auto: (int4|none) .a step takes .* ms with int4 and .* ms"));
   EXPECT_THAT(codec_of({"local_steps.steps=2", "local_steps.codec=auto"}),
-              ContainsRegex("^auto: (int8|none), for a step takes"));
+              ContainsRegex("^auto: (int8|none) .a step takes"));
 }
 
 TEST_F(TrainCommand, AResumedRunHasTheSameBits) {

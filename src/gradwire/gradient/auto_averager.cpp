@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-/// How much of a plain step's time a coded one may take.
+/// A coded step is worthwhile if it takes less than this share of a plain step's time.
 constexpr double kWorthwhile = 0.99;
 
 class AutoAverager final : public Averager {
@@ -51,9 +51,9 @@ class AutoAverager final : public Averager {
   std::shared_ptr<const Clock> clock_;
 
   int steps_until_trial_;
-  std::optional<AutoTrial> trial_;  ///< Under way.
-  std::optional<Time> last_end_;    ///< Of a step.
-  AutoTrial::Result seconds_;       ///< Of the last trial, the mean over ranks.
+  std::optional<AutoTrial> trial_;  ///< Running trial, if any.
+  std::optional<Time> last_end_;    ///< End of the last step.
+  AutoTrial::Result seconds_;       ///< Of the last trial; means over ranks.
   bool decided_ = false;
   bool coded_ = false;
 };
@@ -86,9 +86,8 @@ void AutoAverager::decide() {
 }
 
 std::string AutoAverager::describe() const {
-  if (!decided_)
-    return fmt::format("auto: whether {} makes steps shorter is not known yet", codec_);
-  return fmt::format("auto: {}, for a step takes {:.4g} ms with {} and {:.4g} ms without",
+  if (!decided_) return fmt::format("auto: trying whether {} makes steps shorter", codec_);
+  return fmt::format("auto: {} (a step takes {:.4g} ms with {} and {:.4g} ms without)",
                      coded_ ? codec_ : "none", 1e3 * seconds_.coded, codec_, 1e3 * seconds_.plain);
 }
 

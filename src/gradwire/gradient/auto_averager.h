@@ -7,19 +7,20 @@
 
 namespace gradwire {
 
-/// Uses the codec of `averager` where that makes steps shorter, and none elsewhere. It times steps
-/// from one end_step() to the next, both ways by turns, as soon as the codec's warm-up is over and
-/// again after AveragerOptions::steps_between_trials steps; the ranks' times are added up by an
-/// all-reduce, so that all decide the same. The codec must be faster by more than 1 % to be chosen:
-/// it costs accuracy, none does not. When it is switched off, what it owes is paid.
+/// Uses the codec of `averager` if it makes steps shorter, and no codec otherwise. It times steps
+/// from one end_step() to the next, alternating with and without the codec. A trial starts when the
+/// codec's warm-up ends and again every AveragerOptions::steps_between_trials steps. The ranks'
+/// times are averaged by an all-reduce, so that all ranks make the same decision. The codec must be
+/// faster by more than 1 % to be chosen, because it costs accuracy. When the codec is switched off,
+/// its error-feedback residual is added to the gradients.
 ///
-/// `codec`: its name, for describe(). State is that of `averager`: a run that is resumed measures
-/// anew.
+/// `codec`: its name, for describe(). The state is that of `averager`; a resumed run repeats the
+/// trial.
 std::unique_ptr<Averager> auto_averager(std::shared_ptr<Communicator> communicator,
                                         std::unique_ptr<CodecAverager> averager, std::string codec,
                                         const AveragerOptions& options);
 
-/// After how many steps it has decided for the first time.
+/// Number of steps until the first decision.
 int steps_until_decided(const AveragerOptions& options);
 
 }  // namespace gradwire

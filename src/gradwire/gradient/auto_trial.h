@@ -7,26 +7,26 @@
 
 namespace gradwire {
 
-/// Compares two ways to make steps, by turns: plain, coded, plain, coded, ... so that what drifts
-/// meets both alike; the first of each is not counted. Each rank has one; what they have measured
-/// is added up, so that all decide the same.
+/// Compares two ways to make steps, alternating: plain, coded, plain, coded, ... so that drift
+/// affects both equally. The first step of each kind is not counted. Each rank has its own trial;
+/// the caller averages the results over ranks, so that all decide the same.
 class AutoTrial {
  public:
-  /// Counts `steps` steps each way, at least 1.
+  /// Counts `steps` steps of each kind, at least 1.
   explicit AutoTrial(int steps) : wanted_(steps < 1 ? 1 : steps) {}
 
-  /// Whether the next step is to be coded.
+  /// Returns true if the next step is to be coded.
   bool next_is_coded() const { return taken_ % 2 == 1; }
 
-  /// How long the step took.
+  /// Records the duration of a step.
   void add(Duration step);
 
   bool complete() const { return taken_ == steps(); }
 
-  /// How many there are, both ways together.
+  /// Total number of steps, of both kinds, uncounted ones included.
   int steps() const { return 2 * (wanted_ + 1); }
 
-  /// Seconds, the median of either way.
+  /// Median seconds of a step, for each kind.
   struct Result {
     double plain = 0;
     double coded = 0;

@@ -18,7 +18,7 @@ struct BucketTensor {
   std::size_t columns = 1;  ///< ... and all others.
 };
 
-/// Gradients that travel together, one after the other in one piece of memory.
+/// Gradients that are sent together, contiguous in memory.
 struct BucketShape {
   std::size_t count = 0;  ///< Elements.
   DataType type = DataType::float32;
@@ -27,48 +27,51 @@ struct BucketShape {
 };
 
 /// Averages buckets of gradients over ranks, in place, several at a time. Every rank starts the
-/// same buckets in the same order, each at most once a step. All ranks end with the same bits.
-/// start() and wait() may be called from different threads, one at a time each.
+/// same buckets in the same order, each at most once a step. The result is bitwise identical on all
+/// ranks. start() and wait() may be called from different threads, but each from one thread at a
+/// time.
 class Averager {
  public:
   virtual ~Averager() = default;
 
-  /// Begins to average bucket `bucket`, which lies in `data` until wait() or done() says it is
-  /// over. More urgent buckets overtake. Does not block for the network. Throws Exception.
+  /// Starts averaging bucket `bucket`, whose values are in `data`. `data` is lent until wait()
+  /// returns or throws, or done() returns true. `urgency`: buckets of higher priority overtake
+  /// others. Does not block on the network. Throws Exception.
   virtual void start(std::size_t bucket, LentSpan data, int urgency) = 0;
 
-  /// Whether it is over: wait() would return, or throw, at once.
+  /// Returns true if wait() would return or throw at once.
   virtual bool done(std::size_t bucket) = 0;
 
-  /// Until the mean is in place. Throws Exception, if the communicator failed.
+  /// Blocks until the mean is in place. Throws Exception if the communicator failed.
   virtual void wait(std::size_t bucket) = 0;
 
-  /// A step is over: all buckets that were started have been waited for.
+  /// Ends a step. Called after all started buckets have been waited for.
   virtual void end_step() = 0;
 
-  /// What a checkpoint must hold so that a resumed run goes on with the same bits: the error
-  /// feedback, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"); spans of live memory.
+  /// What a checkpoint must hold for a resumed run to be bitwise identical: the error-feedback
+  /// residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans of live
+  /// memory.
   struct State {
     std::string name;
     LentSpan data;
   };
   virtual std::vector<State> state() = 0;
 
-  /// Takes over what state() of this rank was in an earlier run. What `saved` lacks begins anew,
-  /// and names that are no state of this averager are passed over. Call between steps. Throws
-  /// Exception(invalid_argument) that names the parameter, if one has another shape or type.
+  /// Restores what state() of this rank returned in an earlier run. State missing from `saved` is
+  /// reset; unknown names are ignored. Called between steps. Throws Exception(invalid_argument)
+  /// that names the parameter if its shape or type differs.
   struct SavedState {
     std::string name;
     LentConstSpan data;
   };
   virtual void load_state(const std::vector<SavedState>& saved) = 0;
 
-  /// One line for people: what travels how, and why.
+  /// Describes in one readable line how gradients are sent, and why.
   virtual std::string describe() const = 0;
 
-  /// Calls `finished(bucket)` as soon as a bucket's mean is in place (or has failed), on whichever
-  /// thread notices, for traces: it is short and does not wait. To be set before the first start().
-  /// An averager that cannot tell before wait() need not call it.
+  /// Calls `finished(bucket)` as soon as a bucket's mean is in place or has failed, for traces. The
+  /// callback runs on any thread and must be short and must not block. Called before the first
+  /// start(). An averager that learns of completion only in wait() need not call it.
   virtual void on_finished(std::function<void(std::size_t bucket)> /*finished*/) {}
 };
 

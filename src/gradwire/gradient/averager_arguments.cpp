@@ -29,7 +29,7 @@ void check_codable(const std::vector<BucketShape>& buckets, const std::string& c
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const BucketShape& shape = buckets[i];
     if (shape.exact || shape.type == DataType::float32) continue;
-    refuse("codec {} takes float32, but {} is {}: mark its bucket as exact, or use codec none",
+    refuse("codec {} requires float32, but {} is {}: mark its bucket as exact, or use codec none",
            codec, shape.tensors.empty() ? fmt::format("bucket {}", i) : shape.tensors[0].name,
            name_of(shape.type));
   }

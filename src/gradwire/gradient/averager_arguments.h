@@ -5,16 +5,17 @@
 
 #include "gradwire/gradient/averager.h"
 
-/// What averagers accept. All throw Exception(invalid_argument).
+/// Argument checks of averagers. All throw Exception(invalid_argument).
 namespace gradwire {
 
-/// `data` is what `buckets[bucket]` says it is.
+/// Checks that `data` has the count and type of `buckets[bucket]`.
 void check_start(const std::vector<BucketShape>& buckets, std::size_t bucket, const LentSpan& data);
 
-/// A bucket is started once, then waited for.
+/// Checks that a bucket is not started again before it was waited for.
 void check_idle(std::size_t bucket, bool under_way);
 
-/// What is not `exact` is float32; names the tensor that is not.
+/// Checks that all buckets that are not `exact` are float32; the error names the first tensor that
+/// is not.
 void check_codable(const std::vector<BucketShape>& buckets, const std::string& codec);
 
 }  // namespace gradwire

@@ -12,33 +12,34 @@
 
 namespace gradwire {
 
-/// Which buckets are under way: what the callers of an averager and its worker tell each other.
-/// Thread-safe; takes no other lock.
+/// Tracks the buckets in flight, shared by an averager's callers and its worker. Thread-safe; takes
+/// no other lock.
 class AveragerBoard {
  public:
   explicit AveragerBoard(std::size_t buckets) : missing_(buckets) {}
 
-  /// Hears of each bucket whose last piece is done. To be set before the first begin().
+  /// Calls `finished` for each bucket whose last piece is done. Called before the first begin().
   void on_finished(std::function<void(std::size_t bucket)> finished) {
     finished_ = std::move(finished);
   }
 
-  /// `pieces` must be done until the bucket is. Throws Exception: invalid_argument, if the bucket
-  /// is under way already; the error of fail(), if there was one.
+  /// Starts `bucket`, which is done after `pieces` calls of piece_done(). Throws Exception:
+  /// invalid_argument if the bucket is already in flight, or the error passed to fail().
   void begin(std::size_t bucket, std::size_t pieces);
   void piece_done(std::size_t bucket);
 
-  /// Nothing goes on from here. The first error counts.
+  /// Stops all progress. The first error is kept.
   void fail(const Error& error);
 
-  /// The worker is about to touch buckets, and has done so. Not to be entered: false.
+  /// The worker brackets its access to buckets with enter() and leave(). enter() returns false
+  /// after fail(); then the worker must not touch any bucket.
   bool enter();
   void leave();
 
-  /// Nobody will touch the bucket any more.
+  /// Returns true if the bucket will not be touched any more.
   bool done(std::size_t bucket) const;
 
-  /// Until then. Throws the error of fail(), if pieces are missing then.
+  /// Blocks until done(). Throws the error of fail() if pieces are missing.
   void wait(std::size_t bucket);
 
  private:

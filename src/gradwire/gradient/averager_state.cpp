@@ -14,7 +14,7 @@ std::size_t bytes_of(const LentConstSpan& span) {
   return span.count * size_of(span.type);
 }
 
-/// The parameter's name: what state is called without its last part.
+/// The parameter's name: the name of a state without its last component.
 std::string_view parameter_of(std::string_view name) {
   return name.substr(0, name.rfind('.'));
 }

@@ -7,16 +7,16 @@
 namespace gradwire {
 namespace {
 
-/// The parameters of one kind, and the bucket of it that is being filled.
+/// The parameters of one kind, and the bucket of that kind that is being filled.
 struct OpenBucket {
-  std::size_t left = 0;  ///< Bytes of this kind that have not been put into any bucket.
+  std::size_t left = 0;  ///< Bytes of this kind that are not in any bucket yet.
   std::size_t buckets = 0;
   std::vector<std::size_t> parameters;
   std::size_t bytes = 0;
   std::size_t limit = 0;
 };
 
-/// Of a bucket that is to be begun.
+/// Maximum bytes of the next bucket of this kind.
 std::size_t limit_of(const OpenBucket& kind, const BucketLimits& limits) {
   const std::size_t usual = kind.buckets == 0 ? limits.first_bytes : limits.bytes;
   return std::min(usual, std::max(limits.last_bytes, kind.left / 2));
@@ -54,7 +54,7 @@ std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<ParameterSi
     bucket.left -= bytes;
   }
   for (auto& [kind, bucket] : open) close(bucket);
-  // A bucket is full when its last parameter is: launch them in that order.
+  // A bucket is complete when its last parameter is: launch buckets in that order.
   std::ranges::sort(plan, std::greater<>{}, [](const auto& bucket) { return bucket.back(); });
   return plan;
 }

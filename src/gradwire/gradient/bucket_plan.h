@@ -9,8 +9,8 @@
 
 namespace gradwire {
 
-/// What matters of a parameter when buckets are planned. Parameters of different kinds never share
-/// a bucket: `kind` tells element types, devices, and what a codec may touch apart.
+/// The properties of a parameter that bucket planning uses. Parameters of different `kind` never
+/// share a bucket; kinds distinguish element types, devices, and whether a codec may be applied.
 struct ParameterSize {
   std::size_t bytes = 0;
   int kind = 0;
@@ -22,23 +22,24 @@ struct BucketLimits {
   std::size_t last_bytes = kLastBucketBytes;
 };
 
-/// The usual limits, but buckets of at most `megabytes` (of 2^20 bytes; more than 0).
+/// The default limits, with buckets of at most `megabytes` (of 2^20 bytes; must be positive).
 BucketLimits limits_capped_at(double megabytes);
 
-/// Of what local steps average. A fragment's buckets leave together and are waited for together, so
-/// that small ones would only be more operations; but with several a codec works on one while
-/// another travels.
+/// Bucket limits for local steps. The buckets of a fragment are started together and waited for
+/// together, so small buckets would only add operations. Several buckets allow a codec to work on
+/// one while another is sent.
 inline constexpr BucketLimits kBundleLimits{.first_bytes = std::numeric_limits<std::size_t>::max(),
                                             .bytes = std::numeric_limits<std::size_t>::max(),
                                             .last_bytes = 1 << 20};
 
-/// Which parameters (by index) travel together. Buckets are in the order in which backward is
+/// Returns the parameters (by index) of each bucket. Buckets are in the order in which backward is
 /// expected to fill them, the reverse of registration, and so are the parameters in each (Li et
 /// al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
 /// section 3.2.3). A bucket exceeds its limit only if it holds a single parameter.
 ///
-/// Towards the end buckets taper, down to last_bytes: none takes more than half of what of its kind
-/// is left. For what is complete last is needed first, and nothing of backward can hide it.
+/// Towards the end buckets taper, down to last_bytes: each takes at most half of the remaining
+/// bytes of its kind. The last gradients are needed first by the next forward, and no backward
+/// compute is left to hide their communication.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<ParameterSize>& parameters,
                                                    const BucketLimits& limits = {});
 

@@ -57,7 +57,7 @@ void CodecAverager::wait(std::size_t bucket) {
   try {
     board_->wait(bucket);
   } catch (const Exception&) {
-    // Until then the network may write to the bucket: what failed was perhaps another one.
+    // The network may still write to this bucket, as the failure may be another bucket's.
     if (plain.valid()) plain.wait();
     throw;
   }
@@ -103,7 +103,7 @@ void CodecAverager::run(const std::function<void()>& task) {
   }
   if (error) {
     board_->fail(*error);
-    communicator_->abort(error->message);  // The others hear of it.
+    communicator_->abort(error->message);  // Tells the other ranks.
   }
   board_->leave();
 }

@@ -15,9 +15,9 @@
 
 namespace gradwire {
 
-/// What averagers that change what travels have in common: buckets that travel as they are, because
-/// they must or because the codec is off; and stages, each a task of the worker that ends by
-/// posting an operation, whose completion brings the next.
+/// Common base of averagers with codecs. Buckets are sent uncompressed if they must be or if the
+/// codec is off. Otherwise a bucket passes through stages. Each stage is a task of the worker that
+/// ends by posting an operation, whose completion queues the next stage.
 class CodecAverager : public Averager {
  public:
   ~CodecAverager() override;
@@ -30,15 +30,15 @@ class CodecAverager : public Averager {
     board_->on_finished(std::move(finished));
   }
 
-  /// Whether the codec applies, from the next start() on. While it does not, what it owes travels
-  /// with the gradients. Call between steps, on all ranks alike.
+  /// Switches the codec on or off, from the next start() on. While it is off, the error-feedback
+  /// residual is added to the gradients. Called between steps, on all ranks alike.
   void use_codec(bool yes) { coded_ = yes; }
 
  protected:
   CodecAverager(std::shared_ptr<Communicator> communicator, std::vector<BucketShape> buckets,
                 const AveragerOptions& options);
 
-  /// Order of tasks of the same urgency.
+  /// Orders tasks of equal priority.
   enum Stage : int { kFirst, kSecond, kThird };
 
   struct Coded {
@@ -47,23 +47,24 @@ class CodecAverager : public Averager {
     std::shared_ptr<const void> keep_alive;
   };
 
-  /// Whether the codec applies in this step, if it is used.
+  /// Returns true if the codec applies in this step when it is switched on.
   virtual bool is_ready() const { return true; }
-  /// Pieces of a bucket that end by themselves: none, if it never is coded.
+  /// Number of pieces of a bucket that complete independently; 0 if the bucket is never coded.
   virtual std::size_t pieces_of(std::size_t bucket) const = 0;
-  /// Adds the first tasks of its pieces.
+  /// Queues the first task of each piece.
   virtual void begin_coded(std::size_t bucket) = 0;
-  /// Adds what is owed to gradients that are about to travel as they are.
+  /// Adds the error-feedback residual to gradients that are about to be sent uncompressed.
   virtual void pay(std::size_t bucket, std::span<float> gradients) = 0;
 
-  /// Has the worker do `task` unless something has failed. What it throws fails everything.
+  /// Queues `task` for the worker; it is skipped after a failure. An exception from it fails the
+  /// averager and aborts the communicator.
   void add_task(std::size_t bucket, Stage stage, std::function<void()> task);
-  /// The same when `work` is complete.
+  /// Queues `task` when `work` is complete.
   void add_task_after(const Work& work, std::size_t bucket, Stage stage,
                       std::function<void()> task);
   void piece_done(std::size_t bucket) { board_->piece_done(bucket); }
 
-  /// To be called once, before anything is started: lanes 0 to count - 1 are this averager's own.
+  /// Reserves lanes 0 to count - 1 for this averager. Called once, before any bucket is started.
   void reserve_lanes(std::size_t count);
   OperationOptions operation(std::size_t bucket, int lane) const;
   const Coded& coded(std::size_t bucket) const { return under_way_[bucket]; }
@@ -74,7 +75,7 @@ class CodecAverager : public Averager {
   const std::vector<BucketShape>& buckets() const { return buckets_; }
   const AveragerOptions& options() const { return options_; }
 
-  /// Ends the worker: to be called first thing by the destructors of those whose tasks it does.
+  /// Stops the worker. Called first by the destructor of every derived class whose tasks it runs.
   void stop() { worker_.reset(); }
 
  private:
@@ -84,14 +85,14 @@ class CodecAverager : public Averager {
   std::shared_ptr<Communicator> communicator_;
   std::vector<BucketShape> buckets_;
   AveragerOptions options_;
-  int first_lane_ = 0;  ///< That of gradients that travel as they are; behind it the pieces'.
+  int first_lane_ = 0;  ///< Lane of uncompressed gradients; the pieces' lanes follow.
   bool coded_ = true;
-  std::int64_t step_ = 0;  ///< end_step() calls so far.
+  std::int64_t step_ = 0;  ///< Number of end_step() calls.
   std::vector<Coded> under_way_;
-  std::vector<Work> plain_;               ///< Per bucket; not valid: it did not start as it is.
-  std::shared_ptr<AveragerBoard> board_;  ///< Operations that end late have it too.
+  std::vector<Work> plain_;               ///< Per bucket; invalid unless sent uncompressed.
+  std::shared_ptr<AveragerBoard> board_;  ///< Shared with operations, which may end later.
   std::unique_ptr<CodecWorker> worker_;
-  std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add others while it ends.
+  std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add to it while it shuts down.
 };
 
 }  // namespace gradwire

@@ -19,7 +19,8 @@ TaskQueue::Task TaskQueue::next() {
 }
 
 void TaskQueue::close() {
-  std::map<Key, Task> forgotten;  // Outlives the lock: what tasks own may go with them.
+  std::map<Key, Task> forgotten;  // Destroyed after the lock is released, with whatever the tasks
+                                  // own.
   const std::lock_guard lock(mutex_);
   closed_ = true;
   forgotten.swap(tasks_);

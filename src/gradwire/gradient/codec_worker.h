@@ -13,20 +13,20 @@
 
 namespace gradwire {
 
-/// What is to be done next: the most urgent task, of those the one of the latest stage (what was
-/// begun first is brought to its end first), of those the oldest. Thread-safe; adding takes no
-/// other lock, so that an operation's completion may do it.
+/// Priority queue of tasks. The highest priority is first, then the latest stage (so that started
+/// work is finished first), then the oldest task. Thread-safe; add() takes no other lock, so that
+/// an operation's completion callback may call it.
 class TaskQueue {
  public:
   using Task = std::function<void()>;
 
-  /// Forgets the task if the queue is closed.
+  /// Adds a task; drops it if the queue is closed.
   void add(int urgency, int stage, Task task);
 
-  /// Waits for a task and takes it out. Empty: the queue is closed.
+  /// Blocks until a task is available and removes it. Returns an empty task if the queue is closed.
   Task next();
 
-  /// Forgets what has not been taken out.
+  /// Closes the queue and drops all remaining tasks.
   void close();
 
  private:
@@ -44,17 +44,17 @@ class TaskQueue {
   bool closed_ = false;
 };
 
-/// One thread that does the tasks of a queue: coding must keep neither those who compute gradients
-/// nor those who drive the network.
+/// One thread that runs the tasks of a queue, so that coding blocks neither the threads that
+/// compute gradients nor the threads that drive the network.
 class CodecWorker {
  public:
   CodecWorker();
-  /// Waits for the task under way; the others are forgotten. In a forked child returns at once.
+  /// Waits for the running task and drops the others. In a forked child returns at once.
   ~CodecWorker();
   CodecWorker(const CodecWorker&) = delete;
   CodecWorker& operator=(const CodecWorker&) = delete;
 
-  /// Outlives the worker where somebody still holds it.
+  /// The queue outlives the worker while other owners hold it.
   const std::shared_ptr<TaskQueue>& queue() const { return queue_; }
 
  private:

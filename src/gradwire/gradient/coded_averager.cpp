@@ -35,10 +35,10 @@ class CodedAverager final : public CodecAverager {
   }
 
  private:
-  /// A piece, and where it stands among all of its bucket's and of all buckets'.
+  /// A piece, and its position within its bucket and among all buckets.
   struct Slot {
     CodedPiece piece;
-    std::size_t owned_before = 0;  ///< Elements of the bucket's earlier pieces that are ours.
+    std::size_t owned_before = 0;  ///< Elements of the bucket's earlier pieces that this rank owns.
     int lane = 0;
   };
 
@@ -53,12 +53,13 @@ class CodedAverager final : public CodecAverager {
   LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
 
   CodecSpec spec_;
-  std::optional<CodecPair> codecs_;        ///< Of this step; nothing: gradients travel as they are.
+  std::optional<CodecPair> codecs_;        ///< Of this step; if empty, gradients are sent
+                                           ///< uncompressed.
   std::vector<std::vector<Slot>> pieces_;  ///< Per bucket.
   int lanes_ = 0;
   ErrorFeedback feedback_;
   std::array<std::int64_t, 3> layout_{};
-  std::vector<float> scratch_;  ///< The worker's.
+  std::vector<float> scratch_;  ///< Used by the worker only.
 };
 
 CodedAverager::CodedAverager(std::shared_ptr<Communicator> communicator,
@@ -91,9 +92,9 @@ void CodedAverager::cut(const BucketShape& shape, bool feedback) {
   feedback_.add_bucket(shape, feedback && !slots.empty(), owned);
 }
 
-/// Chooses the codec of this step.
+/// Selects the codec of this step.
 void CodedAverager::begin_step() {
-  if (codecs_ && step() > options().warmup_steps) return;  // It stays as it is.
+  if (codecs_ && step() > options().warmup_steps) return;  // The codec no longer changes.
   std::shared_ptr<const Codec> codec = codec_of_step(spec_, step(), options().warmup_steps);
   codecs_.reset();
   if (codec) codecs_.emplace(std::move(codec), communicator().size());
@@ -156,7 +157,7 @@ std::vector<Averager::State> CodedAverager::state() {
 
 void CodedAverager::load_state(const std::vector<SavedState>& saved) {
   std::vector<State> live = state();
-  live.pop_back();  // The layout is what it is.
+  live.pop_back();  // The layout is not restored.
   const char* dropped = options().to_owners ? "" : ".mean";
   load_averager_state(live, without_other_layouts(saved, layout(), dropped));
   codecs_.reset();

@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kLargestBlock = 4096;
 constexpr std::size_t kSmallestBlock = 64;
 
-/// So many blocks a part, where that is possible: the last part may lack one of them.
+/// Minimum blocks per part, if possible; the last part may have one less.
 constexpr std::size_t kBlocksPerPart = 16;
 
 std::size_t rounded_up(std::size_t n, std::size_t unit) {

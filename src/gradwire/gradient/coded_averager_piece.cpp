@@ -29,7 +29,7 @@ CodecPair::CodecPair(std::shared_ptr<const Codec> codec, int ranks) : sent(std::
 
 void CodedPiece::Room::resize(std::size_t bytes) {
   if (bytes == size) return;
-  // Zeros, for what lies between slots travels too.
+  // Zeros, because the padding between slots is sent too.
   memory = std::shared_ptr<std::byte[]>(new std::byte[bytes]());  // NOLINT
   size = bytes;
 }
@@ -49,7 +49,8 @@ std::size_t CodedPiece::sent_bytes(std::size_t part) const {
   return slot_bytes(*sent_codec_, layout_.parts[part].count());
 }
 
-/// The same for all ranks, and for the mean: what codecs are to draw alike they draw from it.
+/// The same on all ranks and for contributions and means: codecs that need identical random numbers
+/// everywhere derive them from it.
 std::uint64_t CodedPiece::seed_of(std::size_t part) const {
   return Random(seed_ + part).next();
 }
@@ -85,7 +86,7 @@ Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& op
   for (std::size_t part = 0; part < ranks(); ++part) sent.push_back(sent_bytes(part));
   const LentSpan input = sent_.lend(0, sent_.size);
   const LentSpan output = received_.lend(0, received_.size);
-  // The same on all ranks, as it must be.
+  // The same on all ranks, as the choice of operation must be.
   if (std::ranges::count(sent, sent.front()) == std::ssize(sent))
     return communicator.all_to_all(input, output, options);
   const std::vector<std::size_t> received(ranks(), sent[static_cast<std::size_t>(self_)]);
@@ -96,7 +97,7 @@ Status CodedPiece::keep(std::span<float> bucket) const {
   return make_mean(bucket.subspan(own().begin, own().count()));
 }
 
-/// Of what came of the own part.
+/// Computes the mean of this rank's part from the received contributions.
 Status CodedPiece::make_mean(std::span<float> mean) const {
   const auto part = static_cast<std::size_t>(self_);
   for (std::size_t r = 0; r < ranks(); ++r) {

@@ -13,7 +13,7 @@
 
 namespace gradwire {
 
-/// The codecs of the two ways: a rank's contribution, and the mean.
+/// The codecs of the two directions: for a rank's contribution, and for the mean.
 struct CodecPair {
   CodecPair(std::shared_ptr<const Codec> codec, int ranks);
 
@@ -21,14 +21,14 @@ struct CodecPair {
   std::shared_ptr<const Codec> mean;
 };
 
-/// One piece of a bucket on its two ways: encode(), exchange(), reduce(), gather(), decode(), in
-/// this order, each when the operation before it is complete; or on the first alone: encode(),
-/// exchange(), keep(). Every value is encoded once by each
-/// rank and its mean once by its owner, with what each of them lost before added to it (two-sided
-/// error feedback: DoubleSqueeze, Tang et al., ICML 2019, algorithm 1). The owner adds up in the
-/// order of ranks; all ranks, it too, decode the same bytes of the mean.
+/// One piece of a bucket, in both directions: encode(), exchange(), reduce(), gather(), decode(),
+/// in this order, each called when the previous operation is complete. Or in the first direction
+/// only: encode(), exchange(), keep(). Each rank encodes every value once, and the owner encodes
+/// its mean once. Each first adds the error-feedback residual of the step before (two-sided error
+/// feedback: DoubleSqueeze, Tang et al., ICML 2019, algorithm 1). The owner reduces in rank order;
+/// all ranks, the owner included, decode the same bytes of the mean.
 ///
-/// Encoded parts take multiples of 16 bytes, so that codecs find them aligned.
+/// Encoded parts are padded to multiples of 16 bytes, so that codecs find them aligned.
 class CodedPiece {
  public:
   CodedPiece(CodedPieceLayout layout, Rank self);
@@ -36,20 +36,22 @@ class CodedPiece {
   const CodedPieceLayout& layout() const { return layout_; }
   CodedRange own() const { return layout_.parts[static_cast<std::size_t>(self_)]; }
 
-  /// What steps draw their random numbers from: the same on all ranks, another for each step.
+  /// Starts a step. `seed`: for the codecs' random numbers; the same on all ranks, different in
+  /// each step.
   void begin(const CodecPair& codecs, std::uint64_t seed);
 
-  /// `bucket`: all of its values; `carry`: as many, or none.
+  /// `bucket`: all its values; `carry`: the residual, of the same count, or empty.
   void encode(std::span<const float> bucket, std::span<float> carry);
   Work exchange(Communicator& communicator, const OperationOptions& options);
 
-  /// `carry`: own().count() values, or none; `scratch` is made large enough.
+  /// `carry`: own().count() values, or empty; `scratch` is grown as needed.
   Status reduce(std::span<float> carry, std::vector<float>& scratch);
   Work gather(Communicator& communicator, const OperationOptions& options);
 
   Status decode(std::span<float> bucket) const;
 
-  /// In place of all after exchange(): the mean of own(), in its place. Nothing more is lost of it.
+  /// Alternative to reduce(), gather() and decode() after exchange(): writes the mean of own() to
+  /// its place in `bucket`, uncompressed.
   Status keep(std::span<float> bucket) const;
 
  private:
@@ -66,7 +68,7 @@ class CodedPiece {
   std::uint64_t seed_ = 0;
   std::size_t mean_bytes_ = 0;  ///< Of the largest part.
 
-  /// Operations own them too: they outlive this if a communicator ends late.
+  /// Shared with operations, which outlive this object if a communicator ends late.
   struct Room {
     std::shared_ptr<std::byte[]> memory;
     std::size_t size = 0;
@@ -74,8 +76,8 @@ class CodedPiece {
     Bytes slice(std::size_t begin, std::size_t count) const;
     LentSpan lend(std::size_t begin, std::size_t count) const;
   };
-  Room sent_;      ///< Own contribution, part by part.
-  Room received_;  ///< Everybody's contribution to the own part.
+  Room sent_;      ///< This rank's contribution, part by part.
+  Room received_;  ///< All ranks' contributions to this rank's part.
   Room means_;     ///< Of all parts.
 };
 

@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-/// What a part of the warm-up leaves of the fraction of the one before.
+/// Factor of the fraction from one part of the warm-up to the next.
 constexpr double kDecay = 0.25;
 
 }  // namespace
@@ -13,7 +13,7 @@ constexpr double kDecay = 0.25;
 std::unique_ptr<Codec> codec_of_step(const CodecSpec& spec, std::int64_t step, int warmup_steps) {
   if (step >= warmup_steps) return value_or_throw(make_codec(spec));
   if (spec.entry->parameter.name != "FRACTION") return nullptr;
-  std::int64_t parts = 0;  // In which more than the codec's own fraction is sent.
+  std::int64_t parts = 0;  // Parts with a larger fraction than the codec's own.
   for (double f = kDecay; f > spec.parameter; f *= kDecay) ++parts;
   CodecSpec now = spec;
   double fraction = kDecay;

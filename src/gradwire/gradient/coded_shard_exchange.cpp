@@ -70,7 +70,7 @@ class CodedShardExchange final : public ShardExchange {
   std::size_t ranks_;
   std::unique_ptr<ShardExchange> plain_;  ///< For gathers.
   std::unique_ptr<Averager> averager_;
-  std::vector<Reduction> reductions_;  ///< By unit; without memory: nothing under way.
+  std::vector<Reduction> reductions_;  ///< By unit; empty memory: none in flight.
   bool started_ = false;               ///< Since the last end_pass().
 };
 

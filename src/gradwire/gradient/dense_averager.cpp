@@ -45,15 +45,15 @@ class DenseAverager final : public Averager {
   }
 
   std::string describe() const override {
-    if (communicator_->size() == 1) return "one rank: nothing travels";
-    return "gradients travel as they are";
+    if (communicator_->size() == 1) return "one rank: no communication";
+    return "gradients are sent uncompressed";
   }
 
  private:
   std::shared_ptr<Communicator> communicator_;
   std::vector<BucketShape> buckets_;
   OperationOptions operation_;
-  std::vector<Work> works_;  ///< Per bucket; not valid: nothing under way.
+  std::vector<Work> works_;  ///< Per bucket; invalid: none in flight.
   std::function<void(std::size_t bucket)> finished_;
 };
 

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// Buckets travel as they are, of any type, each in one all-reduce. Nothing is lost, and there is
-/// no state. `timeout`: of each bucket; nothing: the communicator's.
+/// Averages buckets of any type uncompressed, each in one all-reduce. Lossless and stateless.
+/// `timeout`: of each bucket; if empty, the communicator's.
 std::unique_ptr<Averager> dense_averager(std::shared_ptr<Communicator> communicator,
                                          std::vector<BucketShape> buckets,
                                          std::optional<Duration> timeout = {});

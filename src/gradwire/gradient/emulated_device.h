@@ -14,8 +14,8 @@ class Alarm : public Clock {
   virtual void await(Time time) = 0;
 };
 
-/// The machine's: the thread is put to sleep until the moment itself, so that delays of one sleep
-/// do not add up with those of the next, and it takes no processor from those who communicate.
+/// The machine's clock. The thread sleeps until an absolute time, so that delays of successive
+/// sleeps do not accumulate, and it takes no processor time from communication.
 class SteadyAlarm final : public Alarm {
  public:
   Time now() const override { return clock_.now(); }
@@ -25,25 +25,24 @@ class SteadyAlarm final : public Alarm {
   SteadyClock clock_;
 };
 
-/// An accelerator that works off what is put into its queue, and of whose work only the time is
-/// real. It does not wait for a host that is late, unless it had to: then stall() counts.
+/// An accelerator that executes its queue in order; only the time of its work is real. It does not
+/// wait for a late host unless the host itself had to wait: then resume() records a stall.
 class EmulatedDevice {
  public:
   /// `alarm` must outlive it.
   explicit EmulatedDevice(Alarm& alarm) : alarm_(alarm), free_at_(alarm.now()) {}
 
-  /// Computes for `duration` after what it computes already, and returns when that is done.
+  /// Computes for `duration` after all queued work, and returns when that is done.
   void compute(Duration duration) {
     free_at_ += duration;
     alarm_.await(free_at_);
   }
 
-  /// The same. Meanwhile the host, which has nothing else to do, looks after what has come: it
-  /// calls `look` at once and then every millisecond, as long as that says that there is more to
-  /// come.
+  /// As above. Meanwhile the idle host polls for received data: it calls `look` at once and then
+  /// every millisecond, until `look` returns false.
   void compute(Duration duration, const std::function<bool()>& look);
 
-  /// What is computed next had to wait for something that has come only now.
+  /// Called when the next computation had to wait for data that has just arrived.
   void resume() {
     const Time now = alarm_.now();
     if (now <= free_at_) return;
@@ -51,9 +50,9 @@ class EmulatedDevice {
     free_at_ = now;
   }
 
-  /// When it is, or was, done with everything.
+  /// The time when all its work is, or was, done.
   Time free_at() const { return free_at_; }
-  /// How long it had nothing to do.
+  /// Total idle time.
   Duration stalled() const { return stalled_; }
 
  private:

@@ -21,7 +21,7 @@ float normal(Random& random) {
 }  // namespace
 
 EmulatedGradients::EmulatedGradients(const std::vector<BucketShape>& buckets, std::uint64_t seed) {
-  // Drawn once and repeated from ever other places: drawing 10^8 takes seconds.
+  // Drawn once and repeated from varying offsets: drawing 10^8 values takes seconds.
   std::array<float, (1 << 14) + 1> drawn;
   Random random(seed);
   std::ranges::generate(drawn, [&] { return 1e-3f * normal(random); });

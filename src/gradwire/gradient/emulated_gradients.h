@@ -8,16 +8,16 @@
 
 namespace gradwire {
 
-/// Gradients of real size that nobody has computed.
+/// Gradients of realistic size with random values.
 class EmulatedGradients {
  public:
-  /// Normally distributed values that depend on the seed.
+  /// Normally distributed values, determined by the seed.
   EmulatedGradients(const std::vector<BucketShape>& buckets, std::uint64_t seed);
 
   LentSpan lend(std::size_t bucket);
 
-  /// What stands for the optimiser: every cache line is read once. Returns something that depends
-  /// on it, so that no compiler leaves it out.
+  /// Stands for the optimizer: reads every cache line once. Returns a value that depends on them,
+  /// so that the compiler cannot remove the reads.
   float read(std::size_t bucket) const;
 
  private:

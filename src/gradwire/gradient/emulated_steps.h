@@ -6,22 +6,22 @@
 
 namespace gradwire {
 
-/// Bytes of a rank's own memory, the most there were at any time.
+/// Peak bytes of a rank's own memory.
 struct EmulatedMemory {
   std::size_t parameters = 0;
   std::size_t gradients = 0;
 };
 
-/// Training steps with emulated compute and real communication, by one scheme or another.
+/// Training steps with emulated compute and real communication, for different parallelism schemes.
 class EmulatedSteps {
  public:
   virtual ~EmulatedSteps() = default;
 
-  /// One step of the optimiser. What is under way at its end is the next one's to wait for. Throws
-  /// what communication throws.
+  /// Runs one optimizer step. The next step waits for communication still in flight at its end.
+  /// Throws what communication throws.
   virtual void step() = 0;
 
-  /// Until nothing is under way.
+  /// Blocks until nothing is in flight.
   virtual void finish() = 0;
 
   virtual const EmulatedDevice& device() const = 0;

@@ -58,10 +58,10 @@ void EmulatedTraining::backward(bool sends) {
   for (std::size_t layer = profile_.layers.size(); layer-- > 0;) complete(layer);
 }
 
-/// The gradients of a layer, and so those of some buckets, are there.
+/// Called when the gradients of a layer, and so of some buckets, are complete.
 void EmulatedTraining::complete(std::size_t layer) {
   for (const std::size_t bucket : ready_after_[layer]) {
-    // Without communication, or with local steps, parameters are stepped at once.
+    // Without communication, or with local steps, the optimizer steps at once.
     if (averager_ == nullptr || options_.local_steps) {
       optimise(bucket);
     } else {
@@ -71,7 +71,7 @@ void EmulatedTraining::complete(std::size_t layer) {
 }
 
 void EmulatedTraining::launch(std::size_t bucket) {
-  if (!launched_) collect_all();  // What the step before has sent, unless forward needed it.
+  if (!launched_) collect_all();  // Buckets of the step before that forward did not wait for.
   launched_ = true;
   start(bucket, static_cast<int>(bucket));
 }
@@ -82,13 +82,13 @@ void EmulatedTraining::start(std::size_t bucket, int urgency) {
   ++flying_;
 }
 
-/// After a step, as LocalSgd::step().
+/// Called after each step, as LocalSgd::step().
 void EmulatedTraining::average_parameters() {
   const auto of = [this](std::size_t bucket) { return plan_.fragment_of[bucket]; };
   if (const auto begins = options_.local_steps->begins_after(steps_)) {
     for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
       if (of(bucket) != *begins) continue;
-      optimise(bucket);  // In place of the difference from what all had agreed on.
+      optimise(bucket);  // Stands for computing the difference from the last common parameters.
       start(bucket, 0);
     }
   }

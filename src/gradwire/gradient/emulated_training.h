@@ -17,24 +17,25 @@ namespace gradwire {
 
 struct EmulatedTrainingOptions {
   Duration compute{};  ///< Of one forward and backward pass.
-  int accumulate = 1;  ///< Passes a step; only the last one's gradients leave.
+  int accumulate = 1;  ///< Passes per step; only the last sends gradients.
   Overlap overlap = Overlap::full;
-  /// With it, gradients stay, and parameters are averaged when it says so; `overlap` then says
-  /// nothing. The plan is one of plan_local_steps().
+  /// If set, gradients stay local and parameters are averaged on this schedule; `overlap` is
+  /// ignored. The plan must be one of plan_local_steps().
   std::optional<StreamingSchedule> local_steps = std::nullopt;
 };
 
-/// The steps of data-parallel training with emulated compute and real communication: what
-/// DataParallel does, without tensors. Buckets leave in backward when their last layer is done, the
-/// later the more urgent; with Overlap::full each layer of the next forward waits for the
-/// buckets that hold its parameters, and nothing else does.
+/// Steps of data-parallel training with emulated compute and real communication: the behavior of
+/// DataParallel without tensors. A bucket is started in backward when its last layer is done, with
+/// a higher priority than the buckets before it. With Overlap::full each layer of the next forward
+/// waits only for the buckets that hold its parameters.
 ///
-/// With local steps it is what LocalSgd does (train/local_sgd.h): a fragment's buckets leave after
-/// the step that the schedule names, all alike urgent, and are waited for after another.
+/// With local steps it behaves as LocalSgd (train/local_sgd.h): a fragment's buckets are started
+/// after the step that the schedule names, all with the same priority, and are waited for after a
+/// later step.
 class EmulatedTraining final : public EmulatedSteps {
  public:
-  /// All but the options must outlive it. `averager` may be null: nothing is communicated. So may
-  /// `trace`.
+  /// All but the options must outlive it. `averager` may be null: nothing is communicated. `trace`
+  /// may be null.
   EmulatedTraining(const LayerProfile& profile, const StepPlan& plan,
                    const EmulatedTrainingOptions& options, EmulatedGradients& gradients,
                    Averager* averager, Alarm& alarm, TraceRecorder* trace = nullptr);
@@ -42,7 +43,7 @@ class EmulatedTraining final : public EmulatedSteps {
   void step() override;
   void finish() override { collect_all(); }
   const EmulatedDevice& device() const override { return device_; }
-  /// All of both, all the time.
+  /// All parameters and gradients are resident all the time.
   EmulatedMemory memory() const override {
     const std::size_t bytes = plan_.elements() * sizeof(float);
     return {bytes, bytes};

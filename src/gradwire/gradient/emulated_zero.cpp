@@ -52,13 +52,13 @@ void EmulatedZero::use_parameters() {
   if (parameters_->use(visit_)) device_.resume();
 }
 
-/// Makes room for the gradients that this layer is the first to contribute to; says whether it had
-/// to wait for it.
+/// Allocates the gradients that this layer is the first to contribute to. Returns true if it had to
+/// wait.
 bool EmulatedZero::make_gradients(std::size_t layer) {
   bool waited = false;
   for (const std::size_t unit : units_.of_layer[layer]) {
     if (units_.last_layer[unit] != layer) continue;
-    // The newest is the most urgent, and so the next to be over.
+    // The newest has the highest priority, and so finishes next.
     while (options_.stage > 1 && gradients_.flying().size() >= options_.reductions)
       waited |= step_on(gradients_.flying().back());
     gradients_.make(unit);
@@ -81,7 +81,7 @@ void EmulatedZero::step_on_what_has_come() {
   }
 }
 
-/// Whether it had to wait for the gradient, if that is under way.
+/// Steps the optimizer on a unit. Returns true if it had to wait for the gradient.
 bool EmulatedZero::step_on(std::size_t unit) {
   if (!gradients_.in_flight(unit)) return false;
   const bool waits = !gradients_.reduced(unit);

@@ -14,18 +14,18 @@ namespace gradwire {
 
 struct EmulatedZeroOptions {
   Duration compute{};  ///< Of a forward and backward pass.
-  int stage = 1;       ///< 1: optimiser states are sharded, 2: gradients too, 3: parameters too.
-  /// Stage 3: so many layers ahead parameters are gathered.
+  int stage = 1;       ///< 1: optimizer states are sharded, 2: also gradients, 3: also parameters.
+  /// Stage 3: number of layers whose parameters are prefetched.
   int prefetch = 2;
-  /// Stages 2 and 3: gradients that are being reduced while backward goes on; more wait.
+  /// Stages 2 and 3: maximum gradient reductions in flight during backward.
   std::size_t reductions = 4;
 };
 
-/// The steps of sharded data-parallel training with emulated compute and real communication
-/// (ZeRO: Rajbhandari et al., arXiv:1910.02054, section 5): units of gradients are reduced to their
-/// ranks' parts as backward completes them, the optimiser steps on a part as soon as it has come,
-/// and parameters are gathered for the next forward, and in stage 3 for backward too, at the layers
-/// that need them. What a layer needs sooner is more urgent.
+/// Steps of sharded data-parallel training with emulated compute and real communication (ZeRO:
+/// Rajbhandari et al., arXiv:1910.02054, section 5). Units of gradients are reduce-scattered as
+/// backward completes them, and the optimizer steps on this rank's part as soon as it arrives.
+/// Parameters are gathered for the layers of the next forward, and in stage 3 for backward too.
+/// What is needed sooner has the higher priority.
 class EmulatedZero final : public EmulatedSteps {
  public:
   /// All but the options must outlive it; `trace` may be null.
@@ -59,8 +59,8 @@ class EmulatedZero final : public EmulatedSteps {
   LayerVisits visits_;
   ZeroGradients gradients_;
   std::unique_ptr<ZeroParameters> parameters_;
-  std::int64_t visit_ = 0;             ///< Of which layer.
-  std::vector<std::int64_t> left_at_;  ///< By unit: the visit after which its gradient left.
+  std::int64_t visit_ = 0;             ///< Next layer visit (LayerVisits).
+  std::vector<std::int64_t> left_at_;  ///< By unit: the visit after which its reduction started.
   float read_ = 0;
 };
 

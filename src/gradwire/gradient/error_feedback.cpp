@@ -26,7 +26,7 @@ void ErrorFeedback::add_bucket(const BucketShape& shape, bool wanted,
   bucket.mean.resize(bucket.owned_before(shape.count));
 }
 
-/// Owned elements among the first `element` ones.
+/// Number of owned elements among the first `element` ones.
 std::size_t ErrorFeedback::Bucket::owned_before(std::size_t element) const {
   std::size_t sum = 0;
   for (const CodedRange& range : owned) {

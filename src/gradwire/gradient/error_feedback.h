@@ -11,27 +11,28 @@
 
 namespace gradwire {
 
-/// What codecs have lost of the gradients, to be added to those of the next step: of this rank's
-/// contributions ("sent"), and of the means that it makes as their owner ("mean"). Not thread-safe.
+/// Error-feedback residuals: the codecs' errors, to be added to the gradients of the next step.
+/// "sent" is that of this rank's contributions, "mean" that of the means this rank computes as
+/// their owner. Not thread-safe.
 class ErrorFeedback {
  public:
-  /// `owned`: the ranges of each bucket whose mean this rank makes, in order. A bucket that owns
+  /// `owned`: the ranges of the bucket whose mean this rank computes, in order. A bucket that owns
   /// nothing and is not `wanted` has no memory.
   void add_bucket(const BucketShape& shape, bool wanted, const std::vector<CodedRange>& owned);
 
-  /// As many values as the bucket has; none, if it has no memory.
+  /// One value per element of the bucket; empty if it has no memory.
   std::span<float> sent(std::size_t bucket) { return buckets_[bucket].sent; }
 
-  /// Those of the owned ranges, one after the other.
+  /// The residuals of the owned ranges, contiguous.
   std::span<float> mean(std::size_t bucket) { return buckets_[bucket].mean; }
 
-  /// Adds to a bucket's gradients all that is owed, so that their mean over `ranks` ranks lacks
-  /// nothing of it, and owes nothing from then on.
+  /// Adds all residuals of a bucket to its gradients, such that their mean over `ranks` ranks
+  /// includes them in full, and zeros the residuals.
   void pay(std::size_t bucket, std::span<float> gradients, int ranks);
 
-  /// "PARAMETER.sent": the parameter's elements; "PARAMETER.mean": those of them that lie in owned
-  /// ranges. Nothing for buckets without memory. A bucket without tensors counts as one: "bucket
-  /// 3".
+  /// "PARAMETER.sent": one value per element of the parameter; "PARAMETER.mean": one per element in
+  /// an owned range. Nothing for buckets without memory. A bucket without tensors counts as one
+  /// tensor: "bucket 3".
   std::vector<Averager::State> state();
 
  private:

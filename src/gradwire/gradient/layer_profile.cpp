@@ -14,14 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// More would not fit into any memory: surely a mistake.
+/// More elements exceed any memory: an error in the file.
 constexpr double kMostElements = 1e12;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& what) {
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", source, what));
 }
 
-/// Where in a profile something is, and how to complain about it.
+/// A position in a profile, and errors at it.
 struct Place {
   const std::string& source;
   std::string path;
@@ -46,12 +46,12 @@ std::string text_of(const Json& object, const char* key, const Place& place) {
   return object[key].get<std::string>();
 }
 
-/// Finite and not negative; 0 if it is absent.
+/// Returns a finite non-negative number, or 0 if the key is absent.
 double amount_of(const Json& object, const char* key, const Place& place) {
   if (!object.contains(key)) return 0;
   const bool fits = object[key].is_number() && object[key].get<double>() >= 0 &&
                     std::isfinite(object[key].get<double>());
-  if (!fits) place.refuse_here(key, "a number that is not negative");
+  if (!fits) place.refuse_here(key, "a non-negative number");
   return object[key].get<double>();
 }
 
@@ -60,7 +60,7 @@ ProfileTensor tensor_of(const Json& object, const Place& place) {
   double count = 1;
   for (const Json& size : array_of(object, "shape", place)) {
     if (!size.is_number_integer() || size.get<std::int64_t>() < 0)
-      place.refuse_here("shape", "whole numbers that are not negative");
+      place.refuse_here("shape", "non-negative integers");
     tensor.shape.push_back(size.get<std::int64_t>());
     count *= static_cast<double>(tensor.shape.back());
   }
@@ -117,7 +117,7 @@ void normalise_shares(LayerProfile& profile) {
   }
   if (!(total > 0) || !std::isfinite(total)) {
     refuse(profile.name,
-           "the layers take no time; give them \"forward\" and \"backward\", in any unit");
+           "the layers take no time; set their \"forward\" and \"backward\", in any unit");
   }
   for (ProfileLayer& layer : profile.layers) {
     layer.forward /= total;
@@ -144,7 +144,7 @@ std::string to_json(const LayerProfile& profile) {
 
 LayerProfile parse_profile(std::string_view json, const std::string& source) {
   const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) refuse(source, "this is not JSON");
+  if (parsed.is_discarded()) refuse(source, "not valid JSON");
   const Place top{source, ""};
   const Json& layers = array_of(parsed, "layers", top);
   LayerProfile profile{.name = text_of(parsed, "name", top)};

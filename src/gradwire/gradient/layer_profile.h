@@ -12,7 +12,7 @@ namespace gradwire {
 
 /// A parameter of a model, without its values.
 struct ProfileTensor {
-  std::string name;                 ///< As the model calls it: "layer1.0.conv1.weight".
+  std::string name;                 ///< As in the model: "layer1.0.conv1.weight".
   std::vector<std::int64_t> shape;  ///< As libtorch has it; empty: a scalar.
 
   std::size_t count() const;    ///< Elements.
@@ -20,37 +20,36 @@ struct ProfileTensor {
   std::size_t columns() const;  ///< ... and all others together.
 };
 
-/// A piece of a model that is computed in one go, in forward as in backward.
+/// A part of a model that is computed as one unit, in forward and in backward.
 struct ProfileLayer {
   std::string name;
   std::vector<ProfileTensor> parameters;
-  double forward = 0;   ///< Share of a step's compute time: those of a profile add up to 1.
+  double forward = 0;   ///< Share of a step's compute time: all shares of a profile sum to 1.
   double backward = 0;  ///< Likewise.
 };
 
-/// What a training step consists of: the layers in the order of forward, with the time that each
-/// takes. A parameter that is used several times belongs to the first layer that uses it, which
-/// gets its gradient last.
+/// What a training step consists of: the layers in the order of forward, with the time of each. A
+/// parameter that is used several times belongs to the first layer that uses it, which completes
+/// its gradient last.
 struct LayerProfile {
   std::string name;
   std::vector<ProfileLayer> layers;
-  Duration compute{};  ///< Of the step that was recorded; 0: unknown.
+  Duration compute{};  ///< Of the recorded step; 0: unknown.
 
   std::size_t parameters() const;  ///< Elements.
   std::size_t tensors() const;
 };
 
-/// Scales the shares so that they add up to 1. Throws Exception(invalid_argument), with the name of
-/// the profile, if that cannot be done: no layers, a share that is negative or not finite, all
-/// zero.
+/// Scales the shares so that they sum to 1. Throws Exception(invalid_argument) with the name of the
+/// profile if that is impossible: no layers, a negative or non-finite share, or all shares zero.
 void normalise_shares(LayerProfile& profile);
 
-/// A profile as JSON (docs/ladder.md), and back. `source` is what errors call it. Shares need not
-/// add up to 1 there. Throws Exception(invalid_argument), which names the layer and the key.
+/// Converts a profile to JSON (docs/ladder.md) and back. `source`: its name in errors. Shares in
+/// JSON need not sum to 1. Throws Exception(invalid_argument) that names the layer and the key.
 std::string to_json(const LayerProfile& profile);
 LayerProfile parse_profile(std::string_view json, const std::string& source);
 
-/// The same from and to a file. Throws Exception(system) if it cannot be read or written.
+/// Reads and writes a profile file. Throws Exception(system) if that fails.
 LayerProfile read_profile(const std::string& path);
 void write_profile(const LayerProfile& profile, const std::string& path);
 

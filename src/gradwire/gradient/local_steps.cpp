@@ -12,14 +12,14 @@ namespace {
   throw Exception(ErrorKind::invalid_argument, "local_steps: " + message);
 }
 
-/// `auto` times the averagings one way and the other by turns: they must be of the same bytes.
+/// `auto` alternates between averagings with and without the codec: all must have the same bytes.
 void check_codec_of(const LocalStepsConfig& config) {
   const auto known = check_codec(config.codec);
   if (!known) throw Exception(known.error().kind, "local_steps.codec: " + known.error().message);
   if (config.fragments == 1 || !config.codec.starts_with("auto")) return;
   refuse(
-      fmt::format("codec \"{}\" does not go together with {} fragments, for it would compare one "
-                  "fragment's time with another's; name a codec without auto, or make fragments 1",
+      fmt::format("codec \"{}\" cannot be used with {} fragments: it would compare the times of "
+                  "different fragments; use a codec without auto, or set fragments to 1",
                   config.codec, config.fragments));
 }
 
@@ -29,15 +29,15 @@ void check_local_steps(const LocalStepsConfig& config) {
   if (config.steps < 1) refuse(fmt::format("steps is {}; it must be positive", config.steps));
   if (config.fragments < 1 || config.fragments > config.steps) {
     refuse(
-        fmt::format("{} fragments do not fit into {} steps, for they are averaged one after the "
-                    "other; make fragments at most steps",
+        fmt::format("{} fragments do not fit into {} steps: at most one averaging can start per "
+                    "step; set fragments to at most steps",
                     config.fragments, config.steps));
   }
   const auto apart = config.steps / config.fragments;
   if (config.overlap_steps < 0 || config.overlap_steps >= apart) {
     refuse(
-        fmt::format("an average begins every {} steps (steps / fragments) and must be over "
-                    "before the next begins; make overlap_steps, {}, less than that",
+        fmt::format("an averaging starts every {} steps (steps / fragments) and must be complete "
+                    "before the next starts; overlap_steps is {}, but must be less than that",
                     apart, config.overlap_steps));
   }
   check_codec_of(config);

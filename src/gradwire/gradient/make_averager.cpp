@@ -15,9 +15,9 @@ namespace gradwire {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
-constexpr std::string_view kAutoCodec = "int8";  ///< What auto tries if it is not told.
+constexpr std::string_view kAutoCodec = "int8";  ///< Codec of plain "auto".
 
-/// The spec, and whether it is only to be used where it makes steps shorter.
+/// A codec, and whether it is only used if it makes steps shorter.
 struct Choice {
   CodecSpec codec;
   bool automatic = false;
@@ -38,8 +38,8 @@ void check_single_values(const Choice& choice) {
   if (single && !choice.automatic) return;
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("codec \"{}{}\": where each rank gets its own part of the mean (ZeRO), codecs of "
-                  "single values go, such as int8; not auto, nor power_sgd",
+      fmt::format("codec \"{}{}\": ZeRO (each rank gets its own part of the mean) requires an "
+                  "element-wise codec, such as int8; not auto or power_sgd",
                   choice.automatic ? "auto:" : "", choice.codec.text()));
 }
 

@@ -7,11 +7,11 @@
 
 namespace gradwire {
 
-/// What communication may hide behind.
+/// What communication may be hidden behind.
 enum class Overlap : std::uint8_t {
-  none,      ///< Nothing: gradients leave when backward is over, and are waited for.
-  backward,  ///< Backward: buckets leave as they fill, and are waited for when it is over.
-  full,      ///< The next forward too: each layer waits for its own parameters alone.
+  none,      ///< Nothing: gradients are sent after backward and waited for.
+  backward,  ///< Backward: buckets are sent as they fill, and waited for after it.
+  full,      ///< The next forward too: each layer waits only for its own parameters.
 };
 
 inline constexpr std::array<std::string_view, 3> kOverlapNames{"none", "backward", "full"};

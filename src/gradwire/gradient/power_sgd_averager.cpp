@@ -31,7 +31,7 @@ class PowerSgdAverager final : public CodecAverager {
     load_averager_state(state(), saved);
   }
   std::string describe() const override {
-    return fmt::format("power_sgd: matrices travel as two of {} column{}", rank_,
+    return fmt::format("power_sgd: matrices are sent as two factors of {} column{}", rank_,
                        rank_ == 1 ? "" : "s");
   }
 

@@ -8,13 +8,13 @@
 
 namespace gradwire {
 
-/// Averages matrices as products of two with `rank` columns (PowerSgdMatrix), beginning each step
-/// with the last one's Q. In two all-reduces for a bucket: of the P of all its matrices, together
-/// with the tensors that are no matrices or would gain nothing, which travel as they are; and of
-/// all Q. Memory for the error feedback of each matrix.
+/// Averages matrices as products of two factors with `rank` columns (PowerSgdMatrix); each step
+/// starts with the Q of the step before. A bucket takes two all-reduces: of the P of all its
+/// matrices, together with the tensors that are not matrices or would gain nothing and are
+/// uncompressed; and of all Q. Each matrix has memory for its error-feedback residual.
 ///
-/// For the first AveragerOptions::warmup_steps steps gradients travel as they are. State:
-/// "PARAMETER.sent" (the error feedback), "PARAMETER.q" and "codec.step" (int64: steps so far).
+/// For the first AveragerOptions::warmup_steps steps gradients are sent uncompressed. State:
+/// "PARAMETER.sent" (the residual), "PARAMETER.q" and "codec.step" (int64: steps so far).
 std::unique_ptr<CodecAverager> power_sgd_averager(std::shared_ptr<Communicator> communicator,
                                                   std::vector<BucketShape> buckets,
                                                   std::size_t rank, const AveragerOptions& options);

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Whether a matrix takes less as its two factors.
+/// Returns true if the two factors of a matrix are smaller than the matrix.
 bool is_worth_it(const PowerSgdMatrix& m) {
   return m.rank > 0 && m.p_size() + m.q_size() < m.size();
 }

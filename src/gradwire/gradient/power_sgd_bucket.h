@@ -13,7 +13,7 @@
 
 namespace gradwire {
 
-/// What PowerSGD keeps of one bucket, and does with it: first(), an all-reduce (mean) of p(),
+/// PowerSGD's state of one bucket. The order of calls is first(), an all-reduce (mean) of p(),
 /// second(), one of q(), third().
 class PowerSgdBucket {
  public:
@@ -21,16 +21,16 @@ class PowerSgdBucket {
 
   bool has_matrices() const { return !matrices_.empty(); }
 
-  /// `seed`: the same on all ranks, another in each step.
+  /// `seed`: the same on all ranks, different in each step.
   void first(std::span<const float> gradients, std::uint64_t seed);
   void second();
   void third(std::span<float> gradients);
 
-  /// Operations own the memory too: they may end after this.
+  /// Memory shared with operations, which may end after this object.
   LentSpan p() const { return {p_.get(), p_count_, DataType::float32, p_}; }
   LentSpan q() const { return {q_.get(), q_count_, DataType::float32, q_}; }
 
-  /// Adds what is owed, and owes nothing from then on.
+  /// Adds the error-feedback residual to `gradients` and zeros it.
   void pay(std::span<float> gradients);
 
   void add_state(std::vector<Averager::State>& all);
@@ -50,7 +50,7 @@ class PowerSgdBucket {
   std::span<float> q_of(const Matrix& m) const { return {q_.get() + m.q, m.math.q_size()}; }
 
   std::vector<Matrix> matrices_;
-  std::vector<CodedRange> rest_;  ///< Of the bucket: what travels as it is, behind all P.
+  std::vector<CodedRange> rest_;  ///< Of the bucket: the uncompressed elements; stored after all P.
   std::size_t p_count_ = 0;
   std::size_t p_of_matrices_ = 0;
   std::size_t q_count_ = 0;

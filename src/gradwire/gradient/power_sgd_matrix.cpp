@@ -11,13 +11,14 @@
 namespace gradwire {
 namespace {
 
-/// A column of P of which no more than this is left beside the others depends on them.
+/// A column of P is linearly dependent if orthogonalization leaves at most this share of its
+/// length.
 constexpr float kDependent = 1e-6f;
 
-/// Sums are kept in so many lanes, whatever the processor has.
+/// Sums are kept in this many lanes on every processor.
 constexpr std::size_t kLanes = 32;
 
-/// Rows of M at a time.
+/// Rows of M processed at a time.
 constexpr std::size_t kRows = 4;
 
 GRADWIRE_INLINE float sum_of(const std::array<float, kLanes>& lanes) {
@@ -106,7 +107,7 @@ bool all_finite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
 }
 
-/// error = error - gradient, where that is finite, and zero elsewhere.
+/// error = error - gradient where that is finite, and zero elsewhere.
 void take_back(std::span<const float> gradient, std::span<float> error) {
   for (std::size_t i = 0; i < error.size(); ++i) {
     const float before = error[i] - gradient[i];

@@ -8,27 +8,27 @@
 
 namespace gradwire {
 
-/// The models whose profiles are built in, with their real parameters. Time is split by
-/// multiplications (for one image or sequence, those of a layer's matrix products): a third of a
-/// step is forward, two thirds are backward, which has two products where forward has one.
+/// The built-in profiles of models, with their real parameters. Time is split by multiplications
+/// (for one image or sequence, those of a layer's matrix products). A third of a step is forward
+/// and two thirds are backward, which has two products where forward has one.
 
 /// "resnet50", "resnet101", "vit_s", "vit_b", "gpt2".
 std::vector<std::string_view> profile_names();
 
-/// LAYERS layers of BYTES bytes of float32 each, and of the same time: "uniform:16x6250000" is 100
+/// LAYERS layers of BYTES bytes of float32 each, all of the same time: "uniform:16x6250000" is 100
 /// MB in 16 layers. Each has one matrix. Throws Exception(invalid_argument).
 LayerProfile uniform_profile(const std::string& name);
 
-/// The profile of that name ("uniform:..." too), or else that of the file of that name. Throws
-/// Exception: invalid_argument, which lists the names; what read_profile throws.
+/// Returns the built-in profile of that name ("uniform:..." too), otherwise reads the file of that
+/// name. Throws Exception: invalid_argument, which lists the names, or what read_profile throws.
 LayerProfile profile_named(const std::string& name_or_path);
 
-/// Multiplications of one forward pass of a built-in model, those of a bias or a normalisation not
-/// counted: "4.1 G" for ResNet-50. Throws Exception(invalid_argument) for other names.
+/// Multiplications of one forward pass of a built-in model, without those of biases and
+/// normalizations: "4.1 G" for ResNet-50. Throws Exception(invalid_argument) for other names.
 double profile_multiplications(std::string_view name);
 
-/// As torchvision has them: ResNet (He et al., CVPR 2016, table 1), with the stride in the 3 x 3
-/// convolution, on images of 224 x 224; `blocks`: of each stage, {3, 4, 6, 3} for ResNet-50.
+/// ResNet as in torchvision (He et al., CVPR 2016, table 1), with the stride in the 3 x 3
+/// convolution, on images of 224 x 224. `blocks`: of each stage, {3, 4, 6, 3} for ResNet-50.
 struct CountedProfile {
   LayerProfile profile;
   double multiplications = 0;

@@ -9,7 +9,7 @@
 
 namespace gradwire {
 
-/// Collects a model's layers with the multiplications of each, and makes shares of these.
+/// Collects a model's layers with their multiplications, and converts these to shares.
 class ProfileBuilder {
  public:
   explicit ProfileBuilder(const std::string& name) { counted_.profile.name = name; }
@@ -32,7 +32,7 @@ class ProfileBuilder {
   CountedProfile counted_;
 };
 
-/// What a layer's parameters are usually called: NAME.weight and NAME.bias.
+/// The usual names of a layer's parameters: NAME.weight and NAME.bias.
 inline ProfileTensor weight(const std::string& layer, std::vector<std::int64_t> shape) {
   return {layer + ".weight", std::move(shape)};
 }

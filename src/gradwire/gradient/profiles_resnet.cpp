@@ -5,9 +5,9 @@
 namespace gradwire {
 namespace {
 
-constexpr int kExpansion = 4;  ///< A block's output has so many times the channels of its middle.
+constexpr int kExpansion = 4;  ///< Output channels of a block per channel of its middle layer.
 
-/// A model under construction, and what its next layer gets.
+/// A model under construction, and the shape of the next layer's input.
 struct Trunk {
   ProfileBuilder builder;
   int channels = 3;
@@ -29,8 +29,8 @@ void add(ProfileBuilder& builder, const Convolution& c) {
               per_place * c.side * c.side);
 }
 
-/// 1 x 1 down to `width` channels, 3 x 3, 1 x 1 up again; and where input and output differ, a
-/// convolution that makes them alike.
+/// A bottleneck block: 1 x 1 down to `width` channels, 3 x 3, 1 x 1 up again. If input and output
+/// shapes differ, a convolution on the shortcut converts one to the other.
 void add_block(Trunk& trunk, const std::string& name, int width, int stride) {
   const int in = trunk.channels, out = width * kExpansion;
   const int side = trunk.side / stride;

@@ -6,9 +6,9 @@ namespace gradwire {
 namespace {
 
 constexpr int kLayers = 12;
-constexpr int kFeedForward = 4;  ///< Times the width.
+constexpr int kFeedForward = 4;  ///< Hidden size per width.
 
-/// What differs between the two families is how they call things, and how a weight lies in memory.
+/// The two families differ in names and in the memory layout of weights.
 struct Names {
   const char *layer, *norm1, *in, *out, *norm2, *up, *down;
   bool transposed;  ///< Weights are input x output.
@@ -32,8 +32,8 @@ struct Transformer {
   int tokens = 0;
 };
 
-/// y = W x + b, behind the normalisation `norm` if there is one. `extra`: multiplications of what
-/// comes before it and has no parameters.
+/// y = W x + b, after the normalization `norm` if there is one. `extra`: multiplications of the
+/// parameterless computation before it.
 void add_linear(Transformer& model, const std::string& name, const std::string& norm, int from,
                 int to, double extra = 0) {
   std::vector<ProfileTensor> parameters;
@@ -41,7 +41,7 @@ void add_linear(Transformer& model, const std::string& name, const std::string& 
     parameters.push_back(weight(norm, {from}));
     parameters.push_back(bias(norm, from));
   }
-  // torch's MultiheadAttention has its own spelling.
+  // torch's MultiheadAttention names these differently.
   const bool packed = name.ends_with("in_proj");
   const char joint = packed ? '_' : '.';
   const std::vector<std::int64_t> shape = model.names.transposed
@@ -53,8 +53,8 @@ void add_linear(Transformer& model, const std::string& name, const std::string& 
                     static_cast<double>(model.tokens) * from * to + extra);
 }
 
-/// Attention and feed-forward network, each behind a normalisation and beside a shortcut (Vaswani
-/// et al., NeurIPS 2017, section 3; the order of Radford et al., 2019).
+/// Attention and feed-forward network, each after a normalization and with a shortcut (Vaswani et
+/// al., NeurIPS 2017, section 3; the order of Radford et al., 2019).
 void add_layer(Transformer& model, int number) {
   const Names& n = model.names;
   const int width = model.width;

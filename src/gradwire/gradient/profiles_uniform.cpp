@@ -15,12 +15,13 @@ constexpr int kMostLayers = 10'000;
 [[noreturn]] void refuse(const std::string& name) {
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("profile \"{}\": a uniform one is uniform:LAYERSxBYTES, up to {} layers of whole "
-                  "floats, as in uniform:16x6250000 or uniform:12x4M",
-                  name, kMostLayers));
+      fmt::format(
+          "profile \"{}\": expected uniform:LAYERSxBYTES, at most {} layers of a multiple of "
+          "4 bytes, as in uniform:16x6250000 or uniform:12x4M",
+          name, kMostLayers));
 }
 
-/// As square as it can be.
+/// The most square matrix of `count` elements.
 std::vector<std::int64_t> matrix_of(std::int64_t count) {
   auto rows = static_cast<std::int64_t>(std::sqrt(static_cast<double>(count)));
   while (count % rows != 0) --rows;

@@ -50,7 +50,7 @@ class CommunicatorShardExchange final : public ShardExchange {
   void wait_gather(std::size_t index) override { wait(gathers_, index, "gather"); }
 
  private:
-  using Works = std::vector<Work>;  ///< By unit; not valid: nothing under way.
+  using Works = std::vector<Work>;  ///< By unit; invalid: none in flight.
 
   static bool over(const Works& works, std::size_t index) {
     return !works.at(index).valid() || works[index].done();
@@ -96,7 +96,7 @@ class CommunicatorShardExchange final : public ShardExchange {
 
   std::shared_ptr<Communicator> communicator_;
   ShardExchangeOptions options_;
-  int first_lane_;  ///< Of reductions; behind it those of gathers.
+  int first_lane_;  ///< Of reductions; the lanes of gathers follow.
   Works reductions_;
   Works gathers_;
 };

@@ -21,7 +21,7 @@ Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Everything that a case needs on one rank.
+/// All objects of a case on one rank.
 class StepRun {
  public:
   StepRun(const std::shared_ptr<Communicator>& communicator, const LayerProfile& profile,
@@ -83,7 +83,7 @@ class StepRun {
     return shapes;
   }
 
-  /// Steps that communicate, with what they communicate over.
+  /// Steps that communicate, with the objects they communicate through.
   struct Communicating {
     std::unique_ptr<Averager> averager;
     std::unique_ptr<ShardExchange> exchange;
@@ -138,28 +138,28 @@ class StepRun {
         static_cast<double>(communicator_->payload_bytes_sent() - sent) / (warmup + figures.steps);
   }
 
-  /// What `auto` tries is no result.
+  /// Completes the trial of `auto` before the measurement.
   void let_auto_decide(EmulatedSteps& run) const {
     if (!what_.codec.starts_with("auto")) return;
-    // It counts averagings, of which there is one a round.
+    // The trial counts averagings, of which there is one per round.
     const int trial = steps_until_decided(averager_options()) * what_.local_steps;
     for (int i = 0; i < trial; ++i) run.step();
     run.finish();
   }
 
-  /// Steps in which every fragment leaves equally often.
+  /// Rounds up to whole rounds, in which every fragment is sent equally often.
   int whole_rounds(int steps) const {
     return (steps + what_.local_steps - 1) / what_.local_steps * what_.local_steps;
   }
 
-  /// The same on all ranks.
+  /// Number of measured steps; the same on all ranks.
   int steps_that_count(double step_seconds) const {
     if (options_.steps > 0) return whole_rounds(options_.steps);
     const double wanted = seconds(options_.duration) / std::max(highest(step_seconds), 1e-6);
     return whole_rounds(static_cast<int>(std::clamp(wanted, 3.0, 1e4)));
   }
 
-  /// Over all ranks.
+  /// Maximum over all ranks.
   double highest(double value) const {
     communicator_->all_reduce({&value, 1, DataType::float64, nullptr}, ReduceOp::max).wait();
     return value;

@@ -22,7 +22,7 @@ bool travels_exactly(const ProfileTensor& tensor, const StepPlanOptions& options
   return options.compress && (tensor.shape.size() < 2 || tensor.count() < options.exact_below);
 }
 
-/// In how many pieces a tensor travels.
+/// Number of pieces of a tensor.
 std::size_t pieces_of(const ProfileTensor& tensor, const StepPlanOptions& options) {
   if (options.partition_bytes == 0) return 1;
   const std::size_t bytes = tensor.count() * sizeof(float);

@@ -13,25 +13,27 @@ namespace gradwire {
 /// How a profile's gradients become buckets.
 struct StepPlanOptions {
   BucketLimits limits;
-  /// Larger tensors are cut into pieces of about so many bytes, between rows; 0: they are not.
+  /// Larger tensors are cut into pieces of about this size, between rows; 0: not cut.
   std::size_t partition_bytes = 0;
-  /// Vectors and tensors of fewer than `exact_below` elements travel exactly, in buckets of their
-  /// own: their errors hurt most and their bytes count least. Otherwise all travel alike.
+  /// If true, vectors and tensors of fewer than `exact_below` elements are sent uncompressed, in
+  /// separate buckets: they are most sensitive to errors and have the fewest bytes. If false, all
+  /// tensors are treated alike.
   bool compress = false;
   std::size_t exact_below = kCodecMinElements;
 };
 
-/// The buckets of a profile and which layers they depend on. They are in the order in which
-/// backward completes them, which is the reverse of the order in which forward needs them; with
-/// local steps, those of each fragment are.
+/// The buckets of a profile and the layers they depend on. Buckets are in the order in which
+/// backward completes them, which is the reverse of the order in which forward needs them. With
+/// local steps, this holds within each fragment.
 struct StepPlan {
   std::vector<BucketShape> buckets;
-  /// By bucket: the first layer that has a gradient in it, after whose backward it may leave and
-  /// before whose forward it must have come. Never ascends, with local steps within a fragment.
+  /// By bucket: the first layer that has a gradient in it. The bucket may be started after that
+  /// layer's backward and must be complete before its forward. Never ascends; with local steps,
+  /// within a fragment.
   std::vector<std::size_t> first_layer;
   /// By layer: the buckets that hold its parameters.
   std::vector<std::vector<std::size_t>> needs;
-  /// By bucket: the fragment that it belongs to, of local steps; otherwise 0.
+  /// By bucket: its fragment with local steps; otherwise 0.
   std::vector<std::size_t> fragment_of;
 
   std::size_t elements() const;
@@ -39,9 +41,9 @@ struct StepPlan {
 
 StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options = {});
 
-/// What travels when ranks average parameters every so many steps: the tensors are dealt out to
-/// `fragments` as LocalSgd does (plan_fragments()), and those of a fragment leave in buckets of
-/// kBundleLimits; of the options only what concerns codecs counts.
+/// Plans buckets for local steps. Tensors are distributed to `fragments` as by LocalSgd
+/// (plan_fragments()), and each fragment is cut into buckets of kBundleLimits. Of the options only
+/// those of codecs are used.
 StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
                           const StepPlanOptions& options = {});
 

@@ -30,7 +30,7 @@ std::vector<std::size_t> plan_fragments(const std::vector<std::int64_t>& sizes,
   std::vector<std::size_t> plan;
   std::int64_t before = 0;
   for (const auto size : sizes) {
-    // By where the parameter's middle lies.
+    // The fragment that contains the parameter's middle.
     const auto place = static_cast<double>(before) + static_cast<double>(size) / 2;
     const auto fragment = static_cast<std::int64_t>(place * static_cast<double>(fragments) /
                                                     static_cast<double>(total));

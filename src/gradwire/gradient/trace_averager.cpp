@@ -10,8 +10,8 @@
 namespace gradwire {
 namespace {
 
-/// Buckets under way. Whoever learns first that one is over ends its span: the averager's own
-/// thread, or wait().
+/// Buckets in flight. The span of a bucket ends when either the averager's own thread or wait()
+/// first notices its completion.
 class Flights {
  public:
   explicit Flights(TraceRecorder& recorder) : recorder_(recorder) {}
@@ -100,7 +100,7 @@ class TracedAverager final : public Averager {
 
  private:
   TraceRecorder& recorder_;
-  std::shared_ptr<Flights> flights_;  ///< Also held by what tells of the last buckets.
+  std::shared_ptr<Flights> flights_;  ///< Shared with completion callbacks of the last buckets.
   std::unique_ptr<Averager> averager_;
 };
 

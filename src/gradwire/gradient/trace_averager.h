@@ -8,10 +8,10 @@
 
 namespace gradwire {
 
-/// An averager whose buckets appear in a trace, so that neither averagers nor those who use them
-/// know of traces: each bucket as communication from start() to when its mean is in place, and each
-/// wait() that has to wait as a wait. It does what `averager` does otherwise. With a null
-/// `recorder` it is `averager` itself. `recorder` must outlive it, and operations under way.
+/// Wraps `averager` so that its buckets appear in a trace, without the averager or its users
+/// knowing of traces. Each bucket is recorded as communication from start() until its mean is in
+/// place, and each wait() that blocks as a wait. With a null `recorder` it returns `averager`
+/// itself. `recorder` must outlive it and all operations in flight.
 std::unique_ptr<Averager> trace_averager(std::unique_ptr<Averager> averager,
                                          TraceRecorder* recorder);
 

@@ -12,10 +12,10 @@
 namespace gradwire {
 namespace {
 
-/// Questions to rank 0: the shortest round trip of so many is close to the shortest there is.
+/// Number of round trips to rank 0: the minimum of this many is close to the true minimum.
 constexpr int kQuestions = 16;
 
-/// A rank's trace is a few MiB; a length beyond this cannot be one.
+/// A rank's trace has a few MiB; a larger length is corrupt.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 
 using Note = std::array<std::byte, 8>;
@@ -54,8 +54,9 @@ TraceOfRank receive(TracePeers& peers, Rank rank) {
   peers.recv(note, rank);
   const auto size = load_little_endian<std::uint64_t>(note.data());
   if (size > kMostBytes) {
-    throw Exception(ErrorKind::corrupted,
-                    fmt::format("rank {} announces a trace of {} bytes", rank, size));
+    throw Exception(
+        ErrorKind::corrupted,
+        fmt::format("rank {} announced an impossible trace size: {} bytes", rank, size));
   }
   std::vector<std::byte> bytes(size);
   peers.recv(bytes, rank);

@@ -9,12 +9,13 @@
 
 namespace gradwire {
 
-/// Reads this rank's clock against rank 0's, which answers one rank after the other. Nothing else
-/// should be under way meanwhile. Collective. Throws Exception.
+/// Compares this rank's clock with rank 0's, which answers one rank at a time. No other
+/// communication should be in flight. Collective. Throws Exception.
 ClockReading read_clock(TracePeers& peers, const Clock& clock);
 
-/// On rank 0, hands `take` the trace of every rank, by rank, one in memory at a time; the others
-/// send theirs. Collective. Throws Exception: also corrupted, if what a rank sent cannot be read.
+/// On rank 0, passes the trace of every rank to `take`, in rank order, one in memory at a time; the
+/// other ranks send theirs. Collective. Throws Exception: corrupted if a received trace cannot be
+/// parsed.
 void gather_traces(TracePeers& peers, const TraceOfRank& own,
                    const std::function<void(TraceOfRank)>& take);
 

@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kTag = (1 << 30) - 1;  // Far from those that users count from 0.
+constexpr int kTag = (1 << 30) - 1;  // Far from the tags of users, which count from 0.
 
 class CommunicatorPeers final : public TracePeers {
  public:

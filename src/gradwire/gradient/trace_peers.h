@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// The little that traces need of a group of ranks, whatever it communicates by. Calls block, and
-/// throw Exception if the group has failed.
+/// The operations that traces need of a group of ranks, independent of its communication library.
+/// Calls block, and throw Exception if the group has failed.
 class TracePeers {
  public:
   virtual ~TracePeers() = default;
@@ -17,7 +17,7 @@ class TracePeers {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  /// A message of as many bytes as the other side asks for.
+  /// The receiver must expect the same number of bytes.
   virtual void send(ConstBytes bytes, Rank to) = 0;
   virtual void recv(Bytes bytes, Rank from) = 0;
 };

@@ -11,7 +11,7 @@
 namespace gradwire {
 namespace {
 
-/// Few writes for many short pieces.
+/// Combines many short pieces into few writes.
 class Buffered {
  public:
   explicit Buffered(AtomicFile& file) : file_(file) {}

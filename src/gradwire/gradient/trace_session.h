@@ -18,13 +18,13 @@
 namespace gradwire {
 
 struct TraceOptions {
-  std::filesystem::path file;  ///< Only rank 0's counts. Empty on every rank: nothing is recorded.
-  std::string host;            ///< This rank's, for people.
-  std::size_t spans = TraceRecorder::kSpans;  ///< Most that a rank keeps: the newest.
+  std::filesystem::path file;  ///< Only rank 0's is used. Empty on every rank: nothing is recorded.
+  std::string host;            ///< Name of this rank's host, for display.
+  std::size_t spans = TraceRecorder::kSpans;  ///< Maximum spans a rank keeps: the newest.
 };
 
-/// One trace of all ranks, from beginning to end. All ranks make one together, with or without a
-/// file alike, record on it, and finish together:
+/// One trace of all ranks, from start to finish. All ranks create a session together, all with or
+/// all without a file, record on it, and finish together:
 ///
 ///     TraceSession session({.file = path, .host = name}, trace_peers(communicator), clock);
 ///     averager = trace_averager(std::move(averager), session.recorder());
@@ -32,23 +32,23 @@ struct TraceOptions {
 ///     if (const auto summary = session.finish()) std::cout << format_trace_summary(*summary);
 class TraceSession {
  public:
-  /// Compares the clocks (collective), and on rank 0 sees to it that the file can be written.
-  /// `clock` must outlive it. Throws Exception.
+  /// Compares the clocks (collective), and on rank 0 checks that the file can be written. `clock`
+  /// must outlive it. Throws Exception.
   TraceSession(TraceOptions options, std::unique_ptr<TracePeers> peers, const Clock& clock);
 
-  /// Null if nothing is recorded.
+  /// Returns null if nothing is recorded.
   TraceRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
 
-  /// Goes into the trace, too; its seconds count from `begin` of the session's clock. Before
-  /// finish().
+  /// Adds a memory timeline to the trace; its seconds count from `begin` of the session's clock.
+  /// Called before finish().
   void add_memory(MemoryTimeline memory, Time begin) {
     memory_ = std::move(memory);
     memory_begin_ = begin;
   }
 
-  /// Rank 0 writes the file, whole or not at all, and gets the summary; the others, and all if
-  /// nothing is recorded, get nothing. Collective, and the end: nothing may be under way, and
-  /// nothing is recorded any more. Throws Exception.
+  /// Gathers all traces. Rank 0 writes the file atomically and returns the summary; other ranks,
+  /// and all if nothing is recorded, return nothing. Collective. Nothing may be in flight, and the
+  /// session records nothing afterwards. Throws Exception.
   std::optional<TraceSummary> finish();
 
  private:

@@ -12,7 +12,7 @@ std::span<float> UnitPool::take(std::size_t count) {
     return {kept->memory.get(), count};
   }
   drop_one_that_is_free();
-  // Zeros: written to, so that the memory is really there.
+  // Zeroed, so that the memory is really allocated.
   buffers_.push_back({std::make_unique<float[]>(count), count, false});  // NOLINT
   allocated_ += count;
   peak_ = std::max(peak_, allocated_);
@@ -35,7 +35,7 @@ UnitPool::Buffer* UnitPool::smallest_that_holds(std::size_t count) {
   return best;
 }
 
-/// None that is free is large enough: the largest of them makes place for one that is.
+/// Called if no free buffer is large enough: frees the largest one to limit the total.
 void UnitPool::drop_one_that_is_free() {
   auto largest = buffers_.end();
   for (auto at = buffers_.begin(); at != buffers_.end(); ++at) {

@@ -7,15 +7,15 @@
 
 namespace gradwire {
 
-/// Memory for what comes and goes, kept for the next one: buffers of about the same sizes are
-/// allocated once, and none are added to while as many fit into what is free.
+/// Pool of reusable buffers: buffers of about the same size are allocated once. A new buffer is
+/// allocated only if no free one is large enough.
 class UnitPool {
  public:
-  /// A buffer of `count` floats of any value.
+  /// Returns a buffer of `count` floats of undefined values.
   std::span<float> take(std::size_t count);
   void give_back(std::span<float> buffer);
 
-  /// The most bytes that it has had of the system at any time.
+  /// Maximum bytes allocated from the system at any time.
   std::size_t peak_bytes() const { return peak_ * sizeof(float); }
 
  private:

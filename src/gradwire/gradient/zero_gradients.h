@@ -10,26 +10,26 @@
 
 namespace gradwire {
 
-/// An emulated model's gradients, unit by unit: backward makes room for one, fills it, sends it off
-/// to be reduced, and gets this rank's part of the mean.
+/// An emulated model's gradients, unit by unit. Backward allocates a unit, fills it, starts its
+/// reduction, and gets this rank's part of the mean.
 class ZeroGradients {
  public:
-  /// `keep`: a rank has all of them all the time, as in stage 1; otherwise a unit's memory is taken
-  /// when backward comes to it and is another one's as soon as it is reduced.
+  /// `keep`: gradients of all units stay allocated, as in stage 1. Otherwise a unit's memory is
+  /// taken when backward reaches it and is reused as soon as it is reduced.
   ZeroGradients(const ZeroUnits& units, ShardExchange& exchange, bool keep);
 
-  /// Backward comes to the unit.
+  /// Called when backward reaches the unit.
   void make(std::size_t unit);
-  /// It is complete. `urgency`: of its reduction.
+  /// Starts the reduction of a complete unit. `urgency`: its priority.
   void reduce(std::size_t unit, int urgency);
 
   bool in_flight(std::size_t unit) const { return gradients_[unit].in_flight; }
-  /// Units that are being reduced, in the order in which they left.
+  /// Units that are being reduced, in the order in which they started.
   const std::vector<std::size_t>& flying() const { return flying_; }
 
   bool reduced(std::size_t unit) { return exchange_.reduced(unit); }
-  /// Waits, and returns what stands for the optimiser's work: every cache line of this rank's part
-  /// is read.
+  /// Waits for the mean. Stands for the optimizer: reads every cache line of this rank's part and
+  /// returns a value that depends on them.
   float take_part(std::size_t unit);
 
   std::size_t peak_bytes() const;

@@ -9,37 +9,38 @@
 
 namespace gradwire {
 
-/// An emulated model's parameters: where they are, and when they travel. Units are marked with
-/// their versions, and a visit throws if what it runs on has not come.
+/// An emulated model's parameters: where they are, and when they are gathered. Units are marked
+/// with their versions, and a visit throws if a unit it uses has not arrived.
 class ZeroParameters {
  public:
   virtual ~ZeroParameters() = default;
 
-  /// The layer of this visit is about to run: returns when its units are there, and says whether
-  /// that had to be waited for. Throws Exception(mismatch) if one cannot come.
+  /// Called before the layer of this visit runs. Blocks until its units are present; returns true
+  /// if it had to wait. Throws Exception(mismatch) if a unit is missing or has another version.
   virtual bool use(std::int64_t visit) = 0;
 
-  /// The layer has run.
+  /// Called after the layer has run.
   virtual void leave(std::int64_t visit) = 0;
 
-  /// After the backward of this visit's step the optimiser has stepped on this rank's part.
+  /// Called when the optimizer has stepped on this rank's part of `unit`, after the backward of
+  /// this visit's step.
   virtual void stepped(std::size_t unit, std::int64_t visit) = 0;
 
-  /// Until nothing is under way on any rank, although `visit` may be the next. The optimiser has
-  /// stepped on all parts.
+  /// Blocks until nothing is in flight on any rank, even if ranks have started prefetching for
+  /// `visit`. The optimizer has stepped on all parts.
   virtual void finish(std::int64_t visit) = 0;
 
   virtual std::size_t peak_bytes() const = 0;
 };
 
-/// Stages 1 and 2: every rank has all of them. A unit is gathered in place when it has been stepped
-/// on; the next forward waits for it, layer by layer.
+/// Stages 1 and 2: every rank has all parameters. A unit is gathered in place after the optimizer
+/// step; the next forward waits for it, layer by layer.
 std::unique_ptr<ZeroParameters> replicated_parameters(const ZeroUnits& units,
                                                       ShardExchange& exchange);
 
-/// Stage 3: every rank has its part of each unit, and what this visit and the `prefetch` next ones
-/// need is there or on its way, in memory that is used again; anything else is dropped. Units that
-/// forward has used last are the first that backward needs, and stay.
+/// Stage 3: every rank keeps its part of each unit. The units of the current visit and of the next
+/// `prefetch` visits are present or being gathered, in pooled memory; all others are dropped. The
+/// units that forward uses last are the first that backward needs, and are kept.
 std::unique_ptr<ZeroParameters> gathered_parameters(const ZeroUnits& units, ShardExchange& exchange,
                                                     int prefetch);
 

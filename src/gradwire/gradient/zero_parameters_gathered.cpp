@@ -44,8 +44,9 @@ class GatheredParameters final : public ZeroParameters {
     gather_ahead();
   }
 
-  /// What comes next is gathered ahead where its gradient has come, which on another rank it may
-  /// not have: a gather that only some begin would never end.
+  /// Starts all gathers that any rank may have started ahead. A unit is prefetched only if its
+  /// gradient has arrived, which differs between ranks; a gather started by some ranks only would
+  /// never complete.
   void finish(std::int64_t visit) override {
     for (std::int64_t next = visit; next < visit + prefetch_; ++next) gather_for(next);
     for (std::size_t unit = 0; unit < units_.size(); ++unit) await(unit);
@@ -58,9 +59,9 @@ class GatheredParameters final : public ZeroParameters {
  private:
   struct Unit {
     std::vector<float> shard;
-    std::span<float> whole;  ///< Empty: it is not there, and not on its way.
+    std::span<float> whole;  ///< Empty: neither present nor being gathered.
     bool gathering = false;
-    bool steps = false;  ///< Its gradient is under way: the shard's values are of the past.
+    bool steps = false;  ///< Its gradient is in flight: the shard's values are out of date.
   };
 
   void gather_ahead() {
@@ -103,7 +104,7 @@ class GatheredParameters final : public ZeroParameters {
   ShardExchange& exchange_;
   LayerVisits visits_;
   std::int64_t prefetch_;
-  std::int64_t visit_ = 0;  ///< The last one that use() was told of.
+  std::int64_t visit_ = 0;  ///< The last visit passed to use().
   std::vector<Unit> held_;
   UnitPool pool_;
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kAbsent = -1;
 
-/// Float32 has all integers up to here.
+/// float32 represents all integers up to 2^24 exactly.
 float marker_of(std::int64_t version) {
   return static_cast<float>(version % (1 << 24));
 }
@@ -53,7 +53,7 @@ void check_version(std::span<const float> unit, int ranks, std::int64_t version,
                    std::size_t index) {
   if (unit.empty()) {
     throw Exception(ErrorKind::mismatch,
-                    fmt::format("layer {} runs on unit {}, which is not there", layer, index));
+                    fmt::format("layer {} uses unit {}, which is not present", layer, index));
   }
   const std::size_t shard = unit.size() / static_cast<std::size_t>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -61,8 +61,8 @@ void check_version(std::span<const float> unit, int ranks, std::int64_t version,
     const float wanted = marker_of(version);
     if (part.front() == wanted && part.back() == wanted) continue;
     throw Exception(ErrorKind::mismatch,
-                    fmt::format("layer {} runs on unit {}, but rank {}'s part of it is not there: "
-                                "its ends are of versions {} and {}, not {}",
+                    fmt::format("layer {} uses unit {}, but rank {}'s part of it has not arrived: "
+                                "its ends have versions {} and {}, not {}",
                                 layer, index, rank, part.front(), part.back(), version));
   }
 }

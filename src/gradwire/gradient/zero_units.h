@@ -10,13 +10,13 @@
 
 namespace gradwire {
 
-/// The buckets of a plan as flat units of float32, each of P equal parts, the r-th of which is rank
-/// r's; only a unit's end is padded.
+/// The buckets of a plan as flat units of float32. Each has P equal parts; part r belongs to rank
+/// r. Only the end of a unit is padded.
 struct ZeroUnits {
   Rank rank = 0;
   int ranks = 1;
   std::vector<std::size_t> shards;       ///< By unit: elements of a part.
-  std::vector<std::size_t> first_layer;  ///< By unit: of the layers that it has parameters of ...
+  std::vector<std::size_t> first_layer;  ///< By unit: the first and last of its layers.
   std::vector<std::size_t> last_layer;
   std::vector<std::vector<std::size_t>> of_layer;  ///< By layer: its units.
 
@@ -31,8 +31,8 @@ struct ZeroUnits {
 
 ZeroUnits zero_units(const StepPlan& plan, Rank rank, int ranks);
 
-/// A layer is visited twice a step: in forward, and on the way back. Visits are numbered from the
-/// first step's first layer on, so that a smaller number is sooner.
+/// Numbers the visits of layers. Each layer is visited twice a step: in forward and in backward.
+/// Visits are numbered from the first step's first layer, so that a smaller number is sooner.
 struct LayerVisits {
   std::size_t layers = 1;
 
@@ -51,19 +51,19 @@ struct LayerVisits {
   }
 };
 
-/// The sooner something is needed, the more urgent it is (earliest deadline first).
+/// Priority of an operation: the sooner its result is needed, the higher (earliest deadline first).
 inline int urgency_of(std::int64_t needed_at_visit) {
   return static_cast<int>(-needed_at_visit);
 }
 
-/// Marks a part's ends with the number of optimiser steps behind it, so that a layer can tell
-/// whether the parameters it runs on have come.
+/// Marks both ends of a part with its number of optimizer steps, so that a layer can check that its
+/// parameters have arrived.
 void mark_version(std::span<float> part, std::int64_t version);
-/// As no version is marked.
+/// Marks the ends of all parts with an invalid version.
 void mark_absent(std::span<float> unit, int ranks);
 
-/// Throws Exception(mismatch), which names the layer, the unit and the rank, unless every part of
-/// `unit` is marked with `version`. Empty: it is not there.
+/// Throws Exception(mismatch) that names the layer, the unit and the rank, unless every part of
+/// `unit` is marked with `version`. An empty `unit` is one that is not present.
 void check_version(std::span<const float> unit, int ranks, std::int64_t version, std::size_t layer,
                    std::size_t index);
 
