@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """The command `gradwire` of this Python's package. It does not import the package, which would load
-PyTorch: seconds, for a program that starts in milliseconds."""
+PyTorch: that takes seconds, and the program starts in milliseconds."""
 
 import importlib.util
 import os

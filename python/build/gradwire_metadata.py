@@ -1,5 +1,5 @@
-"""What the wheel says of itself: a version tagged with the PyTorch it is built with, and that it
-needs that one. c10d's C++ interface changes from one release to the next."""
+"""Metadata of the wheel: a version tagged with the PyTorch it is built with, and a requirement of
+that version. c10d's C++ interface changes from one release to the next."""
 
 import pathlib
 import re
@@ -15,8 +15,8 @@ def own_version():
 
 
 def torch_release():
-    """2.13.0 of 2.13.0+cpu; None without PyTorch (an sdist needs none). Of the Python that
-    installs, also where pip builds in isolation, which it does by PYTHONPATH."""
+    """Returns 2.13.0 for 2.13.0+cpu, or None without PyTorch (an sdist needs none). It is that of
+    the Python that installs, even if pip isolates the build, which it does by PYTHONPATH."""
     ask = "import importlib.metadata as m; print(m.version('torch'))"
     for options in ([], ["-E"]):
         done = subprocess.run([sys.executable, *options, "-c", ask], capture_output=True, text=True,
@@ -32,4 +32,4 @@ def dynamic_metadata(field, settings=None):  # noqa: ARG001: scikit-build-core's
         return own_version() + (f"+torch{torch}" if torch else "")
     if field == "dependencies":
         return [f"torch=={torch}"] if torch else ["torch"]
-    raise ValueError(f"gradwire_metadata knows no {field}")
+    raise ValueError(f"gradwire_metadata has no field {field}")

@@ -1,5 +1,5 @@
-// Checkpoints as the C++ library reads them, checks and all: python/gradwire/checkpoint.py gives
-// them their public face.
+// Checkpoints as the C++ library reads them, checks included. python/gradwire/checkpoint.py is the
+// public interface.
 #include <map>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ void bind_checkpoint(py::module_& module);
 
 namespace {
 
-/// A checkpoint, verified, whose tensors are read one by one.
+/// A verified checkpoint, whose tensors are read one at a time.
 class VerifiedCheckpoint {
  public:
   explicit VerifiedCheckpoint(const std::string& path) : reader_(path) {

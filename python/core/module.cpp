@@ -1,4 +1,4 @@
-// gradwire._core: what of the C++ library Python sees. python/gradwire gives it its public face.
+// gradwire._core: the Python bindings of the C++ library. python/gradwire is the public interface.
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -7,7 +7,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
-// Before anything that has a timeout, which it converts.
+// Included before anything with a timeout, which it converts.
 #include <pybind11/chrono.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -25,7 +25,7 @@ void bind_trace(py::module_& module);       // trace.cpp
 
 namespace {
 
-/// Whoever closes a group waits for callbacks, which may want Python's lock.
+/// Runs `action` without the GIL: closing a group waits for callbacks, which may need it.
 void unlocked(const std::function<void()>& action) {
   if (!Py_IsInitialized() || !PyGILState_Check()) return action();
   const py::gil_scoped_release release;
@@ -46,20 +46,20 @@ bool handles_exception() {
   return handles;
 }
 
-/// Knows the hooks that use it, which end with it, and is destroyed without Python's lock.
+/// Closes the hooks that use it when it closes, and is destroyed without the GIL.
 class PythonBackend final : public StagedProcessGroup {
  public:
   using StagedProcessGroup::StagedProcessGroup;
 
-  /// One that close_all() knows.
+  /// Creates a backend that close_all() finds.
   static c10::intrusive_ptr<PythonBackend> make(std::shared_ptr<Communicator> communicator,
                                                 c10::intrusive_ptr<GroupOptions> options);
   ~PythonBackend() override {
     unlocked([this] { close(); });
   }
 
-  /// Called while an exception is handled (`finally: destroy_process_group()`), this rank has
-  /// failed and may never take part in what the others do next: they hear of it at once.
+  /// If called while an exception is handled (`finally: destroy_process_group()`), this rank has
+  /// failed and may never join the other ranks' next operations. It tells them at once.
   void shutdown() override {
     if (handles_exception()) leave_at_once();
     close();
@@ -102,20 +102,21 @@ class PythonBackend final : public StagedProcessGroup {
   }
 
   std::mutex mutex_;
-  /// Those of models that are no more go with them: their error feedback is as large as the model.
+  /// Weak, because a model's error-feedback residuals are as large as the model: they must be freed
+  /// with it.
   std::vector<std::weak_ptr<CodecHook>> hooks_;
 };
 
-/// The groups of this process. Not known from Python's objects, which go when torch.distributed has
-/// taken a group over.
+/// The groups of this process. They are not found through Python's objects, which are destroyed
+/// when torch.distributed takes a group over.
 struct LiveGroups {
   std::mutex mutex;
   std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
-  pid_t process = 0;  ///< Whose they are: a forked child's copies are not its own to close.
+  pid_t process = 0;  ///< Their process: a forked child must not close its copies.
 };
 
 LiveGroups& live_groups() {
-  static auto* const live = new LiveGroups;  // Groups may outlive what is destroyed at the end.
+  static auto* const live = new LiveGroups;  // Never destroyed: groups may outlive statics.
   return *live;
 }
 
@@ -131,7 +132,7 @@ c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicat
   return made;
 }
 
-/// Called before Python ends, so that peers learn that this rank has left and no thread of ours
+/// Called before Python exits, so that peers learn that this rank has left and none of our threads
 /// outlives Python. `failed`: an uncaught exception ends the process.
 void close_all(bool failed) {
   LiveGroups& live = live_groups();
@@ -151,7 +152,7 @@ void close_all(bool failed) {
 template <class T, class... Bases>
 using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
 
-/// `first`: the process has no other group yet, so this call logs the warnings of the job.
+/// `first`: the process has no other group yet; this call logs the warnings of the job.
 c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& group,
                                          const c10::intrusive_ptr<GroupOptions>& given,
                                          bool first) {
@@ -168,8 +169,8 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
   return PythonBackend::make(std::move(communicator), std::move(options));
 }
 
-/// Fix the call: ValueError (FileNotFoundError if a checkpoint is not there); all else:
-/// RuntimeError, which pybind11 makes of it anyway.
+/// Errors of the caller become ValueError (FileNotFoundError if there is no checkpoint), all others
+/// RuntimeError, which is pybind11's default.
 void translate_errors() {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -246,7 +247,7 @@ void bind_hook(py::module_& module) {
 
 PYBIND11_MODULE(_core, module) {
   gradwire::settle_vector_math();
-  py::module_::import("torch.distributed");  // Has the classes that ours are derived from.
+  py::module_::import("torch.distributed");  // Defines the base classes of ours.
   gradwire::python::translate_errors();
   gradwire::python::bind_options(module);
   gradwire::python::bind_backend(module);

@@ -9,7 +9,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
-// Before anything that has a timeout, which it converts.
+// Included before anything with a timeout, which it converts.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -23,8 +23,8 @@ namespace {
 using Variables = std::unordered_map<std::string, std::string>;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// The stores of this process. A second rendezvous at the same address, such as RPC beside a
-/// process group, gets the same store. A forked child's copies are not its own.
+/// The stores of this process. A second rendezvous at the same address, such as RPC besides a
+/// process group, gets the same store. A forked child does not own its copies.
 struct LiveStores {
   std::mutex mutex;
   std::vector<c10::weak_intrusive_ptr<GradwireStore>> stores;
@@ -52,7 +52,7 @@ StorePointer store_of(const Job& job, std::chrono::milliseconds timeout) {
   if (job.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
   LiveStores& live = live_stores();
   if (auto store = find_store(live, job)) return store;
-  // Without the lock, as ranks that are threads of one process wait for each other here.
+  // Not under the lock: ranks that are threads of one process wait for each other here.
   auto store = GradwireStore::open(job, timeout);
   const std::lock_guard lock(live.mutex);
   live.stores.emplace_back(store);
@@ -65,7 +65,7 @@ struct Opened {
   int world_size = 1;
 };
 
-/// `variables` go before those of the environment.
+/// `variables` take precedence over those of the environment.
 Opened open_store(const Variables& variables, std::chrono::milliseconds timeout) {
   const Environment own = process_environment();
   const Job job = Job::from_environment([&](std::string_view name) -> std::optional<std::string> {
@@ -75,7 +75,7 @@ Opened open_store(const Variables& variables, std::chrono::milliseconds timeout)
   return {store_of(job, timeout), job.rank, job.world_size};
 }
 
-/// Called before Python ends, so that no thread of ours outlives it. `failed`: an uncaught
+/// Called before Python exits, so that none of our threads outlives it. `failed`: an uncaught
 /// exception ends the process, which then does not wait for the other ranks.
 void close_stores(bool failed) {
   LiveStores& live = live_stores();

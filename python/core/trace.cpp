@@ -1,4 +1,4 @@
-// Step traces of a Python training loop: python/gradwire/tracing.py gives them their public face.
+// Step traces of a Python training loop. python/gradwire/tracing.py is the public interface.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -29,7 +29,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-/// A TraceSession with the clock and recorder that it needs; hooks record on it too.
+/// A TraceSession with its clock and recorder; hooks record on it too.
 class StepTrace {
  public:
   StepTrace(ProcessGroupGradwire& group, const std::string& file)

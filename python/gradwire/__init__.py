@@ -1,13 +1,13 @@
-"""PyTorch's distributed training over plain Ethernet, by gradwire.
+"""torch.distributed over plain Ethernet.
 
     import torch.distributed as dist, gradwire
     dist.init_process_group("gradwire")        # everything else unchanged
 
-Importing the package registers the backend "gradwire" with torch.distributed: for CPU tensors, and
-for those of an accelerator where PyTorch has one. DistributedDataParallel over it fills buckets of
-5 MiB where it is not told their size (`gradwire.buckets`). `gradwire.Options` is what
-init_process_group and new_group take as pg_options; `gradwire.hooks` sends gradients in fewer
-bytes; `gradwire.plan`, `gradwire.probe` and `gradwire.trace` are the program's commands; `python -m
+Importing the package registers the backend "gradwire" with torch.distributed, for CPU tensors and
+for tensors of an accelerator if PyTorch has one. DistributedDataParallel over it uses buckets of
+5 MiB unless their size is given (`gradwire.buckets`). `gradwire.Options` are the pg_options of
+init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.plan` and
+`gradwire.probe` run the program's commands; `gradwire.trace` traces training steps; `python -m
 gradwire` is the program.
 """
 

@@ -6,7 +6,7 @@ from gradwire import program
 
 
 def run() -> None:
-    """The program, in place of this process."""
+    """Replaces this process with the program."""
     program.main(sys.argv[1:])
 
 

@@ -1,4 +1,4 @@
-"""What of the C++ library Python sees. `gradwire` is its public face."""
+"""The C++ extension module. `gradwire` is the public interface."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributed import Store
 
 class Options:
-    """What a group is made with: see gradwire.Options. None: what the environment says."""
+    """Options of a group: see gradwire.Options. None: the environment's value."""
 
     interface: str | None
     secret: str | None
@@ -24,67 +24,71 @@ class ProcessGroupGradwire:
     """A torch.distributed Backend."""
 
 class GradwireBackend(ProcessGroupGradwire):
-    """What gradwire.backend_of() finds behind a group."""
+    """The backend object of a group, returned by gradwire.backend_of()."""
 
     @property
     def options(self) -> Options:
-        """What the group was made with."""
+        """The options of the group."""
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this rank has handed to the network so far, payload and headers."""
+        """Bytes that this rank has sent so far, payload and headers."""
 
     def algorithm_for(self, collective: str, bytes: int) -> str:
-        """The algorithm that such an operation ("all_reduce", ...) of so many bytes takes: the one
-        that the options name, else the tuner's choice. The same on all ranks. Raises ValueError: no
-        such collective."""
+        """Returns the algorithm of an operation ("all_reduce", ...) of this size: the one that the
+        options name, otherwise the tuner's choice. The same on all ranks. Raises ValueError for an
+        unknown collective."""
 
     def add_codec_hook(self, reducer: Any, codec: str, warmup_steps: int, seed: int) -> CodecHook:
-        """What gradwire.hooks.register does, which describes the arguments. `reducer` is that of a
-        DistributedDataParallel. Raises ValueError: no such codec; RuntimeError: it has a hook."""
+        """Implements gradwire.hooks.register, which describes the arguments. `reducer` is that of a
+        DistributedDataParallel. Raises ValueError for an unknown codec, RuntimeError if the model
+        has a hook."""
 
     def perform_nocolor_split(self, device: Any) -> None:
-        """Nothing: torch.distributed calls it where a rank is in no part of a split."""
+        """Does nothing; torch.distributed calls it on a rank that is in no part of a split."""
 
     def shutdown(self) -> None:
-        """Says goodbye to the peers; what is under way fails. Returns when callbacks have run."""
+        """Tells the peers that this rank leaves; operations in flight fail. Returns after all
+        callbacks."""
 
     def abort(self) -> None:
-        """Fails whatever is under way, here and on the peers."""
+        """Fails all operations in flight, here and on the peers."""
 
 class CodecHook:
-    """What is behind gradwire.hooks.Hook."""
+    """Implementation of gradwire.hooks.Hook."""
 
     def describe(self) -> str:
-        """One line: what travels how, and why."""
+        """Returns one line that says how gradients are sent, and why."""
 
     def state(self) -> list[tuple[str, Tensor]]:
-        """This rank's error feedback by name, copied; of one dimension each. Between steps."""
+        """Returns a copy of this rank's error-feedback residuals by name, each one-dimensional.
+        Call it between steps."""
 
     def load_state(self, saved: list[tuple[str, Tensor]]) -> None:
-        """Takes over what state() was; kept until the codec begins. Between steps. Raises
-        ValueError that names what has another size, if it has begun."""
+        """Restores an earlier state(), which is kept until the codec starts. Call it between steps.
+        Raises ValueError that names a tensor of another size, if the codec has started."""
 
 class StepTrace:
-    """What is behind gradwire.tracing.Trace."""
+    """Implementation of gradwire.tracing.Trace."""
 
     def now(self) -> int:
-        """Nanoseconds of the clock that spans are recorded on."""
+        """Returns nanoseconds of the clock of the spans."""
 
     def begin_step(self, number: int) -> None:
-        """What is recorded from now on belongs to this step."""
+        """Assigns the following spans to this step."""
 
     def record(self, name: str, begin: int, bytes: int) -> None:
-        """A span from `begin` (of now()) until now. bytes: what it moved, or 0."""
+        """Records a span from `begin` (of now()) until now. bytes: bytes moved, or 0."""
 
     def follow(self, hook: CodecHook) -> None:
-        """From now on the hook's buckets are spans. Before its first backward."""
+        """Records the hook's buckets as spans. Call it before the first backward."""
 
     def finish(self) -> str | None:
-        """Writes the file; on rank 0 the summary. Collective, and the end. Raises RuntimeError."""
+        """Writes the file; returns the summary on rank 0. Collective; nothing is recorded
+        afterwards. Raises RuntimeError."""
 
 class GradwireStore(Store):
-    """The job's own store, for those who know its secret."""
+    """The job's own store, for clients that know its secret."""
 
     @property
     def host(self) -> str:
@@ -92,42 +96,42 @@ class GradwireStore(Store):
 
     @property
     def port(self) -> int:
-        """Where rank 0 serves it."""
+        """Port on which rank 0 serves the store."""
 
 def open_store(variables: dict[str, str], timeout: timedelta) -> tuple[Store, int, int]:
-    """The store, this process's rank and the world size, as the environment has them; `variables`
-    go before it. Rank 0 serves the store. Blocks until rank 0 is there. Raises ValueError,
+    """Returns the store, this process's rank and the world size, from the environment; `variables`
+    take precedence. Rank 0 serves the store. Blocks until rank 0 is reachable. Raises ValueError,
     RuntimeError."""
 
 def close_stores(failed: bool) -> None:
-    """Leaves every store of this process that lives. Not failed: rank 0 waits for the others, two
-    seconds at most."""
+    """Leaves every live store of this process. Unless `failed`, rank 0 waits at most two seconds
+    for the other ranks."""
 
 def create(group: Any, options: Options | None, first: bool) -> GradwireBackend:
-    """The backend of a group, as torch.distributed makes it (its DistributedBackendOptions). Blocks
-    until its ranks have met. `first`: what is to be said once a process is said now. Raises
+    """Creates the backend of a group (from torch.distributed's DistributedBackendOptions). Blocks
+    until its ranks are connected. `first`: logs the warnings that a process logs once. Raises
     ValueError, RuntimeError."""
 
 def close_all() -> None:
-    """Shuts down every group of this process that lives."""
+    """Shuts down every live group of this process."""
 
 def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
-    """Begins a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""
+    """Starts a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""
 
 class VerifiedCheckpoint:
-    """A checkpoint all of whose files have been compared with their sizes and checksums. Raises
-    ValueError that names the file if one is not as it was written."""
+    """A checkpoint whose files have been verified against their sizes and checksums. Raises
+    ValueError that names a damaged file."""
 
     def __init__(self, path: bytes) -> None: ...
     def names(self) -> list[str]:
-        """Of all tensors, the optimiser's too, in the order in which they were saved."""
+        """Names of all tensors, the optimizer's included, in the order in which they were saved."""
 
     def read(self, name: str) -> Tensor:
-        """A whole tensor. Raises ValueError."""
+        """Returns a whole tensor. Raises ValueError."""
 
 def find_checkpoint(path: bytes) -> str:
-    """The checkpoint's folder that `path` means. Raises FileNotFoundError if there is none,
+    """Returns the folder of the checkpoint at `path`. Raises FileNotFoundError if there is none,
     ValueError if one that may be the newest is damaged."""
 
 def manifest_text(path: bytes) -> str:
-    """A checkpoint's manifest as it is written, checked. Raises ValueError that names it."""
+    """Returns a checkpoint's verified manifest as text. Raises ValueError that names it."""

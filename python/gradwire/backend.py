@@ -13,21 +13,22 @@ _NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", 
           "shared_memory", "topology")
 
 
-def Options(**given: Any) -> _core.Options:  # noqa: N802: as the class that it makes.
-    """What init_process_group and new_group take as pg_options.
+def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of its result.
+    """Returns pg_options for init_process_group and new_group.
 
-    algorithm: "ring", or "all_reduce=ring,broadcast=tree"; else the tuner chooses.
-    codec: what gradwire.hooks.register uses where it is not told, such as "int8".
+    algorithm: "ring", or "all_reduce=ring,broadcast=tree"; by default the tuner chooses.
+    codec: default codec of gradwire.hooks.register, such as "int8".
     dead_peer_timeout: timedelta after which a silent peer counts as dead (5 s).
-    encryption: whether what ranks of different hosts send each other is encrypted; needs a secret.
-    interface: network interfaces to use at once: names or prefixes, a comma list.
-    port: what every rank listens on (1..65535); 0 is any free one.
-    secret: text that every connection must prove it knows, the same on all ranks.
-    shared_memory: whether ranks of one machine may talk through shared memory.
-    topology: path of a file that `gradwire probe` wrote; only rank 0's counts.
+    encryption: True encrypts streams between ranks of different hosts; requires a secret.
+    interface: network interfaces to use together: comma-separated names or prefixes.
+    port: TCP port that every rank listens on (1..65535); 0: any free port.
+    secret: text that authenticates every connection; the same on all ranks.
+    shared_memory: False prevents ranks of one machine from using shared memory.
+    topology: path of a file that `gradwire probe` wrote; only rank 0's is used.
 
-    What is not given comes from the environment (GRADWIRE_INTERFACE, ...), as for every job. The
-    timeout of operations is init_process_group's own argument. Raises TypeError for other names.
+    Options that are not given come from the environment (GRADWIRE_INTERFACE, ...), as for every
+    job. The timeout of operations is an argument of init_process_group. Raises TypeError for
+    unknown names.
     """
     options = _core.Options()
     for name, value in given.items():
@@ -38,7 +39,7 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: as the class that it 
 
 
 def register() -> None:
-    """Tells torch.distributed of the backend. Importing gradwire does so."""
+    """Registers the backend with torch.distributed. Importing gradwire calls it."""
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None:
@@ -48,8 +49,8 @@ def register() -> None:
 
 
 def _leave() -> None:
-    """At the end of the process. After an uncaught exception the other ranks are told at once;
-    otherwise the operations in flight complete first."""
+    """Called at the end of the process. After an uncaught exception the other ranks are told at
+    once; otherwise the operations in flight complete first."""
     failed = getattr(sys, "last_value", None) is not None
     _core.close_all(failed=failed)
     _core.close_stores(failed=failed)
@@ -58,21 +59,20 @@ def _leave() -> None:
 def backend_of(
     group: dist.ProcessGroup | None = None, device: str | torch.device = "cpu"
 ) -> _core.GradwireBackend:
-    """The object behind a process group (None: the default one).
+    """Returns the backend object of a process group (None: the default group).
 
-    It has, beside c10d's own methods,
+    Besides c10d's own methods it has
 
-    bytes_sent: what this rank has handed to the network so far, payload and headers.
-    algorithm_for(collective, bytes): the algorithm that such an operation ("all_reduce",
-        "broadcast", ...) of so many bytes takes, the same on all ranks. ValueError: no such
-        collective.
-    options: what the group was made with.
+    bytes_sent: bytes that this rank has sent so far, payload and headers.
+    algorithm_for(collective, bytes): the algorithm of an operation ("all_reduce", "broadcast",
+        ...) of this size, the same on all ranks. Raises ValueError for an unknown collective.
+    options: the options of the group.
 
-    Raises ValueError if the group's backend is another, or if there is no group.
+    Raises ValueError if the group has another backend, or if there is no group.
     """
     group = group or dist.group.WORLD
     if group is None:
-        raise ValueError("there is no process group: call init_process_group first")
+        raise ValueError("no process group exists: call init_process_group first")
     backend = group._get_backend(torch.device(device))
     while hasattr(backend, "wrapped_pg"):  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it.
         backend = backend.wrapped_pg
@@ -83,17 +83,17 @@ def backend_of(
 
 def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
-        raise ValueError(f"pg_options of backend gradwire are gradwire.Options(...), "
+        raise ValueError(f"pg_options of backend gradwire must be gradwire.Options(...), "
                          f"not {type(options).__name__}")
     given = options if options is not None else _inherited()
     return _core.create(group, given, first=not dist.is_initialized())
 
 
 def _inherited() -> _core.Options | None:
-    """A group that says nothing has the options of the default group."""
+    """Returns the options of the default group, for a group that has none."""
     if not dist.is_initialized():
         return None
-    for device in dist.group.WORLD._device_types:  # Of one, gradwire may be for an accelerator.
+    for device in dist.group.WORLD._device_types:  # gradwire may serve only some of them.
         try:
             return backend_of(device=device).options
         except (ValueError, RuntimeError):

@@ -11,8 +11,9 @@ from gradwire.backend import backend_of
 
 
 def take_monitored_barrier() -> None:
-    """PyTorch's own refuses every backend that is not called gloo. Over gradwire monitored_barrier
-    is that of the group; over another backend nothing changes. Importing gradwire does so."""
+    """Replaces torch.distributed.monitored_barrier, which supports no backend but gloo. Over
+    gradwire it calls the group's monitored_barrier; other backends are unaffected. Importing
+    gradwire calls it."""
     original = c10d.monitored_barrier
     if hasattr(original, "gradwire_groups"):
         return
@@ -34,7 +35,8 @@ def take_monitored_barrier() -> None:
 
 
 def _is_ours(group: Any) -> bool:
-    """PyTorch's own function checks the arguments and warns a rank that is not in the group."""
+    """Returns False for invalid groups too: PyTorch's own function then checks the arguments, and
+    warns a rank that is not in the group."""
     if group is not None and not isinstance(group, dist.ProcessGroup):
         return False
     try:

@@ -1,4 +1,4 @@
-"""How many gradients DistributedDataParallel collects before they leave."""
+"""Bucket size of DistributedDataParallel over gradwire."""
 
 import functools
 import inspect
@@ -9,16 +9,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.backend import backend_of
 
-# What fills a bucket of PyTorch's own 25 MiB last leaves after backward, and hides behind nothing.
-# On these wires an operation of 5 MiB takes milliseconds, beside which starting it is nothing.
+# The last bucket is sent after backward, and nothing hides it. With PyTorch's default of 25 MiB it
+# is large. On Ethernet an operation of 5 MiB takes milliseconds, so its start-up is negligible.
 BUCKET_MB = 5
 VARIABLE = "GRADWIRE_DDP_BUCKET_MB"
 
 
 def choose_buckets() -> None:
-    """DistributedDataParallel over gradwire takes buckets of 5 MiB, or of GRADWIRE_DDP_BUCKET_MB,
-    where it is not told their size. Over another backend nothing changes. Importing gradwire does
-    so."""
+    """Makes DistributedDataParallel over gradwire use buckets of 5 MiB, or of
+    GRADWIRE_DDP_BUCKET_MB, unless their size is given. Other backends are unaffected. Importing
+    gradwire calls it."""
     original = DistributedDataParallel.__init__
     if hasattr(original, "gradwire_buckets"):
         return
@@ -41,7 +41,7 @@ def _is_to_choose(given: dict[str, Any]) -> bool:
 
 
 def _is_ours(given: dict[str, Any]) -> bool:
-    """DistributedDataParallel itself says what is wrong with its arguments."""
+    """Returns False for invalid arguments too: DistributedDataParallel itself reports them."""
     group, mesh = given.get("process_group"), given.get("device_mesh")
     parameter = next(given["module"].parameters(), None)
     if parameter is None:
@@ -60,5 +60,6 @@ def _bucket_mb() -> float:
     except ValueError:
         size = 0.0
     if not 0 < size < float("inf"):
-        raise ValueError(f"{VARIABLE} is {text!r}, not a number of MiB above 0 (PyTorch's own: 25)")
+        raise ValueError(f"{VARIABLE} is {text!r}; expected a positive number of MiB "
+                         "(PyTorch's default: 25)")
     return size

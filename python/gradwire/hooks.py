@@ -1,12 +1,12 @@
-"""Gradients of DistributedDataParallel in fewer bytes.
+"""Compressed gradients for DistributedDataParallel.
 
     model = DistributedDataParallel(net)
     gradwire.hooks.int8(model)                     # or register(model, "top_k:0.01")
 
-A hook averages DDP's buckets through one of gradwire's codecs, with error feedback: what a codec
-loses of a gradient is added to the next one. All ranks end with the same bits. DDP plans its
-buckets anew after its first step, so the first two steps travel as they are. Nothing of it is
-Python once it runs. The codecs are those of `gradwire train` and `gradwire bench codec`
+A hook averages DDP's buckets through one of gradwire's codecs, with error feedback: the codec's
+error of a gradient is added to the next one. The result is bitwise identical on all ranks. DDP
+rebuilds its buckets after its first step, so the first two steps are uncompressed. The hook runs
+entirely in C++. The codecs are those of `gradwire train` and `gradwire bench codec`
 (docs/compression.md).
 """
 
@@ -14,7 +14,7 @@ from gradwire.backend import backend_of
 
 
 class Hook:
-    """A codec at work on one model. `state_dict()` belongs into that rank's checkpoint."""
+    """A codec registered on one model. `state_dict()` belongs into this rank's checkpoint."""
 
     def __init__(self, core, codec):
         self._core = core
@@ -24,31 +24,34 @@ class Hook:
         return f"<gradwire hook: {self._core.describe()}>"
 
     def describe(self):
-        """One line: what travels how, and why."""
+        """Returns one line that says how gradients are sent, and why."""
         return self._core.describe()
 
     def state_dict(self):
-        """{name: tensor of one dimension}: this rank's error feedback, copied. Between steps."""
+        """Returns a copy of this rank's error-feedback residuals, {name: one-dimensional tensor}.
+        Call it between steps."""
         return dict(self._core.state())
 
     def load_state_dict(self, state):
-        """Takes over what state_dict() was in an earlier run of the same model on as many ranks;
-        every rank its own, between steps. What has another size is a ValueError that names it;
-        where the codec has not begun yet, a RuntimeError of the first backward in which it does."""
+        """Restores the state_dict() of an earlier run of the same model on as many ranks; every
+        rank loads its own, between steps. Raises ValueError that names a tensor of another size.
+        If the codec has not started yet, that is a RuntimeError in the first backward that uses
+        it."""
         self._core.load_state(list(state.items()))
 
 
 def register(model, codec=None, *, warmup_steps=0, seed=1):
-    """Has `model` (a DistributedDataParallel over a gradwire group) average its gradients with
+    """Makes `model` (a DistributedDataParallel over a gradwire group) average its gradients with
     `codec`: "none", "bf16", "fp16", "int8", "int4", "one_bit", "top_k:FRACTION", "power_sgd:RANK",
-    "auto", ...; None: the codec of the group's Options. Gradients of an accelerator are coded on
-    the host, also where its backend is another than that of the CPU ("cpu:gradwire,cuda:nccl").
+    "auto", ...; None: the codec of the group's Options. Gradients of an accelerator are encoded on
+    the host, even if the accelerator has another backend ("cpu:gradwire,cuda:nccl").
 
-    warmup_steps: steps until the codec applies in full. seed: of codecs that draw, the same on all
-    ranks.
+    warmup_steps: steps until the codec applies in full.
+    seed: for codecs that use random numbers; the same on all ranks.
+
     Call it once, before the first backward, with the same arguments on every rank. Returns a Hook.
-    Raises ValueError: an unknown codec (with a list of them), a model that is no DDP or over
-    another backend; RuntimeError: a model that has a hook.
+    Raises ValueError for an unknown codec (lists the known ones), and for a model that is not a
+    DDP or is over another backend; RuntimeError for a model that already has a hook.
     """
     reducer = getattr(model, "reducer", None)
     if reducer is None:
@@ -60,7 +63,7 @@ def register(model, codec=None, *, warmup_steps=0, seed=1):
 
 
 def _backend_for(model):
-    """What its gradients go through: that of their device, or else of the CPU."""
+    """Returns the backend of the gradients' device, otherwise that of the CPU."""
     try:
         return backend_of(model.process_group, next(model.parameters()).device)
     except ValueError:
@@ -93,12 +96,12 @@ def one_bit(model, **options):
 
 
 def top_k(model, fraction=0.01, **options):
-    """register(model, "top_k:FRACTION"): the largest `fraction` (0..1) of the values."""
+    """register(model, "top_k:FRACTION"): only the largest `fraction` (0..1) of the values."""
     return register(model, f"top_k:{fraction}", **options)
 
 
 def power_sgd(model, rank=1, **options):
-    """register(model, "power_sgd:RANK"): matrices as products of two of `rank` columns."""
+    """register(model, "power_sgd:RANK"): matrices as products of two factors of `rank` columns."""
     return register(model, f"power_sgd:{rank}", **options)
 
 

@@ -1,4 +1,4 @@
-"""The gradwire program, as this package or PATH has it."""
+"""Finds and runs the gradwire program."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 
 def path() -> str:
-    """Where the program is: $GRADWIRE_PROGRAM, else that of the wheel, else of the build tree whose
-    package this is, else the first on PATH. Raises FileNotFoundError that names them."""
+    """Returns the program's path: $GRADWIRE_PROGRAM, otherwise that of the wheel, of the build tree
+    of this package, or the first on PATH. Raises FileNotFoundError that lists them."""
     here = pathlib.Path(__file__).absolute().parent
     for candidate in (os.environ.get("GRADWIRE_PROGRAM"), here / "bin" / "gradwire"):
         if candidate and os.access(candidate, os.X_OK):
@@ -21,8 +21,8 @@ def path() -> str:
     for candidate in (build, shutil.which("gradwire")):
         if candidate and os.access(candidate, os.X_OK):
             return str(candidate)
-    raise FileNotFoundError(f"no gradwire program: it is not in {here / 'bin'}, nor at {build}, "
-                            "nor on PATH; set GRADWIRE_PROGRAM")
+    raise FileNotFoundError(f"no gradwire program found in {here / 'bin'}, at {build}, "
+                            "or on PATH; set GRADWIRE_PROGRAM")
 
 
 def _core_file() -> str:
@@ -32,14 +32,14 @@ def _core_file() -> str:
 
 
 def environment() -> dict[str, str]:
-    """This environment, with `python` meaning this Python for the ranks that the program starts."""
+    """Returns this environment, such that ranks started by the program find this `python`."""
     changed = dict(os.environ)
     changed["PATH"] = os.path.dirname(sys.executable) + os.pathsep + changed.get("PATH", "")
     return changed
 
 
 def output_of(arguments: Sequence[str], given: str | None = None) -> str:
-    """What the program writes. Raises RuntimeError with its own words if it fails."""
+    """Returns the program's standard output. Raises RuntimeError with its error message."""
     done = subprocess.run([path(), *arguments], input=given, text=True, capture_output=True,
                           env=environment(), check=False)
     if done.returncode == 0:
@@ -48,11 +48,11 @@ def output_of(arguments: Sequence[str], given: str | None = None) -> str:
 
 
 def json_of(arguments: Sequence[str], given: str | None = None) -> Any:
-    """The same, read as JSON."""
+    """As output_of(), parsed as JSON."""
     return json.loads(output_of(arguments, given))
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Becomes the program."""
+    """Replaces this process with the program."""
     program = path()
     os.execve(program, ["gradwire", *arguments], environment())

@@ -1,7 +1,7 @@
-"""How the ranks of a job meet: gradwire://, and env:// where the job has a secret.
+"""Rendezvous of a job's ranks: gradwire://, and env:// if the job has a secret.
 
 PyTorch's store of env:// listens on every interface and does not authenticate its clients. The
-job's store listens on MASTER_ADDR alone and admits only clients that prove the job's secret.
+job's store listens on MASTER_ADDR only and admits only clients that prove the job's secret.
 """
 
 import datetime
@@ -16,7 +16,7 @@ from torch.distributed.constants import default_pg_timeout
 
 from gradwire import _core
 
-# By its name: torch.distributed has a function called rendezvous, too.
+# By its name, because torch.distributed also has a function called rendezvous.
 _rendezvous = importlib.import_module("torch.distributed.rendezvous")
 
 SCHEME = "gradwire"
@@ -25,8 +25,8 @@ Met = Iterator[tuple[Store, int, int]]
 
 
 def register() -> None:
-    """Tells torch.distributed of gradwire://, and has env:// use it where it can. Importing
-    gradwire does so."""
+    """Registers gradwire:// with torch.distributed, and makes env:// use it if possible. Importing
+    gradwire calls it."""
     handlers = _rendezvous._rendezvous_handlers
     if SCHEME in handlers:
         return
@@ -35,10 +35,10 @@ def register() -> None:
 
 
 def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any) -> Met:
-    """gradwire:// takes rank, world size, address and port from the environment of the launcher;
-    gradwire://host:port, and rank and world_size of init_process_group, go before it."""
+    """gradwire:// takes rank, world size, address and port from the launcher's environment;
+    gradwire://host:port, and rank and world_size of init_process_group, take precedence."""
     yield _core.open_store(_variables(url), timeout)
-    raise RuntimeError(f"ranks that met by {SCHEME}:// cannot meet again by the same iterator")
+    raise RuntimeError(f"a {SCHEME}:// rendezvous cannot be repeated with the same iterator")
 
 
 def _variables(url: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, on every rank: docs/trace.md."""
+"""Traces of training steps, on every rank: docs/trace.md."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ PARTS = ("data", "forward", "backward", "optimiser", "wait")
 
 
 class Trace:
-    """One trace of all ranks of a group, which `gradwire.trace` begins."""
+    """One trace of all ranks of a group, started by `gradwire.trace`."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Trace:
         group: ProcessGroup | None = None,
         hook: Hook | None = None,
     ) -> None:
-        """As `gradwire.trace`."""
+        """See `gradwire.trace`."""
         self._core = _core.trace(backend_of(group), os.path.abspath(file))
         self._steps = 0
         if hook is not None:
@@ -30,7 +30,7 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """A whole step; they are counted from 0. Around all of its parts."""
+        """Records a whole step, around all of its parts. Steps are counted from 0."""
         self._core.begin_step(self._steps)
         self._steps += 1
         with self.part("step"):
@@ -38,8 +38,8 @@ class Trace:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A part of the step: one of PARTS, which the summary adds up, or any other name, which is
-        only in the file. Recorded even if it raises."""
+        """Records a part of the step: one of PARTS, which the summary sums, or any other name,
+        which appears only in the file. It is recorded even if the body raises."""
         begin = self._core.now()
         try:
             yield
@@ -47,9 +47,10 @@ class Trace:
             self._core.record(name, begin, 0)
 
     def finish(self) -> str | None:
-        """Gathers what all ranks have recorded and writes the file, whole or not at all. On rank 0
-        returns the summary as text, elsewhere None. Collective, between steps, and the end: call it
-        once, on every rank. Raises RuntimeError if a rank has gone or the file cannot be written.
+        """Gathers the spans of all ranks and writes the file atomically. Returns the summary as
+        text on rank 0, None elsewhere. Collective: call it once, on every rank, between steps;
+        nothing is recorded afterwards. Raises RuntimeError if a rank is gone or the file cannot be
+        written.
         """
         return self._core.finish()
 
@@ -57,9 +58,9 @@ class Trace:
 def trace(
     file: str | os.PathLike[str], group: ProcessGroup | None = None, hook: Hook | None = None
 ) -> Trace:
-    """Begins to record what every rank of a group does in every step (docs/trace.md).
+    """Starts recording what every rank of a group does in every step (docs/trace.md).
 
-        hook = gradwire.hooks.register(model, "none")   # so that buckets are seen; any codec
+        hook = gradwire.hooks.register(model, "none")   # any codec; makes buckets visible
         trace = gradwire.trace("trace.json", hook=hook)
         for batch in batches:
             with trace.step():
@@ -69,17 +70,18 @@ def trace(
                     loss.backward()
         print(trace.finish())
 
-    file: what rank 0 writes at the end, JSON for https://ui.perfetto.dev; only rank 0's counts.
-    group: whose ranks; None: the default group's. Its backend is gradwire.
-    hook: of gradwire.hooks, on the model that is trained: each of its buckets becomes a span of
-        communication, from when DDP hands it over until its mean is there. None: there are none.
+    file: path that rank 0 writes at the end, JSON for https://ui.perfetto.dev; only rank 0's is
+        used.
+    group: group of ranks to trace; None: the default group. Its backend must be gradwire.
+    hook: hook of gradwire.hooks on the trained model. Each of its buckets becomes a span of
+        communication, from DDP's call until its mean is in place. None: no such spans.
 
-    Recorded are the beginning and end of each step and part, on this rank's clock; times in the
-    file are microseconds since recording began, bytes of a bucket those before any codec. A rank
-    keeps its newest 65,536 spans. Collective: every rank calls it, at the same place and before the
-    first step, as the ranks' clocks are compared, and every rank calls finish().
+    The start and end of each step and part are recorded on this rank's clock. Times in the file
+    are microseconds since recording started; the bytes of a bucket are those before compression.
+    A rank keeps its newest 65,536 spans. Collective: every rank calls it, at the same place and
+    before the first step, because the ranks' clocks are compared, and every rank calls finish().
 
     Raises ValueError if the group is not gradwire's, RuntimeError on rank 0 if the file cannot be
-    written there, and on any rank if another one is gone.
+    written, and RuntimeError on any rank if another rank is gone.
     """
     return Trace(file, group, hook)

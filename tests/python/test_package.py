@@ -93,8 +93,8 @@ class Stubs(unittest.TestCase):
 class Release(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         with unittest.mock.patch.object(_build, "TORCH", "2.9.1"):
-            with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9.1, and here.*"
-                                                     "install torch==2.9.1, or build") as caught:
+            with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9.1, but PyTorch.*"
+                                                     "install torch==2.9.1, or rebuild") as caught:
                 _check.check_torch()
             # Of that name pip would take whatever the index has.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
