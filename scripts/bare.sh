@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution: it
-# has make, git, sudo and ca-certificates, what these need, and nothing else, so that whatever
-# scripts/setup.sh forgets to install is missed there. Takes packages from where this machine does.
+# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution. The
+# root has only make, git, sudo, ca-certificates and their dependencies, so that a package that
+# scripts/setup.sh fails to install is missing there. It uses this machine's package sources.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,23 +13,23 @@ usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.
        scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
                                 make test (hours on two cores)
 
-Needs root (or sudo without a password) and mmdebstrap, which it installs. The root lies in
-$GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and goes at the end.
+Requires root (or passwordless sudo) and mmdebstrap, which it installs. The root is made in
+$GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and is removed at the end.
 USAGE
 }
 
 fail() { printf 'bare: %s\n' "$@" >&2; exit 1; }
 say() { printf 'bare: %s\n' "$*"; }
 
-# What pip, npm and TLS go by here.
+# Variables that pip, npm and TLS use on this machine.
 readonly certificates='[A-Z_]*CA_?(BUNDLE|CERTS|INFO)[A-Z_]*|SSL_CERT_[A-Z]*'
 readonly passed="^(PIP_[A-Z_]*|$certificates|.*_proxy|.*_PROXY)="
 
 make_root() {  # ROOT
   local suite
   suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-  [[ -n $suite ]] || fail "/etc/os-release names no VERSION_CODENAME: this is no Debian or Ubuntu"
-  # Their own sources alone: what others offer must not stand in for what is missing.
+  [[ -n $suite ]] || fail "/etc/os-release names no VERSION_CODENAME: this is not Debian or Ubuntu"
+  # Only the distribution's sources: packages of others must not hide missing ones.
   local list
   list=$(grep -lrE '^(deb |URIs:).*(debian|ubuntu)\.(org|com)' /etc/apt/sources.list \
     /etc/apt/sources.list.d 2>/dev/null || true)
@@ -37,8 +37,8 @@ make_root() {  # ROOT
   mmdebstrap --quiet --variant=minbase --include=make,git,sudo,ca-certificates "$suite" "$1" $list
 }
 
-# Of all configuration files and variables, as one file; and the folders of packages that it names,
-# where an index (PATH/simple) has its files beside it.
+# Merges all of pip's configuration files and variables into one file, and mounts the package
+# folders that it names. An index (PATH/simple) has its files next to it.
 give_pip() {  # ROOT
   local folder
   mkdir -p "$1/etc"
@@ -66,7 +66,7 @@ give_system() {  # ROOT
   cp -L /etc/resolv.conf /etc/hosts "$1/etc/" 2>/dev/null || true
 }
 
-# A clone, with what is changed here and not committed.
+# A clone, plus uncommitted changes.
 give_sources() {  # FOLDER
   git clone --quiet --no-local . "$1"
   git ls-files -z -co --exclude-standard --deduplicate |
@@ -74,10 +74,10 @@ give_sources() {  # FOLDER
     tar -c --null -T - | tar -x -C "$1"
 }
 
-# In a mount namespace: nothing that is mounted here is seen outside, or stays.
+# Runs in a mount namespace, so that its mounts are invisible outside and end with it.
 inside() {  # ROOT WHAT
   local root=$1 what=$2 variables=() entry
-  mount --bind "$root" "$root"  # `ip netns exec` wants the root to be a mount.
+  mount --bind "$root" "$root"  # `ip netns exec` requires the root to be a mount.
   give_system "$root"
   give_pip "$root"
   give_certificates "$root"
@@ -95,7 +95,7 @@ inside() {  # ROOT WHAT
       LANG=C.UTF-8 HOME="$(chroot "$root" getent passwd "$1" | cut -d: -f6)" "${variables[@]}" \
       setpriv --reuid="$1" --regid="$1" --init-groups \
       bash -euc "cd /home/user/gradwire; ulimit -S -n 1024; $2" </dev/null ||
-      fail "this failed in a minimal root, as $1: $2"
+      fail "command failed in a minimal root, as $1: $2"
   }
   "run_$what"
 }
@@ -103,7 +103,7 @@ inside() {  # ROOT WHAT
 run_setup() {
   in_root user "scripts/setup.sh build demo test"
   in_root user "cmake -S . -B build -G Ninja -DGRADWIRE_TESTS=ON >/dev/null"
-  # Not optimised: it is to compile and link here, no more.
+  # Not optimized: this only tests that it compiles and links.
   in_root user "cmake -S . -B build-core -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=OFF \
     -DCMAKE_BUILD_TYPE=None >/dev/null"
   in_root user "cmake --build build-core --parallel $(nproc) --target gradwire | tail -1"
@@ -124,9 +124,9 @@ main() {
     setup | test) ;;
     *) usage >&2; exit 2 ;;
   esac
-  command -v dpkg >/dev/null || fail "this is no Debian or Ubuntu, of which a root could be made"
+  command -v dpkg >/dev/null || fail "a minimal root can only be made on Debian or Ubuntu"
   if (($(id -u) != 0)); then
-    sudo -n true 2>/dev/null || fail "a minimal root needs root, or sudo without a password"
+    sudo -n true 2>/dev/null || fail "a minimal root requires root, or passwordless sudo"
     exec sudo -n --preserve-env "$0" "$@"
   fi
   scripts/setup.sh bare

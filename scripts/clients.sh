@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs Hugging Face's accelerate and Trainer, and Lightning, over a build folder's Python package.
-# Installs them first, into a virtual environment in that folder, which sees the PyTorch of .venv.
+# First installs them into a virtual environment in that folder, which uses the PyTorch of .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +11,7 @@ fail() { printf 'clients: %s\n' "$@" >&2; exit 1; }
 
 site_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }  # PYTHON
 
-# The constraint keeps the PyTorch that gradwire was built for: pip would take another, with CUDA.
+# The constraint keeps the PyTorch that gradwire was built for: pip would install one with CUDA.
 install() {
   local torch
   torch=$(.venv/bin/python -c 'import importlib.metadata as m; print(m.version("torch"))')
@@ -24,7 +24,7 @@ install() {
   echo "torch==$torch" >"$venv/constraints"
   # shellcheck disable=SC2086
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/constraints" \
-    $versions || fail "pip could not install $versions; its own words are above"
+    $versions || fail "pip could not install $versions; its error message is above"
   echo "$versions torch==$torch" >"$venv/holds"
 }
 

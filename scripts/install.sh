@@ -1,19 +1,19 @@
 #!/bin/bash
-# What `make install` does beside building. Also as root in the folder of a user: `sudo make
-# install` leaves nothing there that this user could not change.
+# The steps of `make install` besides building. They also work as root in a user's folder: `sudo
+# make install` leaves no files there that this user could not change.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install.sh prepare PREFIX         says what to do if you may not write there; as root
-                                                 installs the packages that building needs
+usage: scripts/install.sh prepare PREFIX         checks that you may write to PREFIX; as root also
+                                                 installs the packages that building requires
        scripts/install.sh as-owner COMMAND...    runs a command as the owner of this folder
-       scripts/install.sh copy BUILD PREFIX      installs what is built in BUILD
+       scripts/install.sh copy BUILD PREFIX      installs the build in BUILD
 USAGE
 }
 
-# The folder, or the first one above it that is there, must be one in which you may write.
+# Checks that the folder, or its first existing parent, is writable.
 prepare() {  # PREFIX
   may_write "$1"
   if (($(id -u) == 0 && $(stat -c %u .) != 0)); then scripts/setup.sh --packages build; fi
@@ -25,7 +25,7 @@ may_write() {  # PREFIX
   [[ -d $folder && -w $folder ]] && return
   echo "make install: $(id -un) may not write in $folder. Either run" >&2
   echo "    sudo make install PREFIX=$1" >&2
-  echo "or choose a folder of yours:" >&2
+  echo "or choose a folder of your own:" >&2
   echo "    make install PREFIX=$HOME/.local" >&2
   return 1
 }
@@ -40,7 +40,7 @@ as_owner() {  # COMMAND...
 }
 
 copy() {  # BUILD PREFIX
-  rm -f "$1/install_manifest.txt"  # Of another user, it would be in the way.
+  rm -f "$1/install_manifest.txt"  # Another user's would not be writable.
   cmake --install "$1" --prefix "$2"
   rm -f "$1/install_manifest.txt"
 }

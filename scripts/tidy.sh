@@ -1,6 +1,6 @@
 #!/bin/bash
-# usage: scripts/tidy.sh [BUILD] [JOBS]: clang-tidy over the sources that need no libtorch (those
-# that do take it half a minute each), with the commands of a configured build folder.
+# usage: scripts/tidy.sh [BUILD] [JOBS]: runs clang-tidy on the sources that do not need libtorch
+# (the others take half a minute each), with the commands of a configured build folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build} jobs=${2:-$(nproc)}

@@ -1,4 +1,4 @@
-"""The same training with one codec after the other: what each reaches, and what it sends.
+"""Trains the same model with each codec in turn, and prints the loss and the bytes sent.
 
     python -m gradwire run -n 4 python examples/python/codec_hooks.py
 """
@@ -15,7 +15,7 @@ STEPS = 60
 
 
 def data(seed):
-    """Points that a network of two layers with seed 0 has given a number each."""
+    """Random points, labeled by a two-layer network with seed 0."""
     torch.manual_seed(0)
     teacher = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 8))
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(seed))
@@ -24,7 +24,7 @@ def data(seed):
 
 
 def train(codec):
-    """(loss in the end, megabytes that this rank sent)."""
+    """Returns (final loss, megabytes that this rank sent, description of the hook)."""
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 8)))
     hook = gradwire.hooks.register(model, codec)

@@ -1,10 +1,10 @@
-"""DistributedDataParallel over gradwire: a small network learns ten kinds of images, drawn here so
+"""DistributedDataParallel over gradwire: a small network learns ten classes of synthetic images, so
 that nothing has to be downloaded.
 
     python -m gradwire run -n 4 python examples/python/ddp_fashion.py
     torchrun --nproc-per-node 4 examples/python/ddp_fashion.py --codec int8
 
-The two lines that are about gradwire are marked.
+The two lines specific to gradwire are marked.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import gradwire  # <- registers the backend
 
 
 def images(count, seed):
-    """`count` images of 28 x 28: noise around one of ten patterns, and which."""
+    """Returns `count` images of 28 x 28, noise around one of ten patterns, with their labels."""
     patterns = torch.rand(10, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.randint(0, 10, (count,), generator=generator)
@@ -33,7 +33,7 @@ def network():
 
 
 def accuracy(model, data):
-    """Of all ranks' shares of the data together."""
+    """Returns the accuracy over all ranks' shares of the data."""
     x, y = data[dist.get_rank()::dist.get_world_size()]
     with torch.no_grad():
         right = torch.tensor([(model(x).argmax(1) == y).sum(), len(y)], dtype=torch.int64)
@@ -45,7 +45,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=4000)
-    parser.add_argument("--codec", default="none", help="what gradients travel as: int8, ...")
+    parser.add_argument("--codec", default="none", help="gradient compression: int8, ...")
     given = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def main():
             optimizer.step()
         reached = accuracy(model.module, images(1000, seed=2))
         if dist.get_rank() == 0:
-            print(f"epoch {epoch + 1}: {100 * reached:.1f} % right, "
+            print(f"epoch {epoch + 1}: accuracy {100 * reached:.1f} %, "
                   f"{gradwire.backend_of().bytes_sent / 1e6:.1f} MB sent by rank 0", flush=True)
     dist.destroy_process_group()
 

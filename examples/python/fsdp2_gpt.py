@@ -1,9 +1,9 @@
-"""FSDP2 (fully_shard) of a small GPT over gradwire: each rank keeps its part of the parameters,
-gradients and optimiser states, and the ranks gather each block's parameters just in time.
+"""FSDP2 (fully_shard) of a small GPT over gradwire: each rank keeps its shard of the parameters,
+gradients and optimizer states, and the ranks gather each block's parameters just in time.
 
     python -m gradwire run -n 4 python examples/python/fsdp2_gpt.py
 
-The model learns to continue the numbers 0 to 31, counted up by steps that differ from line to line.
+The model learns to continue sequences of numbers modulo 32, each with a different step.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""ZeRO against data parallelism: the same training as a control, with DDP on 2 and 4 ranks, and
-with ZeRO's stages 1 to 3, all on this machine.
+"""ZeRO compared with data parallelism: the same training on one process as a control, with DDP on 2
+and 4 ranks, and with ZeRO's stages 1 to 3, all on this machine.
 
     examples/zero/run.py [--gradwire build/bin/gradwire] [--output zero-output]
 
-Runs them one after the other, checks that their loss curves are the same, prints times and memory,
-and has `gradwire report` make one page of them all. Takes a few minutes on two cores. Ends with
-status 1 if a curve is another.
+Runs them in turn, checks that their loss curves agree, prints times and memory, and makes one page
+of them all with `gradwire report`. Takes a few minutes on two cores. Exits with status 1 if a curve
+differs.
 """
 import argparse
 import json
@@ -28,9 +28,9 @@ RUNS = [
     ("ZeRO-3 x4", 4, 3),
 ]
 
-# Ranks add up the same gradients in another order than one process does, and training makes of the
-# last bits what it likes. So: how far means over some steps may be apart, as a part of the loss;
-# 0.05 % was seen, and another batch or seed comes to several per cent.
+# Ranks sum the same gradients in another order than one process does, and training amplifies the
+# difference in the last bits. So the test is on means over some steps: the maximum difference as a
+# part of the loss. 0.05 % was observed; another batch or seed makes several per cent.
 TOLERANCE = 0.002
 WINDOW = 20
 
@@ -61,7 +61,7 @@ def smooth(losses):
 
 
 def difference(run, control):
-    """The largest difference between two smoothed curves, as a part of the control's loss."""
+    """Returns the maximum difference of two smoothed curves, as a part of the control's loss."""
     mine, theirs = run["steps"]["loss"], control["steps"]["loss"]
     if len(mine) != len(theirs) or any(loss is None for loss in mine):
         return float("inf")
@@ -83,7 +83,7 @@ def row(name, run, control):
 
 
 def print_table(runs):
-    memory = "most memory of a rank at a time, MiB"
+    memory = "peak memory of a rank, MiB"
     print(f"\n{'':<10} {'epoch':>8} {'compute':>9} {'waiting':>9} {memory:^53} {'last':>9} "
           f"{'differs':>10}")
     print(f"{'':<10} {'s':>8} {'ms/step':>9} {'ms/step':>9} {'param.':>8} {'grad.':>8} "
@@ -99,10 +99,10 @@ def arguments():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("zero-output"),
                         help="folder for the runs and report.html")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                        help="goes before what resnet.json says, in all runs")
+                        help="overrides resnet.json, in all runs")
     options = parser.parse_args()
     if not options.gradwire.exists():
-        parser.error(f"there is no {options.gradwire}: run `make build` first, or say --gradwire")
+        parser.error(f"{options.gradwire} not found: run `make build` first, or set --gradwire")
     return options
 
 
@@ -117,8 +117,8 @@ def main():
                     *[f"{name}={folder_of(name, options.output)}" for name in runs]], check=True)
     others = [name for name, run in runs.items() if difference(run, runs["control"]) > TOLERANCE]
     if others:
-        sys.exit(f"another loss curve than the control's: {', '.join(others)}")
-    print(f"all loss curves are the control's, to {100 * TOLERANCE:.1f} % of the loss")
+        sys.exit(f"loss curve differs from the control's: {', '.join(others)}")
+    print(f"all loss curves agree with the control's, to {100 * TOLERANCE:.1f} % of the loss")
 
 
 if __name__ == "__main__":

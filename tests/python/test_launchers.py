@@ -27,7 +27,7 @@ class Examples(unittest.TestCase):
 
     def test_ddp(self):
         output = self.output_of(EXAMPLES / "ddp_fashion.py", "--images", 2000, "--codec", "int8")
-        reached = re.findall(r"epoch 2: ([\d.]+) % right", output)
+        reached = re.findall(r"epoch 2: accuracy ([\d.]+) %", output)
         self.assertEqual(len(reached), 1, output)
         self.assertGreater(float(reached[0]), 50)
 
