@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Holds what `gradwire plan simulate` predicts against what `gradwire bench` then measures.
+"""Compares the predictions of `gradwire plan simulate` with measurements of `gradwire bench`.
 
 usage: calibration.py --gradwire PATH [--output DIR] [--page FILE] [--only TEXT] [--again TEXT]
                       [--anew] [--seconds S] [--predict-again] [--list]
 
-Networks are sets of network namespaces on shaped links (tests/hosts/hosts.sh), hence needs root. Of
-each of them `gradwire probe` finds out the links first, and `gradwire bench codec` how fast this
-machine codes; from that alone everything is predicted and written to DIR/calibration.json, and only
-then it is measured. What has been measured stays there: a second call goes on, --again measures
-those whose names contain a text anew. --seconds stops after so long, between two measurements.
-The page (docs/accuracy.md) and its plot are written from the file.
+Networks are sets of network namespaces on shaped links (tests/hosts/hosts.sh), which requires root.
+For each network, `gradwire probe` first measures the links and `gradwire bench codec` the coding
+speed of this machine. Predictions are made from these alone and written to DIR/calibration.json;
+only then are the cases measured. Measurements are kept: a second call continues, and --again
+repeats those whose names contain a text. --seconds is the time limit, checked between two
+measurements. The page (docs/accuracy.md) and its plot are written from the file.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Calibration:
                               stdout=subprocess.PIPE, **options).stdout
 
     def file_of(self, name, text):
-        """A file with that text, for a program's command line."""
+        """Writes the text to a file, for a program's command line."""
         path = self.folder / f".calibration-{name}"
         path.write_text(text)
         return path
@@ -132,8 +132,8 @@ class Calibration:
             self.run([HOSTS, PREFIX, "down"])
 
     def predict_again(self):
-        """With the planner as it is now: for changes of the model, which need new measurements
-        before anybody believes them."""
+        """Repeats the predictions with the current planner. Used when the model changes; the new
+        predictions then need new measurements."""
         for network, cases in GRID.items():
             entry = self.known.get("networks", {}).get(network.name, {})
             if "topology" not in entry:
@@ -167,9 +167,9 @@ def main():
     parser.add_argument("--planner", help="default: GRADWIRE plan simulate")
     parser.add_argument("--output", type=pathlib.Path, default=HERE)
     parser.add_argument("--page", type=pathlib.Path, default=HERE.parent / "docs/accuracy.md")
-    parser.add_argument("--only", help="those whose names contain this")
-    parser.add_argument("--again", help="those too although they have been measured")
-    parser.add_argument("--anew", action="store_true", help="forgets what has been measured")
+    parser.add_argument("--only", help="only networks and cases whose names contain this")
+    parser.add_argument("--again", help="repeats measurements whose names contain this")
+    parser.add_argument("--anew", action="store_true", help="discards all measurements")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--predict-again", action="store_true")

@@ -1,4 +1,4 @@
-"""What bench/calibration.py measures: networks, and what runs on each of them."""
+"""The networks and cases of bench/calibration.py."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Operation(NamedTuple):
 
 
 class Step(NamedTuple):
-    """`gradwire bench step`: `algorithm` is that of all-reduces, or auto."""
+    """`gradwire bench step`. `algorithm`: that of all-reduces, or auto."""
     profile: str
     compute_ms: int
     codec: str = "none"

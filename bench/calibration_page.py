@@ -1,11 +1,11 @@
-"""Writes docs/accuracy.md and its plot from what bench/calibration.py found."""
+"""Writes docs/accuracy.md and its plot from the results of bench/calibration.py."""
 
 import math
 import statistics
 
 
 def results(known):
-    """(network, case, predicted, measured) of what has been measured, in ms."""
+    """Returns (network, case, predicted, measured) of all measured cases, in ms."""
     found = []
     for network, entry in known.get("networks", {}).items():
         for case, times in entry.get("cases", {}).items():
@@ -19,7 +19,7 @@ def errors(found):
 
 
 def percentile(values, share):
-    """The smallest value that is not less than `share` of all."""
+    """Returns the smallest value that is at least as large as `share` of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
@@ -29,7 +29,7 @@ def is_step(case):
 
 
 def figures(found):
-    """A table row's figures for some results."""
+    """Returns a table row's figures for some results."""
     if not found:
         return "0 | - | - | -"
     e = errors(found)
@@ -41,7 +41,7 @@ SIDE, MARGIN = 420, 56
 
 
 def scatter(found):
-    """Measured against predicted, both logarithmic, as an SVG document. Dashed: 8 % off."""
+    """Plots measured against predicted times, both logarithmic, as SVG. Dashed: 8 % off."""
     times = [t for _, _, predicted, measured in found for t in (predicted, measured)]
     low = 10 ** math.floor(math.log10(min(times)))
     high = 10 ** math.ceil(math.log10(max(times)))
@@ -115,7 +115,7 @@ def summary(found):
 
 
 def write_page(known, page):
-    """Replaces what lies between the two marks of the page, and the plot beside it."""
+    """Replaces the text between the two marks of the page, and writes the plot next to it."""
     found = results(known)
     if not found:
         return

@@ -1,7 +1,7 @@
 """Steps of PyTorch's DistributedDataParallel over Gloo or gradwire, measured as `gradwire bench
-step` measures: layers compute by sleeping, forward and backward, what they communicate is real.
-Times are those of the slowest rank. Rank 0 prints {"rows": [...]}. There is no optimiser, and
-gradients lie in the buckets from the beginning: DDP at its best.
+step` measures: forward and backward of a layer sleep, and communication is real. Times are those of
+the slowest rank. Rank 0 prints {"rows": [...]}. There is no optimizer, and gradients are in the
+buckets from the start, which is DDP's best case.
 
 usage: ddp_step.py JOB [--backend gloo|gradwire]      (in torchrun's environment)
 JOB is JSON: {"codec": "none", "bf16", "fp16" or "power_sgd[:RANK]" (over gradwire any of its
@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Device:
-    """An accelerator that works off its queue, whoever is late, unless it had to wait."""
+    """An accelerator that executes its queue; it does not wait for a late host unless it had to."""
 
     def __init__(self):
         self.free_at = time.monotonic()
@@ -43,7 +43,7 @@ class Device:
 
 
 class Sleep(torch.autograd.Function):
-    """One layer."""
+    """A layer that computes by sleeping."""
 
     @staticmethod
     def forward(context, x, layer, *_):
@@ -71,8 +71,9 @@ class Layer(torch.nn.Module):
 
 
 def one_at_a_time(state, bucket):
-    """PowerSGD reduces several times for each bucket, and what it does when over Gloo depends on
-    what has just come: with several buckets under way, ranks would come to differ in the order."""
+    """Waits for each bucket. PowerSGD reduces several times per bucket, and its order of operations
+    over Gloo depends on what has arrived. With several buckets in flight, ranks would use different
+    orders."""
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     future.wait()
     return future
@@ -90,7 +91,7 @@ class Steps:
         options = {"gradient_as_bucket_view": True}
         if "bucket_cap_mb" in job:
             options["bucket_cap_mb"] = job["bucket_cap_mb"]
-        if job["overlap"] == "none":  # One bucket, which is full when backward is over.
+        if job["overlap"] == "none":  # One bucket, which is full at the end of backward.
             dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 40
             options["bucket_cap_mb"] = 1 << 20
         self.model = DistributedDataParallel(model, **options)
@@ -110,11 +111,11 @@ class Steps:
             self.model.register_comm_hook(self.state, one_at_a_time)
         elif name != "none":
             hook = getattr(default_hooks, f"{name}_compress_hook")
-            # By another name: DDP refuses bf16 by its hook's unless NCCL is there, and Gloo has it.
+            # A lambda, as DDP refuses the bf16 hook by its name without NCCL; Gloo supports it.
             self.model.register_comm_hook(None, lambda state, bucket: hook(state, bucket))
 
     def bytes_per_step(self):
-        """What a rank sends with Gloo's ring: 2(P-1)/P of what is reduced."""
+        """Returns bytes that a rank sends with Gloo's ring: 2(P-1)/P of the reduced bytes."""
         ranks = dist.get_world_size()
         size = 2 if self.job["codec"] in ("bf16", "fp16") else 4
         elements = self.state.compression_stats()[2] / self.steps_done if self.state else (
@@ -126,10 +127,10 @@ class Steps:
             last = communicates and i + 1 == self.job["accumulate"]
             with contextlib.nullcontext() if last else self.model.no_sync():
                 self.model(self.input).sum().backward()
-            self.device.resume()  # Backward is over when everything has come.
+            self.device.resume()  # Backward ends when all buckets are reduced.
 
     def run(self, count, communicates=True):
-        """Seconds a step, and of those exposed."""
+        """Returns seconds per step, and the exposed part of them."""
         dist.barrier()
         self.device.resume()
         begin, stalled = self.device.free_at, self.device.stalled
@@ -152,7 +153,7 @@ def cpu_seconds():
 
 def measure(job):
     steps = Steps(job)
-    steps.run(2)  # DDP plans its buckets anew after the first step.
+    steps.run(2)  # DDP rebuilds its buckets after the first step.
     single, = highest(steps.run(job["single_steps"], communicates=False)[0])
     once, = highest(steps.run(job["warmup"])[0])
     count = job["steps"] or max(int(job["seconds"] / once), 3)
@@ -182,7 +183,7 @@ def main():
         print(json.dumps({"rows": [row]}), flush=True)
     dist.destroy_process_group()
     if backend == "gloo":
-        # All has been said; now and then PyTorch's own threads abort the process as Python ends.
+        # Skips Python's shutdown, in which PyTorch's threads sometimes abort the process.
         os._exit(0)
 
 

@@ -1,10 +1,10 @@
 """Collectives over Gloo, measured as `gradwire bench` measures: the time of an iteration is that of
-the slowest rank, CPU time is the mean over ranks; before each operation in which not all ranks hear
-from each other there is a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
+the slowest rank, CPU time is the mean over ranks. Operations in which not every rank receives from
+every other are preceded by a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
 
 usage: gloo_bench.py COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...      (in torchrun's environment)
-ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES are those of the larger of input and
-output, floats that are summed.
+ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES is the size of the larger of input and
+output, of floats that are summed.
 """
 
 import json
@@ -71,7 +71,7 @@ class Test:
         dist.barrier()
 
     def expected(self):
-        """What comes out if every rank gives its number plus one, everywhere."""
+        """Returns the result if every element of rank r's input is r + 1."""
         total = self.ranks * (self.ranks + 1) / 2
         parts = torch.arange(1.0, self.ranks + 1).repeat_interleave(self.part)
         at_root = {"reduce": total, "gather": parts}
@@ -86,7 +86,7 @@ class Test:
         self.input.fill_(self.rank + 1)
         self.output.fill_(self.rank + 1)
         self.run()
-        # Away from the root, Gloo may leave what it computed on the way.
+        # On ranks other than the root, Gloo may leave intermediate results.
         unspecified = self.rank > 0 and self.name in ("reduce", "gather")
         wrong = torch.tensor(0 if unspecified else (self.output != self.expected()).sum().item())
         dist.all_reduce(wrong)
@@ -95,7 +95,7 @@ class Test:
         return wrong.item()
 
     def seconds(self):
-        if self.name in ROOTED:  # One rank would run ahead of the others.
+        if self.name in ROOTED:  # Otherwise one rank would run ahead of the others.
             dist.barrier()
         start = time.perf_counter()
         self.run()
@@ -103,7 +103,7 @@ class Test:
 
 
 def iterations_for(once, seconds):
-    """All ranks take rank 0's number."""
+    """Returns rank 0's number on all ranks."""
     wanted = torch.tensor(min(max(int(seconds / once), 5), 2000))
     dist.broadcast(wanted, 0)
     return wanted.item()
@@ -121,7 +121,7 @@ def measure(test, iterations, seconds, warmup):
     times.sort()
     figures = torch.tensor([times[math.ceil((iterations - 1) / 2)],
                             times[math.ceil(0.99 * (iterations - 1))]], dtype=torch.float64)
-    dist.all_reduce(figures, op=dist.ReduceOp.MAX)  # Those of the slowest rank.
+    dist.all_reduce(figures, op=dist.ReduceOp.MAX)  # The slowest rank's.
     dist.all_reduce(cpu)
     return {"collective": test.name, "bytes": test.bytes, "ranks": test.ranks,
             "iterations": iterations, "median_us": figures[0].item() * 1e6,

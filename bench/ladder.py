@@ -1,6 +1,6 @@
-"""The Ethernet ladder: `gradwire bench step --ladder --compare ddp` on one network after the other,
-each of four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root. Writes the
-tables, the rows as JSON and a plot for each network.
+"""The Ethernet ladder: runs `gradwire bench step --ladder --compare ddp` on one network after the
+other. Each has four hosts, which are network namespaces (tests/hosts/hosts.sh), so it requires
+root. Writes the tables, the rows as JSON and a plot for each network.
 
 usage: ladder.py GRADWIRE FOLDER [--python P] [--rounds K] [--seconds S] [--network NAME]...
 """
@@ -18,8 +18,8 @@ COUNT = 4
 
 
 class Network(NamedTuple):
-    """`rate` is tc's, `limit` what of it TCP can carry (95.6 %); compute takes `dilation` times as
-    long, as the network that it stands for is so much faster."""
+    """`rate`: of tc; `limit`: the part of it that TCP can carry (95.6 %). Compute takes `dilation`
+    times as long, because the real network is faster by that factor."""
     name: str
     rate: str
     limit: str
@@ -34,11 +34,11 @@ NETWORKS = [
     Network("1GbE-live", "1gbit", "956Mb/s", 1, "1 GbE, not dilated"),
     Network("100M", "50mbit", "47.8Mb/s", 2, "100 Mb/s (50 Mb/s, time x 2)"),
 ]
-COMPUTE_MS = 234  # ResNet-50, of one step.
+COMPUTE_MS = 234  # Of a ResNet-50 step.
 
 
 def measure(gradwire, folder, network, options):
-    """Runs the ladder on one network; what it prints goes to standard output."""
+    """Runs the ladder on one network, with output to standard output."""
     subprocess.run([HOSTS, PREFIX, "up", str(COUNT), network.rate], check=True,
                    stdout=subprocess.DEVNULL)
     try:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains two models with every codec and with local steps, against float32 at each step.
+"""Trains two models with every codec and with local steps, for comparison with float32.
 
     bench/learning.py [--gradwire build/bin/gradwire] [--seeds 5] [--only fp32,int8] [--models text]
 
-For each model, variant and seed it runs `gradwire train` on four ranks of this machine and stores
-in bench/learning.json what came out, after each run: what is there already is not run again, unless
-its configuration has changed. Then it writes the tables into docs/compression.md.
+For each model, variant and seed it runs `gradwire train` on four ranks of this machine, and stores
+each result in bench/learning.json. Runs that are stored there are not repeated unless their
+configuration has changed. Then it writes the tables into docs/compression.md.
 """
 
 import argparse
@@ -27,7 +27,8 @@ PACKAGE = "dict-jargon"
 
 
 def jargon_file(folder):
-    """The text: Debian's, or taken out of the package, whose installation would bring a server."""
+    """Returns the text's path: Debian's, or extracted from the package, which would install a
+    server."""
     for candidate in (pathlib.Path("/") / JARGON, folder / JARGON):
         if candidate.exists():
             return candidate
@@ -44,7 +45,7 @@ def configuration(model, variant):
 
 
 class Store:
-    """What has been measured, in a file."""
+    """Stored results, in a file."""
 
     def __init__(self, path):
         self.path = path
@@ -53,14 +54,14 @@ class Store:
             self.content = json.loads(path.read_text())
 
     def runs(self, model, variant, ranks):
-        """Those with the configuration of today."""
+        """Returns runs whose configuration is the current one."""
         config = configuration(model, variant)
         return [run for run in self.content["runs"]
                 if (run["model"], run["variant"], run["ranks"]) == (model.name, variant.name, ranks)
                 and run["config"] == config]
 
     def add(self, run):
-        """In place of an older run of the same."""
+        """Adds a run, replacing an older run of the same case."""
         def same(other):
             return all(other[key] == run[key] for key in ("model", "variant", "ranks", "seed"))
         self.content["runs"] = [other for other in self.content["runs"] if not same(other)] + [run]
@@ -68,7 +69,7 @@ class Store:
 
 
 def train(arguments, model, variant, seed):
-    """One run of `gradwire train`; its summary."""
+    """Runs `gradwire train` once; returns its summary."""
     with tempfile.TemporaryDirectory(prefix="gradwire-learning-") as folder:
         folder = pathlib.Path(folder)
         config = {**configuration(model, variant), "seed": seed}
@@ -77,7 +78,7 @@ def train(arguments, model, variant, seed):
                    "--output", folder, "--json", folder / "summary.json"]
         if model.config["data"].get("name") == "text":
             command += ["--data", jargon_file(arguments.gradwire.parent.parent / "learning")]
-        # The ring's bytes are the textbook's, whatever the tuner would think of this machine.
+        # The ring sends the textbook's bytes, whatever the tuner would choose on this machine.
         done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={**os.environ, "GRADWIRE_ALGORITHM": "all_reduce=ring"})
@@ -118,7 +119,7 @@ def write_page(path, text):
 
 
 def chosen(parser, option, given, all_of):
-    """Those of `all_of` that the option names, in their own order."""
+    """Returns those of `all_of` that the option names, in the order of `all_of`."""
     if not given:
         return all_of
     words = given.split(",")
@@ -134,9 +135,9 @@ def parse():
     parser.add_argument("--gradwire", type=pathlib.Path, default=ROOT / "build/bin/gradwire")
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 1 (default: 5)")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--only", help="variants, joined by commas")
-    parser.add_argument("--models", help="models, joined by commas")
-    parser.add_argument("--again", action="store_true", help="also what has been measured already")
+    parser.add_argument("--only", help="comma-separated variants")
+    parser.add_argument("--models", help="comma-separated models")
+    parser.add_argument("--again", action="store_true", help="repeat stored runs")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "bench/learning.json")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/compression.md")
     arguments = parser.parse_args()

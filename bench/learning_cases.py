@@ -1,33 +1,33 @@
-"""What bench/learning.py trains: the models, and the ways their ranks keep in step."""
+"""The models and variants of bench/learning.py."""
 
 from typing import NamedTuple
 
 
 class Model(NamedTuple):
-    """A model and how it is trained; `config` is what `gradwire train` takes."""
+    """A model and its training; `config` is the configuration of `gradwire train`."""
     name: str
     title: str
-    measure: str  # The key of the summary that counts.
+    measure: str  # The summary's key that is compared.
     unit: str
     scale: float
     higher_is_better: bool
     config: dict
-    only: tuple = ()  # Variants; none: all.
+    only: tuple = ()  # Variants; empty: all.
 
 
 class Variant(NamedTuple):
-    """`settings` go over the model's configuration."""
+    """`settings` override the model's configuration."""
     name: str
     title: str
     settings: dict = {}
 
 
-# What sends a hundred times fewer bytes, and what it is to be compared with.
+# Variants that send a hundred times fewer bytes, and the ones they are compared with.
 LONG = ("fp32", "local:16+int4", "local:8+two_bit", "local:2+rotation:1", "local:4+rotation:1",
         "diloco:4+rotation:1")
 
 MODELS = [
-    # 464 and 608 steps: multiples of 16.
+    # 464 and 608 steps are multiples of 16.
     Model("convnet", "ConvNet on Fashion-MNIST, 464 steps", "test_accuracy", "accuracy, %", 100,
           True, {
               "data": {"limit": 464 * 128},

@@ -4,7 +4,7 @@ import statistics
 
 
 def mean_and_deviation(values):
-    """The deviation is the sample's; None of a single value."""
+    """Returns mean and sample deviation, which is None for a single value."""
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return statistics.mean(values), deviation
 
@@ -16,7 +16,7 @@ def with_deviation(mean, deviation):
 
 
 def distance(model, mean, reference):
-    """How much worse than float32, in float32's deviations."""
+    """Returns how much worse than float32, in float32's deviations."""
     best, deviation = reference
     if not deviation:
         return ""

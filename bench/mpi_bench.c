@@ -1,10 +1,10 @@
 /* Collectives over MPI, measured as `gradwire bench` measures: the time of an iteration is that of
- * the slowest rank, CPU time is the mean over ranks; before each operation in which not all ranks
- * hear from each other there is a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
+ * the slowest rank, CPU time is the mean over ranks. Operations in which not every rank receives
+ * from every other are preceded by a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
  *
  * usage: mpi_bench COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
- * ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES are those of the larger of input and
- * output, floats that are summed.
+ * ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES is the size of the larger of input
+ * and output, of floats that are summed.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static const char* const kNames[collectives] = {
 struct test {
   enum collective what;
   int rank, ranks;
-  int total, part; /* floats; the part of one rank, where there are parts */
+  int total, part; /* In floats; part: of one rank, if there are parts. */
   float *input, *output;
 };
 
@@ -74,7 +74,7 @@ static void run(const struct test* t) {
   }
 }
 
-/* Every rank gives its number plus one, everywhere: what comes out depends on the part alone. */
+/* The expected result: every element of rank r's input is r + 1, so it depends only on the part. */
 static float expected(const struct test* t, int i) {
   const float sum = (float)(t->ranks * (t->ranks + 1) / 2);
   switch (t->what) {
@@ -107,7 +107,7 @@ static long count_wrong(const struct test* t) {
   return wrong;
 }
 
-/* Without a barrier one rank would run ahead of the others, and its time would mean nothing. */
+/* Without a barrier one rank would run ahead of the others, and its time would be meaningless. */
 static int needs_barrier(const struct test* t) {
   return t->what == broadcast || t->what == reduce || t->what == gather || t->what == scatter;
 }
@@ -153,7 +153,7 @@ static void measure(const struct test* t, long bytes, int iterations, double sec
   qsort(times, (size_t)iterations, sizeof(double), ascending);
   const int last = iterations - 1;
   double figures[2] = {times[(last + 1) / 2], times[(99 * last + 99) / 100]};
-  /* Those of the slowest rank. */
+  /* Of the slowest rank. */
   MPI_Allreduce(MPI_IN_PLACE, figures, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   if (t->rank == 0) {
     printf("{\"collective\": \"%s\", \"bytes\": %ld, \"ranks\": %d, \"iterations\": %d, "

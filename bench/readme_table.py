@@ -1,4 +1,4 @@
-"""The README's table of all-reduces, from what bench/results.py measured."""
+"""The README's table of all-reduces, from the results of bench/results.py."""
 
 import re
 
@@ -29,7 +29,7 @@ def table(results):
 
 
 def with_table(readme, results):
-    """The README's text with the table of these results between its marks."""
+    """Returns the README's text with the table of these results between its marks."""
     parts = re.fullmatch(f"(.*{BEGIN}).*({END}.*)", readme, re.DOTALL)
     if parts is None:
         raise ValueError(f"README.md lacks the line {BEGIN.strip()!r} or {END.strip()!r}")

@@ -1,11 +1,11 @@
-"""What bench/results.py measures: the links, the sizes on them, and the targets."""
+"""The links, sizes and targets of bench/results.py."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Hosts and the links between them; or, without hosts, ranks of this machine."""
+    """Hosts and the links between them; without hosts, ranks of this machine."""
     name: str
     title: str
     sizes: tuple
@@ -14,7 +14,7 @@ class Links:
     rate: str = ""
     nics: int = 1
     slower: tuple = ()  # (rate, host or "all", rail) of links that differ.
-    limit_gbps: float = 0.0  # All links of a host together, one way.
+    limit_gbps: float = 0.0  # All links of a host together, in one direction.
     peers: tuple = ("gloo", "mpi")
 
     @property
@@ -24,8 +24,8 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A line of the table. `measure`: us, ms, share (busbw in percent of the limit), or cpu (CPU
-    time by Gloo's)."""
+    """A row of the table. `measure`: us, ms, share (busbw in percent of the limit), or cpu (CPU
+    time relative to Gloo's)."""
     links: str
     size: int
     measure: str
@@ -73,19 +73,19 @@ CASES = (
     Case("4 ranks", 100 * MB, "ms", 65),
 )
 
-# Those that the README shows: where gradwire is ahead, where it is level, and where it is behind.
+# The rows of the README: gradwire faster, as fast, and slower.
 README = tuple(case for case in CASES if (case.links, case.size, case.measure) in {
     ("1g", 4, "us"), ("1g", 4096, "us"), ("2.5g", 65536, "us"), ("1g", 1 << 20, "share"),
     ("2.5g", 100 * MB, "share"), ("5g", 100 * MB, "share"), ("10g", 100 * MB, "share"),
     ("half", 100 * MB, "ms"), ("1+0.4g", 100 * MB, "share"), ("2 ranks", 100 * MB, "ms")})
 
-# Every collective is held against Gloo, at these sizes, on these links.
+# Every collective is compared with Gloo, at these sizes, on these links.
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
                "scatter", "all_to_all", "barrier", "point_to_point")
 COLLECTIVE_SIZES = (4, 4096, 65536, 1 << 20, 16 << 20)
 COLLECTIVE_LINKS = "1g"
 
-# The tuner's choice is held against every fixed algorithm, at these sizes, on these links.
+# The tuner's choice is compared with every fixed algorithm, at these sizes, on these links.
 TUNER_LINKS = ("1g", "2.5g", "half", "2 ranks", "4 ranks")
 TUNER_SIZES = (4, 1024, 16384, 256 << 10, 4 << 20)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures gradwire, Gloo and Open MPI in turn on every kind of link, beside limit and target.
+"""Measures gradwire, Gloo and Open MPI in turn on every kind of link, with limits and targets.
 
 usage: results.py --gradwire PATH [--output DIR] [--rounds K] [--only NAME,...] [--list]
 
-Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), hence needs root. For each kind
-of link `gradwire probe` and `gradwire tune` measure first what the tuner then goes by, and
-`gradwire bench --compare` does the rest. Writes DIR/results.json after each of them, so that --only
-can measure some of them anew, and DIR/RESULTS.md; the README's table too if DIR is this folder.
+Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), which requires root. For each
+kind of link `gradwire probe` and `gradwire tune` first measure the tuner's inputs, and `gradwire
+bench --compare` does the rest. Writes DIR/results.json after each kind, so that --only can repeat
+some of them, and DIR/RESULTS.md; also the README's table if DIR is this folder.
 """
 
 import argparse
@@ -24,29 +24,29 @@ from result_cases import (COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS
 from readme_table import with_table
 from results_page import machine, page
 
-# Ranks of several hosts share this machine's cores: those that wait must give them away. Shared
-# memory would be cheating, and Open MPI does not try it between hosts of different names.
+# Ranks of several hosts share this machine's cores, so waiting ranks must yield. Shared memory
+# would be cheating; Open MPI does not use it between hosts of different names.
 MPIRUN = "mpirun --mca btl tcp,self --mca mpi_yield_when_idle 1"
 MINUTES = 60
 
-# What `gradwire tune` is asked about: above these sizes the links decide, which the model knows.
+# Maximum size for `gradwire tune`: above it the links dominate, which the cost model knows.
 MOST_TUNED = 16 << 20
 CHOOSY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
           "all_to_all")
 
 
 def busy_cores():
-    """How many cores the rest of the machine keeps busy, over a second."""
+    """Returns the number of cores that other processes keep busy, over a second."""
     def used():
         fields = [int(word) for word in open("/proc/stat").readline().split()[1:9]]
-        return sum(fields) - fields[3] - fields[4]  # Not idle, and not waiting for a disk.
+        return sum(fields) - fields[3] - fields[4]  # Neither idle nor in I/O wait.
     before = used()
     time.sleep(1)
     return (used() - before) / os.sysconf("SC_CLK_TCK")
 
 
 class Place:
-    """Where commands run: on the first of some hosts, or on this machine."""
+    """Where commands run: on the first of the hosts, or on this machine."""
 
     def __init__(self, links, gradwire):
         self.links, self.gradwire, self.hosts, self.topology = links, gradwire, None, None
@@ -85,7 +85,7 @@ class Place:
         return output
 
     def learn(self, folder, collectives, sizes):
-        """The tuner is to know the links and what is fastest on them, as it would in a cluster."""
+        """Probes the links and tunes the algorithms, as a user would on a cluster."""
         path = pathlib.Path(folder) / "topology.json"
         self.run("probe", *self.where(), "--output", path, minutes=10)
         tuned = [str(size) for size in sizes if size <= MOST_TUNED]
@@ -96,7 +96,7 @@ class Place:
         self.topology = path
 
     def bench(self, collective, sizes, peers=(), rounds=1, seconds=1, more=()):
-        """The rows of `gradwire bench`'s JSON."""
+        """Returns the rows of `gradwire bench`'s JSON."""
         with tempfile.TemporaryDirectory(prefix="gradwire-results-") as folder:
             report = pathlib.Path(folder) / "rows.json"
             options = ["--sizes", ",".join(map(str, sizes)), "--seconds", seconds,
@@ -120,7 +120,7 @@ def measure(links, arguments):
 
 
 def measure_collectives(arguments):
-    """Every collective beside Gloo."""
+    """Measures every collective, with Gloo in turn."""
     busy, rows = busy_cores(), []
     with Place(links_named(COLLECTIVE_LINKS), arguments.gradwire) as place, \
             tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def measure_collectives(arguments):
 
 
 def measure_tuner(arguments):
-    """The tuner's choice beside every algorithm, in turn."""
+    """Measures the tuner's choice and every algorithm, in turn."""
     busy, rows = busy_cores(), []
     for name in TUNER_LINKS:
         with Place(links_named(name), arguments.gradwire) as place, \
@@ -157,12 +157,12 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gradwire", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, default=BENCH)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
-    parser.add_argument("--seconds", type=float, default=1, help="for each size in each round")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds in which all take turns")
+    parser.add_argument("--seconds", type=float, default=1, help="per size and round")
     parser.add_argument("--only", default=",".join(names), help=f"of these: {', '.join(names)}")
     parser.add_argument("--no-probe", action="store_true",
-                        help="let the tuner go by its model of 1 Gb/s links")
-    parser.add_argument("--page", action="store_true", help="only write the documents anew")
+                        help="no probe: the tuner assumes 1 Gb/s links")
+    parser.add_argument("--page", action="store_true", help="only rewrite the documents")
     arguments = parser.parse_args()
     arguments.names = [] if arguments.page else arguments.only.split(",")
     unknown = set(arguments.names) - set(names)

@@ -1,4 +1,4 @@
-"""bench/RESULTS.md, from what bench/results.py measured."""
+"""Writes bench/RESULTS.md from the results of bench/results.py."""
 
 import importlib.metadata
 import os
@@ -35,7 +35,7 @@ def torch_version():
 
 
 def machine():
-    """What the figures depend on besides the programs."""
+    """Returns the machine and versions that the figures depend on."""
     cpus = pathlib.Path("/proc/cpuinfo").read_text()
     memory = pathlib.Path("/proc/meminfo").read_text()
     return {
@@ -73,7 +73,7 @@ def share(row, limit):
 
 
 def value(case, row, gloo):
-    """The figure that the case is about, or None."""
+    """Returns the case's figure, or None."""
     if case.measure == "cpu":
         return row["cpu_seconds"] / gloo["cpu_seconds"] if gloo and gloo["cpu_seconds"] else None
     return {"us": row["median_us"], "ms": row["median_us"] / 1000,
@@ -88,7 +88,7 @@ def holds(case, row, gloo):
 
 
 def cell(case, row, gloo):
-    """Median, lowest to highest of the rounds, and the share of the limit where that is asked."""
+    """Returns median, lowest and highest of the rounds, and the share of the limit if asked for."""
     if row is None:
         return "-"
     if case.measure == "cpu":
@@ -128,7 +128,7 @@ def markdown(head, lines):
 
 
 def tail_lines(results):
-    """p99 beside the median, of gradwire."""
+    """Returns rows with gradwire's p99 and median."""
     for case in CASES:
         row = row_of(results, case.links, case.size, "gradwire")
         if row and case.measure != "cpu":
@@ -154,7 +154,7 @@ def collective_lines(results):
 
 
 def tuner_medians(rows, links, size):
-    """{algorithm: its median time over the rounds}, and the same of the tuner's own runs."""
+    """Returns {algorithm: median time over the rounds}, and the same of the tuner's own runs."""
     times = {}
     for row in rows:
         if (row["links"], row["bytes"]) == (links, size):

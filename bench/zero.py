@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ZeRO's stages beside the peers: a GPT of 20 million parameters in float32 with Adam, batch
-4 x 128 a rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it needs root.
-Prints one table for each rate, of medians over rounds, and writes the rounds as JSON: a round's
-median step time (of the peers' slowest rank; of ours of rank 0, with which the others are in step;
-in brackets the fastest and the slowest round), bytes that a rank sends in a step (gradwire counts
-its payload, the peers' interface headers too, a twentieth), and the most resident memory of any
-rank.
+"""ZeRO's stages compared with the peers: a GPT of 20 million parameters in float32 with Adam, batch
+4 x 128 per rank, on four hosts that are network namespaces (tests/hosts/hosts.sh), so it requires
+root. Prints one table for each rate, of medians over rounds, and writes the rounds as JSON. A
+round has the median step time (of the peers' slowest rank; for gradwire of rank 0, with which the
+others are in step; the fastest and the slowest round are in brackets), the bytes that a rank sends
+per step (payload for gradwire; the peers' figure is the interface's and includes headers, a
+twentieth), and the peak resident memory of any rank.
 
 usage: zero.py GRADWIRE JSON [--python P] [--rate RATE]... [--rounds K] [--steps S] [--way WAY]...
 """
@@ -25,7 +25,7 @@ COUNT = 4
 BATCH = 4
 CONTEXT = 128
 LIMIT_S = 600
-WARM_UP = 2  # Steps before those that count, as in zero_peer.py.
+WARM_UP = 2  # Steps before the measured ones, as in zero_peer.py.
 OURS = {"gradwire DDP": 0, "gradwire ZeRO-1": 1, "gradwire ZeRO-2": 2, "gradwire ZeRO-3": 3}
 PEERS = {"PyTorch DDP": "ddp", "ZeroRedundancyOptimizer": "zero_redundancy", "FSDP2": "fsdp2"}
 
@@ -69,15 +69,15 @@ def peer(gradwire, python, way, steps):
 
 
 def write_text(path, steps):
-    """Anything that is not the same throughout: how fast a step is does not depend on it. Not much
-    more than is needed, as a tenth is what the model is tested on."""
+    """Writes varied text; step time does not depend on its content. It is hardly longer than
+    needed, because a tenth of it is the test set."""
     length = 2 * (WARM_UP + steps) * COUNT * BATCH * CONTEXT
     path.write_bytes(bytes((i * i // 7 + i // 64) % 96 + 32 for i in range(length)))
 
 
 def measure(given, text):
-    """Round after round, all in turn, every other round in reverse order: what goes first may gain
-    or lose by it."""
+    """Runs all ways in turn, round after round. Every other round is in reverse order, because the
+    position may affect the result."""
     ways = given.way or [*OURS, *PEERS]
     results = {way: [] for way in ways}
     for turn in range(given.rounds):

@@ -1,5 +1,5 @@
 """One rank of a peer in bench/zero.py: a GPT trained from Python over Gloo, in torchrun's
-environment. Rank 0 prints what report() has as one line of JSON.
+environment. Rank 0 prints the result of report() as one line of JSON.
 
 usage: zero_peer.py WAY STEPS      (WAY: ddp, zero_redundancy or fsdp2)
 """
@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-# As in zero.py's configuration of gradwire's own model.
+# As in zero.py's configuration of gradwire's model.
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH, CHARACTERS = 384, 11, 6, 128, 4, 256
 WARM_UP = 2
 LIMIT_S = 300
@@ -54,7 +54,7 @@ class Gpt(nn.Module):
 
 
 def prepare(way, model):
-    """The model and its optimiser, spread over the ranks as `way` says."""
+    """Returns the model and its optimizer, distributed over the ranks as `way` says."""
     if way == "fsdp2":
         for block in model.blocks:
             fully_shard(block)
@@ -80,7 +80,7 @@ def report(times, sent):
 
 def main():
     way, steps = sys.argv[1], int(sys.argv[2])
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)  # a rank that hangs says where
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True)  # A rank that hangs prints its stack.
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
@@ -102,7 +102,7 @@ def main():
     if dist.get_rank() == 0:
         print(json.dumps(result), flush=True)
     dist.barrier()
-    os._exit(0)  # To take down DDP's group over Gloo takes for ever at times.
+    os._exit(0)  # Destroying DDP's group over Gloo sometimes hangs.
 
 
 if __name__ == "__main__":
