@@ -1,8 +1,8 @@
-# What a person types. Everything here only calls scripts/, cmake and ctest; use those directly
-# for anything unusual.
+# Shortcuts. All targets only call scripts/, cmake and ctest; use those directly for anything
+# unusual.
 
 BUILD ?= build
-# As many compilers at once as there are cores, but no more than memory allows: one that includes
+# Parallel compiler processes: one per core, limited by memory, because a file that includes
 # libtorch takes about 1.5 GB.
 JOBS ?= $(shell awk -v n="$$(nproc)" '/^MemAvailable/ { m = int($$2 / 1500000); \
           print (m < 1 ? 1 : m < n ? m : n) }' /proc/meminfo)
@@ -22,35 +22,35 @@ COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
         sanitize fuzz
 
 help:
-	@echo 'make demo     install what is missing, build, train Fashion-MNIST on 4 processes,'
+	@echo 'make demo     install missing requirements, build, train Fashion-MNIST on 4 processes,'
 	@echo '              write a report page'
-	@echo 'make test     install what is missing, build, run every test'
+	@echo 'make test     install missing requirements, build, run every test'
 	@echo 'make test-setup  test the set-up in a minimal root of this distribution (as root)'
 	@echo 'make test-bare   the same, with make test as a user and as root, and make install (hours)'
-	@echo 'make build    install what is missing, build $(BUILD)/bin/gradwire'
-	@echo 'make bench    install what is missing, build, measure all-reduce beside Gloo and Open MPI'
-	@echo 'make results  the same for everything in bench/RESULTS.md, which it writes (an hour)'
-	@echo 'make calibration hold the planner against measurements, for docs/accuracy.md (10 minutes)'
+	@echo 'make build    install missing requirements, build $(BUILD)/bin/gradwire'
+	@echo 'make bench    install missing requirements, build, compare all-reduce with Gloo and Open MPI'
+	@echo 'make results  measure everything in bench/RESULTS.md, and write it (an hour)'
+	@echo 'make calibration compare the planner with measurements, for docs/accuracy.md (10 minutes)'
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
-	@echo 'make zero     measure ZeRO beside PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
+	@echo 'make zero     compare ZeRO with PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (half a minute)'
 	@echo 'make clients  accelerate, transformers and Lightning over gradwire; installs them (a minute)'
-	@echo 'make setup    only install what is missing, for all of the above'
+	@echo 'make setup    only install missing requirements, of all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
 	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread,'
 	@echo '              or of all that needs no libtorch under address,undefined (half an hour)'
-	@echo 'make fuzz     each fuzz target with EXECUTIONS=1000000 inputs that follow from SEED=1'
-	@echo 'make clean    remove what was built ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
+	@echo 'make fuzz     run each fuzz target with EXECUTIONS=1000000 inputs, generated from SEED=1'
+	@echo 'make clean    remove build results ($(BUILD), $(DEMO_OUTPUT)); .venv stays'
 	@echo
 	@echo 'Variables: BUILD=$(BUILD) JOBS=$(JOBS) CMAKE_ARGS= PREFIX=$(PREFIX)'
-	@echo 'GRADWIRE_PYTHON=/path/to/python takes libtorch from the PyTorch which that Python has.'
+	@echo 'GRADWIRE_PYTHON=/path/to/python uses the libtorch of that Python'"'"'s PyTorch.'
 
 setup:
 	@scripts/setup.sh
 
-# The first configuration leaves the tests out, which need more packages; `make test` adds them.
+# The first configuration omits the tests, which require more packages; `make test` adds them.
 build:
 	@scripts/setup.sh build
 	@$(CONFIGURE) $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DGRADWIRE_TESTS=OFF)
@@ -62,10 +62,10 @@ demo:
 	@$(COMPILE) --target gradwire gradwire-torch
 	@$(BUILD)/bin/gradwire train examples/fashion_mnist.json -n 4 --output $(DEMO_OUTPUT)
 	@$(BUILD)/bin/gradwire report $(DEMO_OUTPUT) -o $(DEMO_OUTPUT)/report.html && \
-	  echo 'Open $(DEMO_OUTPUT)/report.html in a browser: how training went, as charts.' || \
-	  echo 'The demo went well, but for its report page.'
+	  echo 'Open $(DEMO_OUTPUT)/report.html in a browser: charts of the training run.' || \
+	  echo 'Training succeeded, but its report page failed.'
 
-# Last come ctest's own words: how many tests passed.
+# ctest prints the number of passed tests last.
 test:
 	@scripts/host_tests.sh >/dev/null
 	@scripts/setup.sh build demo test
@@ -103,7 +103,7 @@ zero: build
 	@scripts/setup.sh test
 	@.venv/bin/python bench/zero.py $(BUILD)/bin/gradwire $(BUILD)/zero.json --rounds 2 --steps 6
 
-# As root only what needs root: what is built stays its owner's.
+# Only the steps that need root run as root: build results stay their owner's.
 install:
 	@scripts/install.sh prepare $(PREFIX)
 	@scripts/install.sh as-owner $(MAKE) --no-print-directory build
@@ -118,8 +118,8 @@ tidy:
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@scripts/tidy.sh $(BUILD) $(JOBS)
 
-# Simulations have one thread, and take ten times as long. ThreadSanitizer wants its memory where
-# random addresses may be, and is for what has threads.
+# Excludes simulations, which are single-threaded and take ten times as long under ThreadSanitizer.
+# setarch -R: ThreadSanitizer needs an address space without randomization.
 sanitize: SANITIZE ?= thread
 sanitize: FOLDER = $(BUILD)-$(firstword $(subst $(comma), ,$(SANITIZE)))
 sanitize: LAYERS = net comm gradient \
@@ -132,7 +132,7 @@ sanitize:
 	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 \
 	  -R '^($(subst $(space),|,$(strip $(LAYERS))))\.' -E 'Sim|Conformance|report.page|plan.page'
 
-# Inputs that break a target are left in $(BUILD)/fuzz. The tests run each target for ten seconds.
+# Inputs that fail are kept in $(BUILD)/fuzz. The tests run each target for ten seconds.
 fuzz: SEED ?= 1
 fuzz: EXECUTIONS ?= 1000000
 fuzz:

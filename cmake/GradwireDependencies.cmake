@@ -1,4 +1,4 @@
-# Everything gradwire takes instead of writing. Debian package in brackets.
+# Third-party libraries. Debian package in brackets.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)            # [libfmt-dev]
 find_package(spdlog REQUIRED)         # [libspdlog-dev]

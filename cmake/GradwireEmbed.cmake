@@ -1,6 +1,6 @@
 # gradwire_embed(TARGET NAME FILE): compiles a text file into TARGET as a function
-# `std::string_view gradwire::embedded::NAME()`. A FILE that is not there counts as empty.
-# The same file, run as a script, writes such a source: cmake -DNAME= -DIN= -DOUT= -P.
+# `std::string_view gradwire::embedded::NAME()`. A missing FILE counts as empty.
+# This file, run as a script, writes such a source: cmake -DNAME= -DIN= -DOUT= -P.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "")
   if(EXISTS ${IN})
@@ -25,7 +25,7 @@ function(gradwire_embed target name file)
   if(EXISTS ${file})
     set(input ${file})
   elseif(EXISTS ${source})
-    file(REMOVE ${source})  # Made when the file was still there.
+    file(REMOVE ${source})  # Generated when the file still existed.
   endif()
   add_custom_command(OUTPUT ${source} VERBATIM
     COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIN=${file} -DOUT=${source} -P ${GRADWIRE_EMBED_SCRIPT}

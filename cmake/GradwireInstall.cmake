@@ -1,5 +1,5 @@
-# What `cmake --install` installs, and the package that find_package(gradwire CONFIG) finds, in the
-# install tree and, without installing, in the build tree. Two targets:
+# Installation, and the package of find_package(gradwire CONFIG), in the install tree and, without
+# installing, in the build tree. Two targets:
 #   gradwire::core      every layer below libtorch (COMPONENTS core: needs no PyTorch)
 #   gradwire::gradwire  all layers
 include(CMakePackageConfigHelpers)
@@ -30,7 +30,7 @@ function(gradwire_component target name export)
   export(EXPORT ${export} NAMESPACE gradwire:: FILE ${PROJECT_BINARY_DIR}/${export}-targets.cmake)
 endfunction()
 
-# Static libraries name what they were compiled with; as it is private to them, users get no flags.
+# Exports of static libraries name their private dependencies; being private, they add no flags.
 install(TARGETS gradwire_warnings EXPORT gradwire-core)
 gradwire_component(gradwire_core core gradwire-core ${GRADWIRE_CORE_LAYERS})
 if(GRADWIRE_TORCH)
@@ -38,7 +38,7 @@ if(GRADWIRE_TORCH)
   target_link_libraries(gradwire_everything INTERFACE gradwire_core torch)
 endif()
 
-if(TARGET gradwire-torch)  # As a part of the Python package, and as a program of its own.
+if(TARGET gradwire-torch)  # In the Python package, and as a separate program.
   gradwire_search_path(gradwire-torch "$ORIGIN/../../torch/lib")
   if(NOT SKBUILD)
     gradwire_search_path(gradwire-torch "$<TARGET_FILE_DIR:torch>")
@@ -51,7 +51,7 @@ foreach(program gradwire gradwire-torch)
   endif()
 endforeach()
 
-# The same file serves both trees: everything it includes lies beside it.
+# The same file serves both trees: everything it includes is in its folder.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwire-config.cmake.in
   ${PROJECT_BINARY_DIR}/gradwire-config.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwire-config-version.cmake

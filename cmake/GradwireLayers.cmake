@@ -1,14 +1,14 @@
 add_library(gradwire_warnings INTERFACE)
 target_compile_options(gradwire_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  # gcc 12 reports designated initialisers that leave members to their defaults, and invents
-  # overflows inside the standard library.
+  # gcc 12 reports designated initializers that omit members with defaults, and false overflows
+  # inside the standard library.
   -Wno-missing-field-initializers -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict)
 
-# gradwire_search_path(TARGET FOLDER...): adds folders to the RUNPATH of the target, the same in the
-# build tree and where it is installed. Where the two differ, CMake pads the shorter one with an
-# empty element, which the loader takes for the current folder: whoever can write there could run
-# code as the user.
+# gradwire_search_path(TARGET FOLDER...): adds folders to the RUNPATH of the target, identical in
+# the build tree and in the install tree. If the two differ, CMake pads the shorter one with an
+# empty element. The loader takes that for the current folder, so that anyone with write access
+# there could run code as the user.
 function(gradwire_search_path target)
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${ARGN})
@@ -38,14 +38,14 @@ function(gradwire_layer name)
   if(arg_TORCH)
     gradwire_use_torch(gradwire_${name})
     gradwire_compile_together(gradwire_${name})
-    gradwire_compile_quickly(gradwire_${name})  # What computes there is libtorch.
+    gradwire_compile_quickly(gradwire_${name})  # libtorch does the computing.
   else()
     gradwire_use_common_headers(gradwire_${name})
   endif()
 endfunction()
 
-# gradwire_precompile(TARGET HEADER...): an object library of precompiled headers; targets take them
-# with gradwire_precompiled_from(TARGET FROM). Their flags must be the same.
+# gradwire_precompile(TARGET HEADER...): an object library of precompiled headers; targets use them
+# with gradwire_precompiled_from(TARGET FROM). Their flags must be identical.
 function(gradwire_precompile target)
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp CONTENT "")
   add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
@@ -58,8 +58,8 @@ function(gradwire_precompiled_from target from)
   _gradwire_let_ccache_see_headers(${target})
 endfunction()
 
-# ccache sees through a precompiled header only if the compiler marks it in its output and ccache
-# may trust it.
+# ccache supports a precompiled header only if the compiler marks it in its output and ccache may
+# trust it.
 function(_gradwire_let_ccache_see_headers target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
@@ -69,8 +69,8 @@ function(_gradwire_let_ccache_see_headers target)
   endif()
 endfunction()
 
-# gradwire_use_common_headers(TARGET): those of nearly every file, precompiled once. Parsing them
-# takes one and a half of its three seconds.
+# gradwire_use_common_headers(TARGET): precompiles the headers of nearly every file once. Parsing
+# them takes half of a file's three seconds.
 function(gradwire_use_common_headers target)
   if(NOT TARGET gradwire_common_headers)
     gradwire_precompile(gradwire_common_headers <algorithm> <chrono> <filesystem> <functional> <map>
@@ -81,9 +81,9 @@ function(gradwire_use_common_headers target)
   gradwire_precompiled_from(${target} gradwire_common_headers)
 endfunction()
 
-# gradwire_use_torch(TARGET): libtorch, its headers precompiled once for all targets that use them,
-# as parsing them takes 20 s a file. What a precompiled header depends on must be the same in all
-# of them, hence -fPIC in programs too.
+# gradwire_use_torch(TARGET): links libtorch, with its headers precompiled once for all targets,
+# because parsing them takes 20 s per file. All flags that affect a precompiled header must be
+# identical, hence -fPIC in programs too.
 function(gradwire_use_torch target)
   if(NOT TARGET gradwire_torch_headers)
     gradwire_precompile(gradwire_torch_headers
@@ -94,23 +94,23 @@ function(gradwire_use_torch target)
   gradwire_precompiled_from(${target} gradwire_torch_headers)
 endfunction()
 
-# gradwire_compile_together(TARGET): each file that uses libtorch costs seven seconds before its
-# first own line, one that uses CLI11 or GoogleTest two to four, so several are compiled as one.
+# gradwire_compile_together(TARGET): compiles several files as one, because headers of libtorch take
+# seven seconds per file, those of CLI11 or GoogleTest two to four.
 function(gradwire_compile_together target)
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
-# gradwire_compile_quickly(TARGET): for code that computes nothing for long, such as commands and
-# most tests: half of the time to compile it goes into making it fast.
+# gradwire_compile_quickly(TARGET): less optimization for code that computes little, such as
+# commands and most tests: optimization takes half of their compile time.
 function(gradwire_compile_quickly target)
   if(CMAKE_BUILD_TYPE STREQUAL Release)
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
-# gradwire_without_torch(FILE...): sources of such targets that do not include libtorch themselves:
-# even precompiled, its headers cost four seconds each.
+# gradwire_without_torch(FILE...): sources of such targets that do not include libtorch: its headers
+# cost four seconds each even when precompiled.
 function(gradwire_without_torch)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
                               SKIP_UNITY_BUILD_INCLUSION ON)
@@ -121,8 +121,8 @@ function(_gradwire_torch_flags target)
   target_include_directories(${target} SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
   target_link_libraries(${target} PUBLIC torch PRIVATE $<BUILD_INTERFACE:gradwire_warnings>
     fmt::fmt spdlog::spdlog Threads::Threads)
-  # libtorch's include folder holds a newer fmt than the system's library: with the headers alone,
-  # in a name space of their own version, the two never meet.
+  # libtorch's include folder has a newer fmt than the system's library. Header-only fmt is in a
+  # namespace of its version, so that the two never clash.
   target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)

@@ -1,5 +1,5 @@
-# The Python package from the build folder GRADWIRE_PREBUILT, which has built gradwire_core_module,
-# gradwire and gradwire-torch: nothing is compiled.
+# Packages the Python package from the build folder GRADWIRE_PREBUILT, in which
+# gradwire_core_module, gradwire and gradwire-torch are built: nothing is compiled.
 set(prebuilt ${GRADWIRE_PREBUILT})
 file(GLOB module ${prebuilt}/python/gradwire/_core*.so)
 if(NOT module)
@@ -7,7 +7,7 @@ if(NOT module)
     "targets gradwire_core_module, gradwire and gradwire-torch there first")
 endif()
 foreach(target gradwire_core_module gradwire gradwire-torch)
-  add_custom_target(${target})  # What pyproject.toml wants built.
+  add_custom_target(${target})  # pyproject.toml builds these targets.
 endforeach()
 file(GLOB sources python/gradwire/*.py python/gradwire/*.pyi python/gradwire/py.typed)
 install(FILES ${sources} ${prebuilt}/python/gradwire/_build.py ${module}

@@ -1,7 +1,6 @@
-# Sets GRADWIRE_PYTHON: the Python that has PyTorch and, for the tests, numpy and safetensors.
-# Unless -DGRADWIRE_PYTHON= says so, that is the one of .venv, which scripts/setup.sh makes and to
-# which it lends the PyTorch of the Python that $GRADWIRE_PYTHON names; without .venv, that itself.
-# Under pip, that is the Python which installs.
+# Sets GRADWIRE_PYTHON: the Python with PyTorch and, for the tests, numpy and safetensors. The
+# default is that of .venv, which scripts/setup.sh makes with the PyTorch of the Python named by
+# $GRADWIRE_PYTHON; without .venv, that Python itself. Under pip, it is the Python that installs.
 if(SKBUILD AND Python_EXECUTABLE AND NOT GRADWIRE_PYTHON)
   set(GRADWIRE_PYTHON "${Python_EXECUTABLE}" CACHE STRING "Python that has PyTorch")
 endif()

@@ -1,19 +1,20 @@
 # Finds libtorch in a PyTorch wheel: defines the target `torch`, TORCH_INCLUDE_DIRS and
-# TORCH_CXX_FLAGS as find_package(Torch) does, which it calls where that can work. Included by
-# gradwire's own build and by its package configuration. A project that found Torch itself keeps it.
+# TORCH_CXX_FLAGS as find_package(Torch) does, which it calls if that can work. Included by
+# gradwire's own build and by its package configuration. A project that has found Torch keeps its
+# own.
 if(TARGET torch)
   return()
 endif()
 
-# Unless the user points at one (Torch_DIR, CMAKE_PREFIX_PATH), ask Python where its PyTorch is.
+# Unless the user names one (Torch_DIR, CMAKE_PREFIX_PATH), asks Python where its PyTorch is.
 if(NOT Torch_DIR AND NOT GRADWIRE_TORCH_CMAKE)
   find_file(GRADWIRE_TORCH_GIVEN Torch/TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH}
             PATH_SUFFIXES . share/cmake NO_DEFAULT_PATH NO_CACHE)
   if(GRADWIRE_TORCH_GIVEN)
     cmake_path(GET GRADWIRE_TORCH_GIVEN PARENT_PATH Torch_DIR)
   else()
-    # The folder is enough: importing torch would take seconds.
-    # Where pip builds in isolation, it hides torch by PYTHONPATH, which -E ignores.
+    # Finds the folder only: importing torch would take seconds. If pip isolates the build, it hides
+    # torch by PYTHONPATH, which -E ignores.
     foreach(option "" -E)
       execute_process(
         COMMAND ${GRADWIRE_PYTHON} ${option} -c "from importlib.util import find_spec as f
@@ -25,8 +26,8 @@ print(f('torch').submodule_search_locations[0])"
     endforeach()
     if(failed)
       message(FATAL_ERROR
-        "${GRADWIRE_PYTHON} has no PyTorch. Run scripts/setup.sh, or give -DGRADWIRE_PYTHON= (a "
-        "Python that has one), or -DTorch_DIR=, or build the layers without it: "
+        "${GRADWIRE_PYTHON} has no PyTorch. Run scripts/setup.sh, or set -DGRADWIRE_PYTHON= to a "
+        "Python with PyTorch, or -DTorch_DIR=, or build the layers without libtorch: "
         "-DGRADWIRE_TORCH=OFF.")
     endif()
     set(GRADWIRE_TORCH_CMAKE ${folder}/share/cmake CACHE PATH "The PyTorch wheel's CMake files")
@@ -37,8 +38,8 @@ if(NOT Torch_DIR)
   set(Torch_DIR ${GRADWIRE_TORCH_CMAKE}/Torch)
 endif()
 
-# A wheel built with CUDA (PyPI has no other for x86-64) makes find_package(Torch) insist on a whole
-# CUDA toolkit. gradwire needs the CPU part alone, which stands without one.
+# With a wheel built for CUDA (PyPI's only one for x86-64), find_package(Torch) requires a complete
+# CUDA toolkit. gradwire needs only the CPU part, which works without one.
 cmake_path(SET torch_root NORMALIZE ${Torch_DIR}/../../..)
 if(NOT EXISTS ${torch_root}/lib/libtorch_cuda.so)
   set(level_before "${CMAKE_MESSAGE_LOG_LEVEL}")
@@ -57,7 +58,7 @@ else()
     INTERFACE_INCLUDE_DIRECTORIES "${TORCH_INCLUDE_DIRS}"
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
     INTERFACE_LINK_LIBRARIES c10
-    # Nothing here calls what libtorch_cpu takes from the CUDA run-time, which it finds itself.
+    # References of libtorch_cpu to the CUDA runtime stay undefined here; it finds the runtime.
     INTERFACE_LINK_OPTIONS -Wl,--allow-shlib-undefined)
   set(TORCH_LIBRARIES torch)
 endif()

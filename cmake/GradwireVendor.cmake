@@ -1,6 +1,6 @@
-# gradwire_vendor(FILE...): installs those shared libraries of the distribution that the files need
-# and that a machine without development packages lacks into the Python package (gradwire/lib).
-# libtorch comes with PyTorch; libc, libstdc++, OpenSSL and zlib are where Python is.
+# gradwire_vendor(FILE...): installs into the Python package (gradwire/lib) the distribution's
+# shared libraries that the files need and that a machine without development packages lacks.
+# libtorch comes with PyTorch; libc, libstdc++, OpenSSL and zlib exist wherever Python does.
 function(gradwire_vendor)
   set(files ${ARGN})
   list(JOIN files "\" \"" files)
