@@ -11,8 +11,8 @@
 #include "gradwire/net/frame.h"
 #include "tests/comm/local_job.h"
 
-/// Who says which algorithm an operation takes: its own options, else the communicator's, else
-/// GRADWIRE_ALGORITHM, else the tuner.
+/// Which setting decides the algorithm of an operation: its own options, otherwise the
+/// communicator's, otherwise GRADWIRE_ALGORITHM, otherwise the tuner.
 namespace gradwire::test {
 namespace {
 
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr std::size_t kCount = 1024;
 
-/// GRADWIRE_ALGORITHM, for as long as this lives.
+/// Sets GRADWIRE_ALGORITHM during its lifetime.
 class Variable {
  public:
   explicit Variable(const char* value) { ::setenv(kName, value, 1); }
@@ -36,8 +36,8 @@ void expect_no_errors(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-/// The algorithm that an all-reduce of four ranks took, as far as what rank 0 sent tells these
-/// three from each other.
+/// Returns the algorithm of an all-reduce of four ranks, inferred from the bytes that rank 0 sent,
+/// which differ between these three algorithms.
 std::string used(LocalJob& job, const std::string& asked) {
   const std::size_t before = job.on(0).payload_bytes_sent();
   expect_no_errors(job.run([&](Rank, Communicator& c) {
@@ -54,7 +54,7 @@ std::string used(LocalJob& job, const std::string& asked) {
   return found == known.end() ? fmt::format("{} quarters", quarters) : found->second;
 }
 
-/// How many frames more rank 0 sends for the second number of segments than for the first.
+/// Returns how many more frames rank 0 sends for the second number of segments than for the first.
 double frames_more(LocalJob& job, int few, int many) {
   constexpr std::size_t kElements = 1 << 18;
   std::vector<std::size_t> sent;
@@ -78,7 +78,7 @@ std::string announced(LocalJob& job) {
 
 TEST(SegmentOptions, AMessageIsCutIntoAsManyAsTheOperationSays) {
   LocalJob job(2);
-  // Of 128 and 16 KiB: 8 and 64. A ping or two may come between.
+  // Segments of 128 and 16 KiB: 8 and 64. A ping or two may be sent in between.
   EXPECT_NEAR(frames_more(job, 8, 64), 56, 4);
 }
 
@@ -101,14 +101,14 @@ TEST(AlgorithmPrecedence, TheTunerIsAskedLast) {
     ranking = job.on(0).explain(Collective::all_reduce, kCount * sizeof(float));
     EXPECT_EQ(announced(job), ranking.front().algorithm);
   }
-  // What it likes least is taken all the same.
+  // Used even though the tuner ranks it last.
   const Variable variable(ranking.back().algorithm.c_str());
   LocalJob job(4);
   EXPECT_EQ(announced(job), ranking.back().algorithm);
 }
 
-/// What becomes of an all_to_all with splits for which rank 0 asks for an algorithm, and the others
-/// for none. All must mean the same one.
+/// Runs an all_to_all with splits for which rank 0 names an algorithm and the others name none. All
+/// ranks must use the same one.
 std::vector<std::string> with_splits(const CommunicatorOptions& options, const std::string& asked) {
   LocalJob job(3, options);
   return job.run([&](Rank rank, Communicator& c) {

@@ -9,8 +9,8 @@
 #include "gradwire/schedule/catalogue.h"
 #include "tests/comm/local_job.h"
 
-/// Reduce, gather, scatter, all_to_all, receives from whichever rank, and operations that start
-/// together, over real sockets.
+/// Reduce, gather, scatter, all_to_all, receives from any rank, and operations that start together,
+/// over real sockets.
 namespace gradwire::test {
 namespace {
 
@@ -21,7 +21,7 @@ LentSpan lend(std::vector<int>& values) {
   return {values.data(), values.size(), DataType::int32, nullptr};
 }
 
-/// What rank `from` has for rank `to`: recognisable.
+/// A value that identifies the data of rank `from` for rank `to`.
 int word(Rank from, Rank to, std::size_t i) {
   return from * 1'000'000 + to * 10'000 + static_cast<int>(i % 10'000);
 }
@@ -98,7 +98,7 @@ TEST(AllToAll, EveryPartGoesToItsRank) {
   }
 }
 
-/// Elements that go from one rank to another: all different, some none, some many.
+/// Number of elements from one rank to another: all different, some zero, some large.
 std::size_t split(Rank from, Rank to) {
   return (from + to) % 3 == 0
              ? 0
@@ -148,7 +148,8 @@ TEST(AllToAll, PartsOfDifferentSizeAtTheTwoEndsAreAnErrorOnEveryRank) {
     if (rank == 1) to = {10, 10, 11};  // Rank 2 expects 10.
     std::vector<int> in(sum(to)), out(sum(from));
     c.all_to_all(lend(in), lend(out), to, from).wait();
-    c.barrier().wait();  // Rank 0, whose own parts were right, may be done before it hears.
+    c.barrier().wait();  // Rank 0, whose own splits are valid, may complete before it learns of the
+                         // error.
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("disagree"));
 }
@@ -179,7 +180,7 @@ TEST(RecvAny, TakesEachMessageOnceAndSaysWhose) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     for (const std::size_t count : {std::size_t{3}, std::size_t{200'000}}) {
       const int tag =
-          static_cast<int>(count);  // Else a fast sender's large message comes too early.
+          static_cast<int>(count);  // Otherwise a fast sender's large message arrives too early.
       if (rank != 0) {
         std::vector<int> data(count, rank);
         c.send(lend(data), 0, tag).wait();

@@ -111,7 +111,7 @@ TEST(Communicator, MessagesWithATagKeepTheirOrder) {
       return;
     }
     std::vector<float> in_first(10), in_second(100'000), in_other(3);
-    c.recv(lend(in_other), 0, 8).wait();  // Asked for first, sent last.
+    c.recv(lend(in_other), 0, 8).wait();  // Posted first, sent last.
     const Work a = c.recv(lend(in_first), 0, 7);
     const Work b = c.recv(lend(in_second), 0, 7);
     b.wait(), a.wait();
@@ -217,7 +217,7 @@ TEST(Communicator, AnOperationThatARankDoesNotCallTimesOutAndSaysSo) {
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> data(1000);
     if (rank == 2) {
-      // Alive, but elsewhere: it hears of the failure at its next call.
+      // Alive, but not in a call: it learns of the failure at its next call.
       const Work late = c.recv(lend(data), 0, 5);
       late.wait();
     } else {

@@ -11,7 +11,7 @@
 
 namespace gradwire::test {
 
-/// An environment that a test made up.
+/// An environment for tests.
 using Variables = std::map<std::string, std::string>;
 
 inline Environment environment_of(Variables variables) {
@@ -35,7 +35,7 @@ inline Job job_of(const Variables& variables) {
   return Job::from_environment(environment_of(variables));
 }
 
-/// A folder that goes at the end.
+/// A folder that is removed at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -8,8 +8,8 @@
 namespace gradwire::test {
 namespace {
 
-/// Two ranks whose network takes and brings any number of bytes at once, so that no read and no
-/// write is ever short. Rank 0 sends rank 1 a message.
+/// Two ranks whose network accepts and delivers any number of bytes at once, so that no read or
+/// write is ever short. Rank 0 sends a message to rank 1.
 struct NeverShort {
   static constexpr std::size_t kCount = 4 << 20;
 
@@ -23,7 +23,7 @@ struct NeverShort {
     }
   }
 
-  /// Lets rank 0 handle its events until nothing happens; rank 1 is only told of announcements.
+  /// Lets rank 0 handle its events until there are none; rank 1 only handles announcements.
   void let_it_all_arrive() {
     const auto until = network.now() + std::chrono::milliseconds(50);
     while (const auto event = network.next(until)) {
@@ -35,7 +35,7 @@ struct NeverShort {
     if (event.ready.writable) executor.on_writable(event.ready.stream(), network.now());
     if (event.ready.readable) executor.on_readable(event.ready.stream(), network.now());
   }
-  /// How often rank `r` is due at once, until it has no more to do.
+  /// Number of times that rank `r` is due immediately until it has no more work.
   int rounds_of(Rank r) {
     Executor& executor = *executors[static_cast<std::size_t>(r)];
     int rounds = 0;
@@ -55,7 +55,7 @@ struct NeverShort {
 
 TEST(Executor, NoCallReadsOrWritesWithoutEnd) {
   NeverShort job;
-  job.let_it_all_arrive();  // Rank 1's announcement is, too: rank 0 may send.
+  job.let_it_all_arrive();  // Includes rank 1's announcement, so that rank 0 may send.
   EXPECT_FALSE(job.outcomes[0]->done()) << "one call wrote all of it";
   EXPECT_GE(job.rounds_of(0), 8);
   EXPECT_TRUE(job.outcomes[0]->done());

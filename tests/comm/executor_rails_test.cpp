@@ -27,7 +27,7 @@ class TwoRails {
     post();
   }
 
-  /// The next all-reduce.
+  /// Posts the next all-reduce.
   void post(std::size_t count) {
     case_.count = count;
     post();
@@ -51,7 +51,7 @@ class TwoRails {
       return std::ranges::all_of(outcomes_, [](const auto& o) { return o->done(); });
     });
   }
-  /// Every rank's result is right.
+  /// Checks every rank's result.
   void expect_success() {
     for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -83,7 +83,7 @@ Case large(const char* algorithm) {
 }
 
 constexpr double kBytes = 4e6;
-/// What all-reduce takes at least: each rank sends and receives 2 (P-1)/P of the data.
+/// Lower bound of an all-reduce's time: each rank sends and receives 2 (P-1)/P of the data.
 constexpr double kBound = 1.5 * kBytes / (kFast + kSlow);
 
 TEST(Rails, UnequalRailsAreBothFull) {
@@ -101,14 +101,14 @@ TEST(Rails, ARailThatSlowsDownIsRelieved) {
   TwoRails rails(large("direct"));
   rails.run_until(Time(std::chrono::milliseconds(10)));
   for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) rails.job().network().set_speed(r, 0, 2e6);
-  // All at the rate of the other rail takes 120 ms; what the slow one holds for three peers, 98 ms,
-  // once when chunks are reduced and once when they are spread.
+  // At the rate of the other rail, all of it takes 120 ms. The data in flight to three peers on the
+  // slow rail takes 98 ms, once when chunks are reduced and once when they are distributed.
   ASSERT_TRUE(rails.run_until(Time(std::chrono::milliseconds(350))));
   rails.expect_success();
   EXPECT_TRUE(rails.notices().empty());
 }
 
-/// Seconds that the third of three all-reduces takes in a row: by then rates are known.
+/// Returns the seconds of the third of three consecutive all-reduces: by then rates are known.
 double third_of(const std::vector<SimPort>& ports) {
   TwoRails rails({.algorithm = "ring", .ranks = static_cast<int>(kRanks), .count = 200'000}, ports,
                  1 << 20);
@@ -146,8 +146,8 @@ TEST_P(LostRail, CostsNothingButItsBandwidthAndIsReportedOnce) {
   ASSERT_TRUE(rails.run_until(Time(std::chrono::seconds(3))));
   rails.expect_success();
   rails.job().run(rails.job().now() + std::chrono::seconds(1), [] { return false; });
-  // By each rank once. In a ring nothing travels between two opposite ones; that a cable is out is
-  // noticed where something does.
+  // Once by each rank. In a ring, opposite ranks exchange no messages, and a cut link is noticed
+  // only by ranks that use it.
   const bool unnoticed = !reset && rail == 1 && std::string(algorithm) == "ring";
   EXPECT_EQ(rails.notices().size(), unnoticed ? 3u : 4u);
   for (const std::string& notice : rails.notices()) {
@@ -230,8 +230,8 @@ TEST(Rails, TheOtherRailCarriesEverythingOnceTheFirstIsBack) {
   EXPECT_GE(count_news(rails, "rail 1 is gone"), 3);
 }
 
-/// A frame that has been written and not delivered when its rail is lost, and then its memory
-/// changes; `over`: after the operation has ended.
+/// Loses a rail with a written but undelivered frame, then changes the frame's memory. `over`:
+/// after the operation has ended.
 Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
   SimNetwork network(std::vector<SimPort>(2), {});
   Transport& transport = network.endpoint(0);

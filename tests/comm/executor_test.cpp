@@ -83,8 +83,8 @@ TEST(Executor, ASmallAllReduceCostsOneWriteAndOneReadAMessage) {
   }
 }
 
-/// What rank 0 of four gives each peer of the last switch's queue, once it has called an
-/// all-reduce.
+/// Returns the share of the last switch's queue that rank 0 of four gives each peer, after it has
+/// called an all-reduce.
 std::map<Rank, double> shares_of(const char* algorithm, std::size_t count) {
   CountedJob job(4);
   const Case c{.algorithm = algorithm, .ranks = 4, .count = count};
@@ -114,7 +114,7 @@ TEST(Executor, PeersThatSendMuchAtTheSameTimeShareTheLastQueue) {
 
 TEST(Executor, WhatManySmallOperationsMissOfAPeerAddsUp) {
   constexpr int kOperations = 8;
-  const Case c{.algorithm = "direct", .ranks = 4, .count = 20'000};  // 40 KB of each peer.
+  const Case c{.algorithm = "direct", .ranks = 4, .count = 20'000};  // 40 KB from each peer.
   EXPECT_EQ(shares_of("direct", c.count).at(1), 1);
   CountedJob job(4);
   Memory input = make_input(c, 0, 1);
@@ -183,13 +183,13 @@ TEST(Executor, WhatIsPostedTogetherSharesSystemCalls) {
   EXPECT_EQ(received, sent);
 }
 
-/// For messages of 100 floats that travel before they are asked for.
+/// Options for messages of 100 floats that are sent eagerly.
 ExecutorOptions with_budget(std::size_t bytes) {
   return {.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = bytes}};
 }
 
-/// Rank 0 runs far ahead and has used up its budget with messages that rank 1 has not asked for,
-/// while what rank 1 waits for is still to come.
+/// Rank 0 runs far ahead and has spent its eager credit on messages that rank 1 has not posted,
+/// while the data that rank 1 waits for is still to be sent.
 TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
   CountedJob job(2, with_budget(1000));
   std::vector<std::vector<float>> sent(6, counting_from(1, 100));
@@ -208,7 +208,7 @@ TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
   EXPECT_EQ(received, sent);
 }
 
-/// Rank 1 receives one message after the other, and asks for the last ones a little later.
+/// Rank 1 receives one message after the other, and posts the last receives a little later.
 TEST(Executor, WhatWaitsForBudgetGoesOnWhenSomeIsGivenBack) {
   CountedJob job(2, with_budget(4000));
   std::vector<std::vector<float>> sent(12, counting_from(1, 100));
@@ -223,7 +223,7 @@ TEST(Executor, WhatWaitsForBudgetGoesOnWhenSomeIsGivenBack) {
   EXPECT_EQ(received, sent);
 }
 
-/// Hears from whom a receive from anyone has got its data.
+/// Records the source of the message that a receive from any rank got.
 class AnyOutcome final : public Completion {
  public:
   void resolved(Rank from) override { source = from; }
@@ -258,7 +258,7 @@ TEST_P(ReceiveFromAny, TakesWhatWasAnnouncedFirst) {
   }
   job.run_on(std::chrono::milliseconds(20));
   EXPECT_FALSE(outcomes[2]->done);
-  job.post(2, message(again, 2, 0, 2, 3, 7));  // This one finds the receive waiting.
+  job.post(2, message(again, 2, 0, 2, 3, 7));  // This one matches the pending receive.
   job.run_on(std::chrono::milliseconds(20));
   EXPECT_EQ(outcomes[0]->source, 2);
   EXPECT_EQ(outcomes[1]->source, 1);
@@ -295,7 +295,7 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
   }
 }
 
-/// Found by the fuzz target `engine`: the announcement of a receive was said after its end.
+/// Found by the fuzz target `engine`: a receive was announced after its end.
 TEST(Executor, LeavingForgetsAReceiveWhoseAnnouncementWaits) {
   CountedJob job(2);
   std::vector<float> data(4);
@@ -342,7 +342,7 @@ TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
     for (Rank r = 0; r < kRanks; ++r) {
       const Outcome& outcome = *outcomes[static_cast<std::size_t>(r)];
       if (!fits) {
-        // Rank 2 may have had all its data before the others found out.
+        // Rank 2 may have received all its data before the others detect the mismatch.
         EXPECT_EQ(outcome.last.kind, r < 2 ? ErrorKind::mismatch : outcome.last.kind);
         ASSERT_TRUE(job.job().executor(r).error());
         EXPECT_EQ(job.job().executor(r).error()->kind, ErrorKind::mismatch);
@@ -374,7 +374,7 @@ TEST(Executor, ReadsWhatIsAwaitedWithoutBeingTold) {
   const auto outcome = job.post(1, message(received, 0, 1, 1, 2, 0));
   EXPECT_FALSE(job.job().executor(1).read_awaited(job.job().now()));
   job.post(0, message(sent, 0, 1, 0, 2, 0));
-  // Until it has arrived, without handing the event on.
+  // Waits until it has arrived, without handling the event.
   while (job.job().network().next(kSoon)) {
   }
   EXPECT_TRUE(job.job().executor(1).read_awaited(job.job().now()));

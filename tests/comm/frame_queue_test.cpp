@@ -7,12 +7,12 @@
 namespace gradwire::test {
 namespace {
 
-/// A queue with frames of one operation, whose stream's receiver reads along.
+/// A queue with frames of one operation, and the reader of its stream.
 class Frames {
  public:
   Frames() : flight_({}, -1, make_request(case_, 0, input_, output_, nullptr)) {}
 
-  /// Payloads are as large as their length says.
+  /// The payload's size is the header's length.
   void push(FrameType type, std::size_t length) {
     OutgoingFrame frame;
     frame.fill({.type = type, .length = static_cast<std::uint32_t>(length)},
@@ -21,7 +21,7 @@ class Frames {
     queue_.push(std::move(frame));
   }
 
-  /// The stream takes that many bytes of what is offered.
+  /// Lets the stream accept this many of the offered bytes.
   void write(std::size_t bytes) {
     std::array<ConstBytes, 64> pieces;
     std::size_t count = 0;
@@ -36,7 +36,7 @@ class Frames {
   }
   void write_all() { write(queue_.unwritten()); }
 
-  /// Types and numbers of the frames in the stream, as far as it can be read.
+  /// Types and numbers of the complete frames in the stream.
   std::vector<std::pair<FrameType, std::uint64_t>> read() const {
     std::vector<std::pair<FrameType, std::uint64_t>> frames;
     for (std::size_t at = 0; at + kFrameHeaderBytes <= stream_.size();) {
@@ -76,7 +76,7 @@ TEST(FrameQueue, NumbersFramesInTheOrderOfTheStream) {
   for (std::size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i].second, i);
 }
 
-/// `written` bytes of three frames of 1000 bytes payload have gone when an operation fails.
+/// An operation fails after `written` bytes of three frames with payloads of 1000 bytes.
 Read after_a_failure(std::size_t written, bool one_is_popped) {
   Frames frames;
   for (int i = 0; i < 3; ++i) frames.push(FrameType::data, 1000);
@@ -97,7 +97,7 @@ TEST(FrameQueue, AfterAFailureTheStreamStaysReadableAndCounted) {
   EXPECT_EQ(after_a_failure(kWhole + 1, true), (Read{{data, 0}, {data, 1}, {ping, 2}, {abort, 3}}));
 }
 
-/// All of them are on their way, though only one has been taken out.
+/// All frames are in flight, although only one has been popped.
 TEST(FrameQueue, SeveralWrittenFramesMayBeThereWhenAnOperationFails) {
   const auto data = FrameType::data, ping = FrameType::ping, abort = FrameType::abort;
   EXPECT_EQ(after_a_failure(3 * kWhole, true),

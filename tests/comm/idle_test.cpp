@@ -6,7 +6,7 @@
 #include "gradwire/base/cpu_time.h"
 #include "tests/comm/local_job.h"
 
-/// Ranks that have nothing to do leave the processors to those that compute.
+/// Idle ranks leave the processors to ranks that compute.
 namespace gradwire::test {
 namespace {
 

@@ -23,7 +23,7 @@ using test::within;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// An address that no host has (RFC 5737): whoever tries it fails, or waits.
+/// An address that no host has (RFC 5737): connecting to it fails or times out.
 constexpr const char* kElsewhere = "192.0.2.1";
 
 Status checked(std::size_t characters, const char* address) {
@@ -104,7 +104,7 @@ TEST(OpenStore, IsNoNewsOnTheLoopbackNorWithASecretNorAlone) {
   EXPECT_EQ(open_store_warning(job), "") << "the store is ours, and asks who comes";
 }
 
-/// What is logged while `action` runs.
+/// Returns the log output of `action`.
 std::string logged_by(const std::function<void()>& action) {
   std::ostringstream text;
   auto& sinks = spdlog::default_logger()->sinks();

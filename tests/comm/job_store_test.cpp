@@ -25,7 +25,8 @@ Result<std::unique_ptr<JobStore>> open_as(Rank rank, int world_size, std::uint16
   return JobStore::open(job_of(rank, world_size, port), Deadline::after(timeout));
 }
 
-/// The ends of all ranks, rank 0's first. Rank 0 goes last, as it waits for the others.
+/// The stores of all ranks, rank 0's first. Rank 0's is closed last, because it waits for the
+/// others.
 struct Ends {
   std::vector<std::unique_ptr<JobStore>> of;
 
@@ -214,7 +215,7 @@ TEST(JobStore, IsBehindThePortThatTheRanksOfAHostShare) {
   for (const Job& job : jobs) {
     ends.push_back(std::move(*JobStore::open(job, Deadline::after(seconds(30)))));
   }
-  // And the ranks' own connections come in at that port beside it, having met in the store.
+  // After the store rendezvous, the ranks also accept their mesh connections at that port.
   std::vector<Result<Mesh>> meshes(jobs.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -245,7 +246,7 @@ TEST(JobStore, TheNextOneFollowsAtTheSamePort) {
   std::unique_ptr<JobStore> one = std::move(*open_as(1, 2, port));
   ASSERT_TRUE(one->set("of the first", "x"));
   one.reset();
-  // Rank 1 is early: the first store still is there, and must not take it in.
+  // Rank 1 is early: the first store still exists, and must refuse it.
   std::thread early([&] {
     one = std::move(*open_as(1, 2, port));
     EXPECT_EQ(one->get("of the second", seconds(60)), "y");

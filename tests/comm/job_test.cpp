@@ -185,7 +185,7 @@ TEST(JobTest, ABatchScriptOrAllocationShellIsNotARank) {
   EXPECT_EQ(job_of(batch).launcher, "none");
   EXPECT_EQ(job_of(batch).world_size, 1);
   EXPECT_EQ(job_of(without(kSlurm, "SLURM_PROCID")).world_size, 1);
-  // The interactive step of newer versions has one task of its own.
+  // The interactive step of newer versions has its own task.
   const Variables interactive =
       with(kSlurm, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}});
   EXPECT_EQ(job_of(interactive).world_size, 1);
@@ -195,7 +195,7 @@ TEST(JobTest, TheInnermostLauncherCounts) {
   const Variables mpirun_in_allocation = with(kSlurm, kOpenMpi);
   EXPECT_EQ(job_of(mpirun_in_allocation).launcher, "mpirun");
   EXPECT_EQ(job_of(with(mpirun_in_allocation, kTorchrun)).launcher, "gradwire");
-  // srun that speaks PMI agrees with itself; the helpers of mpirun do not.
+  // With srun, PMI and Slurm variables agree; with helpers of mpirun they differ.
   EXPECT_EQ(job_of(with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "6"}})).launcher, "slurm");
   EXPECT_EQ(job_of(with(kSlurm, kHydra)).launcher, "mpirun");
 }

@@ -14,7 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// The next operation of a lane that has one left, drawn at random.
+/// Draws a random lane among those that have operations left.
 int draw_lane(Random& random, const std::vector<std::size_t>& called, std::size_t most) {
   for (;;) {
     const std::size_t lane = random.below(called.size());
@@ -37,7 +37,7 @@ TEST(Lanes, EachRankMayMixThemInAnOrderOfItsOwn) {
       const auto l = static_cast<std::size_t>(lane);
       const std::size_t n = called[l]++;
       auto& values = data[l * kEach + n];
-      // Other sizes in each lane, below and above what travels ahead.
+      // Different sizes in each lane, below and above the eager limit.
       values.assign(1 + l * 11 + n * n * 700, static_cast<float>(rank + 1) * static_cast<float>(n));
       const OperationOptions options{.urgency = static_cast<int>(random.below(3)), .lane = lane};
       if (n % 3 == 2) {

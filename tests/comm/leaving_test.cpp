@@ -15,8 +15,8 @@
 namespace gradwire::test {
 namespace {
 
-/// Lets ranks 1 and up post an operation and leave without waiting for it, while rank 0 takes part
-/// a little later. Returns what rank 0's Work threw.
+/// Ranks 1 and up post an operation and leave without waiting for it, while rank 0 posts it a
+/// little later. Returns the error of rank 0's Work.
 std::string leave_behind(int ranks,
                          const std::function<Work(Rank, Communicator&, LentSpan)>& post) {
   LocalJob job(ranks);
@@ -116,7 +116,7 @@ TEST(Communicator, AForkedChildCannotUseItNorHangsWhenItEndsIt) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-/// A program reads its tensors after the barrier, as it may over Gloo and NCCL.
+/// A program may read its tensors after the barrier, as with Gloo and NCCL.
 TEST(Communicator, ABarrierCompletesAfterEarlierCollectives) {
   LocalJob job(4);
   const auto errors = job.run([](Rank, Communicator& c) {

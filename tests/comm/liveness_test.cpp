@@ -9,7 +9,8 @@
 namespace gradwire::test {
 namespace {
 
-/// A transport may say "readable" of a stream to which nothing comes, to be sure (expect()).
+/// A transport may report a stream as readable although no bytes arrived, as a safeguard
+/// (expect()).
 TEST(Liveness, APeerThatSaysNothingIsDeadThoughItsStreamIsSaidToBeReadable) {
   SimNetwork network(std::vector<SimPort>(2), {});
   const ExecutorOptions options{.dead_peer_timeout = std::chrono::seconds(5)};

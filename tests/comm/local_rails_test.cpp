@@ -29,7 +29,7 @@ TEST(LocalRails, AnUnknownNameListsTheKnownOnes) {
 }
 
 TEST(LocalRails, WhatLeavesElsewhereIsNoticed) {
-  // Packets to the loopback leave from there, whatever address they bear.
+  // Packets to the loopback address use the loopback interface, whatever their source address.
   EXPECT_TRUE(leaves_elsewhere({at("192.0.2.1"), "gw1"}, at("127.0.0.1", 1)));
   EXPECT_FALSE(leaves_elsewhere({at("127.0.0.1"), "lo"}, at("127.0.0.1", 1)));
   EXPECT_FALSE(leaves_elsewhere({at("192.0.2.1"), ""}, at("127.0.0.1", 1)));

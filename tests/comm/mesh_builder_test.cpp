@@ -14,7 +14,7 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A rank on a machine of its own, whose rail i has the loopback's address 127.0.(i+1).(rank+1).
+/// A rank on its own machine; rail i has the loopback address 127.0.(i+1).(rank+1).
 struct Station {
   RankPlace place;
   Doors doors;
@@ -41,7 +41,7 @@ MeshBuilder::Plan plan_of(Rank rank, std::vector<RankPlace> places) {
           .places = std::move(places)};
 }
 
-/// Connects ranks with so many rails each.
+/// Connects ranks with `rails[r]` rails each.
 std::vector<Sockets> connect(const std::vector<int>& rails, bool one_machine = false) {
   std::vector<Station> stations;
   std::vector<RankPlace> places;
@@ -105,7 +105,7 @@ TEST(MeshBuilder, OnOneMachineOneConnectionSuffices) {
 TEST(MeshBuilder, AMissingRailIsNamed) {
   Station zero = station(0, 2);
   Station one = station(1, 2);
-  zero.doors.pop_back();  // Nobody listens at its second rail.
+  zero.doors.pop_back();  // No listener at its second rail.
   MeshBuilder builder(plan_of(1, {zero.place, one.place}), std::move(one.doors));
   const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
   ASSERT_FALSE(built);
@@ -170,7 +170,7 @@ TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   MeshBuilder caller(plan, std::move(one.doors));
   const Status early = caller.run(Deadline::after(milliseconds(300)), milliseconds(300));
   ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and went on trying.
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and kept retrying.
 
   MeshBuilder listener(plan_of(0, {zero.place, one.place}),
                        doors_of(std::move(*listen_on(zero.place.rails[0].address))));

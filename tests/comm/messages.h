@@ -8,7 +8,7 @@
 
 namespace gradwire::test {
 
-/// A message of `data` from one rank to another, as either of them posts it.
+/// The request of a message of `data` from one rank to another, for either rank.
 inline OperationRequest message(std::vector<float>& data, Rank from, Rank to, Rank self, int ranks,
                                 int tag) {
   OperationRequest request;

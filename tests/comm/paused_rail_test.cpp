@@ -10,8 +10,8 @@
 namespace gradwire::test {
 namespace {
 
-/// Two hosts with two rails; rank 0 sends rank 1 a message. Rank 1 can stand still, and then see
-/// its rails one after the other, as a process does that has much to read.
+/// Two hosts with two rails; rank 0 sends a message to rank 1. Rank 1 can pause and then handle its
+/// rails one after the other, like a process with much to read.
 class PausedReceiver {
  public:
   explicit PausedReceiver(Rank sender) : sender_(sender) {
@@ -30,8 +30,8 @@ class PausedReceiver {
     }
   }
 
-  /// Until `duration` has passed, or all is done. The receiver takes events of rails below `rails`
-  /// alone; none: nor does it see its timers.
+  /// Runs until `duration` has passed or all is done. The receiver handles only events of rails
+  /// below `rails`; if 0, it does not handle timers either.
   void run(Duration duration, int rails) {
     const Time until = network_.now() + duration;
     std::deque<SimEvent> waiting;
@@ -83,7 +83,7 @@ class PausedReceiver {
   std::deque<SimEvent> unseen_;
 };
 
-/// The lower of two ranks gives a rail up for both: each of them may be the one that paused.
+/// The lower rank gives up a rail for both, whichever rank paused.
 class APausedRank : public testing::TestWithParam<Rank> {};
 
 TEST_P(APausedRank, CostsNoRail) {

@@ -11,18 +11,18 @@
 #include "gradwire/comm/tuner.h"
 #include "tests/net/transport_pair.h"
 
-/// What happens while two threads sleep in one transport's poll.
+/// Two threads that sleep in one transport's poll.
 namespace gradwire::test {
 namespace {
 
-/// Lets the test decide which of two sleepers, a waiting thread and the progress thread, gets what
-/// there is: the kernel may give it to either.
+/// Lets the test decide which of two sleepers, a waiting thread or the progress thread, gets the
+/// events: the kernel may give them to either.
 class SharedSleep final : public PollingTransport {
  public:
   explicit SharedSleep(std::unique_ptr<PollingTransport> inner) : inner_(std::move(inner)) {}
 
   enum class Sleeper { waiter, thread };
-  /// Sleep that no timer ends soon.
+  /// A sleep that no timer ends soon.
   static constexpr Duration kLong = std::chrono::seconds(1);
 
   void poll(Duration timeout, std::vector<ReadyEvent>& events) override {
@@ -80,13 +80,13 @@ class SharedSleep final : public PollingTransport {
     (sleeper == Sleeper::waiter ? waiter_ : thread_).gets_events = true;
     changed_.notify_all();
   }
-  /// Whether that comes to be within much too long a time.
+  /// Waits, with a generous timeout, until `sleeper` is asleep or awake. Returns false on timeout.
   bool comes_to(Sleeper sleeper, bool asleep) {
     std::unique_lock lock(mutex_);
     const State& state = sleeper == Sleeper::waiter ? waiter_ : thread_;
     return changed_.wait_for(lock, soon_enough().left(), [&] { return state.asleep == asleep; });
   }
-  /// From now on it is as if this were not here.
+  /// Makes all calls pass through from here on.
   void end() {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -112,8 +112,8 @@ class SharedSleep final : public PollingTransport {
 
 using Sleeper = SharedSleep::Sleeper;
 
-/// Two ranks. The progress thread of rank 0 sleeps, and then another thread that waits for a
-/// message from rank 1, and has been given all that was to wake them.
+/// Two ranks. The progress thread of rank 0 sleeps; another thread waits for a message from rank 1
+/// and has received all wake-up events.
 struct ProgressHandOver : ::testing::Test {
   void SetUp() override {
     SocketPair pair = connected_pair();
@@ -137,7 +137,7 @@ struct ProgressHandOver : ::testing::Test {
     ASSERT_TRUE(sleep->comes_to(Sleeper::waiter, true));
   }
 
-  /// Whether it does within much too long a time.
+  /// Waits for the thread, with a generous timeout. Returns false on timeout.
   bool returns() { return waiter.wait_for(soon_enough().left()) == std::future_status::ready; }
 
   void send() { ranks[1]->send({&sent, 1, DataType::float32, nullptr}, 0, 0, {}).wait(); }

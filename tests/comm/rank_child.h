@@ -14,11 +14,11 @@
 
 namespace gradwire::test {
 
-/// A rank as a process of its own, which says how its start ended. Make it while the test has one
-/// thread.
+/// A rank in a child process, which reports how its start ended. Must be created while the test has
+/// one thread.
 class RankChild {
  public:
-  /// `before`: what it does first, such as lowering a limit.
+  /// `before`: called first in the child, for example to lower a limit.
   explicit RankChild(const Job& job, Duration timeout = std::chrono::seconds(60),
                      const std::function<void()>& before = {}) {
     std::array<int, 2> ends = {-1, -1};
@@ -37,7 +37,7 @@ class RankChild {
   RankChild(const RankChild&) = delete;
   RankChild& operator=(const RankChild&) = delete;
 
-  /// SIGKILL; returns when it is gone.
+  /// Sends SIGKILL and waits for the child.
   void kill() {
     if (pid_ < 0) return;
     ::kill(pid_, SIGKILL);
@@ -45,7 +45,7 @@ class RankChild {
     pid_ = -1;
   }
 
-  /// "connected", or the error's message. Waits for it.
+  /// Waits for the child; returns "connected", or its error message.
   std::string outcome() {
     std::string text;
     std::array<char, 4096> piece;

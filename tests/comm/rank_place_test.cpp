@@ -43,7 +43,7 @@ TEST(RankPlace, TheLargestFitsManyTimesIntoAValueOfAStore) {
   place.rails.assign(kMaxRails,
                      {*SocketAddress::parse("[2001:db8:1111:2222:3333:4444:5555:6666]:65535"),
                       std::string(15, 'i')});
-  EXPECT_LT(encode(place).size(), 64u * 1024 / 32 * 3 / 4);  // It is quoted once more.
+  EXPECT_LT(encode(place).size(), 64u * 1024 / 32 * 3 / 4);  // It is escaped once more.
 }
 
 TEST(RankPlace, NonsenseIsNone) {

@@ -28,7 +28,8 @@ TEST(Reduction, NotANumberWinsOverEverything) {
 }
 
 TEST(Reduction, NotANumberAndInfinitySurviveInHalfPrecision) {
-  // 0x7F81 is a NaN whose rounding up would look like infinity's neighbour; 0x7F80 is infinity.
+  // 0x7F81 is a NaN that naive rounding up would turn into a value next to infinity; 0x7F80 is
+  // infinity.
   const auto bf16 = combined<std::uint16_t>({0x7F81, 0x7F80, 0xFF80}, {0x3F80, 0x3F80, 0x3F80},
                                             DataType::bfloat16, ReduceOp::sum);
   EXPECT_GT(bf16[0] & 0x7FFF, 0x7F80);
@@ -37,7 +38,8 @@ TEST(Reduction, NotANumberAndInfinitySurviveInHalfPrecision) {
 }
 
 TEST(Reduction, BFloat16RoundsToNearestEven) {
-  // 1 + 2^-8 lies half way between 1 and the next bfloat16: to even, 1. 1 + 3 * 2^-8: up.
+  // 1 + 2^-8 is half way between 1 and the next bfloat16 and rounds to even: 1. 1 + 3 * 2^-8 rounds
+  // up.
   EXPECT_EQ(combined<std::uint16_t>({0x3F80}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0],
             0x3F80);
   EXPECT_EQ(combined<std::uint16_t>({0x3F81}, {0x3B80}, DataType::bfloat16, ReduceOp::sum)[0],

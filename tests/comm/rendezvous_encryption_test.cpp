@@ -28,7 +28,7 @@ TEST(RendezvousEncryption, EncryptsWhatGoesOverTheNetwork) {
   jobs[0].shared_memory = jobs[1].shared_memory = true;
   auto meshes = connect_all(jobs);
   expect_connected(meshes);
-  // An encrypted stream needs no checksums of ours, as shared memory does not.
+  // An encrypted stream needs no checksums, and neither does shared memory.
   for (auto& mesh : meshes) {
     for (Rank to = 0; to < 4; ++to) {
       if (to != &mesh - meshes.data()) {

@@ -29,7 +29,7 @@ using test::within;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A store as a launcher brings one.
+/// A store as provided by a launcher.
 class MemoryStore final : public Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
@@ -61,13 +61,13 @@ class MemoryStore final : public Store {
   std::map<std::string, std::string> values_;
 };
 
-/// The part of `key` behind `prefix`; nothing if it begins otherwise.
+/// Returns the part of `key` after `prefix`, or nothing if `key` starts differently.
 std::optional<std::string> behind(const std::string& prefix, const std::string& key) {
   if (!key.starts_with(prefix)) return std::nullopt;
   return key.substr(prefix.size());
 }
 
-/// Rank 1, which knows nobody, is let in to a room where this is written.
+/// Admits rank 1, which has no peers' addresses yet, to a room with these places.
 void let_in(MemoryStore& store, const std::string& secret, const std::string& places) {
   store.on_set = [&store, secret, places](const std::string& key, const std::string& word) {
     if (key != "gradwire/0/knock/1") return;
@@ -77,14 +77,14 @@ void let_in(MemoryStore& store, const std::string& secret, const std::string& pl
   };
 }
 
-/// Of rank 0's room, once that has knocked.
+/// Returns the secret of rank 0's room, after rank 0 has knocked.
 std::string secret_in(const MemoryStore& store, const std::string& scope) {
   const std::string prefix = "gradwire/" + scope + "/";
   return store.values().at(prefix + store.values().at(prefix + "knock/0") + "/secret");
 }
 
 std::vector<Job> launched_job(int world_size) {
-  // Nothing of ours may use the port: the launcher does.
+  // The rendezvous must not use the port: it is the launcher's.
   auto jobs = whole_job(world_size, /*port=*/1);
   for (Job& job : jobs) {
     job.secret.clear();
@@ -129,8 +129,8 @@ TEST(RendezvousInGivenStore, OneGivenStoreServesSeveralCommunicators) {
   EXPECT_NE(secret_in(store, "first"), secret_in(store, "second"));
 }
 
-// As torchrun's is when it starts its workers again, and that of a program which makes its process
-// group anew.
+// As torchrun's store when it restarts its workers, or that of a program that recreates its process
+// group.
 TEST(RendezvousInGivenStore, RanksMeetAgainWhereTheyHaveMetBefore) {
   MemoryStore store;
   std::vector<std::string> secrets;
@@ -199,7 +199,7 @@ TEST(RendezvousInGivenStore, ALaunchersStoreMustBeGiven) {
 TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   MemoryStore store;
   auto jobs = launched_job(2);
-  // Rank 0 left its place and died: rank 1 finds all places, but nobody there.
+  // Rank 0 wrote its place and died: rank 1 finds all places, but no process.
   const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
   const auto place = [](const SocketAddress& address) {
     return fmt::format(
@@ -215,7 +215,7 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
               AllOf(HasSubstr("rank 0 (host b, " + gone.to_string()), HasSubstr("it has exited")));
 }
 
-/// A rank that does what the test wants, step by step, in place of connect_mesh().
+/// A rank that the test drives step by step, in place of connect_mesh().
 struct Puppet {
   Puppet(Store& store, int world_size)
       : meeting(store, "0",
@@ -260,7 +260,7 @@ TEST(RendezvousInGivenStore, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
   }
 }
 
-// A store that is not ours cannot tell that a process has died.
+// A store of a launcher cannot tell that a process has died.
 TEST(RendezvousInGivenStore, ARankThatHangsUpWhileOthersConnectIsNamedOnEveryRank) {
   MemoryStore store;
   const auto jobs = launched_job(3);

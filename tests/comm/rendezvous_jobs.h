@@ -13,8 +13,8 @@
 
 namespace gradwire::test {
 
-/// A port of the loopback that was free a moment ago. From below the range out of which the kernel
-/// takes ports for connections (32768 and up), so that it still is when a rank listens there.
+/// Returns a port of the loopback that was free a moment ago. It is below the kernel's range of
+/// ephemeral ports (32768 and up), so that it is still free when a rank listens on it.
 inline std::uint16_t free_port() {
   static Random random(static_cast<std::uint64_t>(::getpid()));
   for (;;) {
@@ -62,7 +62,7 @@ inline ConstBytes bytes_of(const std::int32_t& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// Reads one number from a peer, driving poll() meanwhile.
+/// Reads one number from a peer, calling poll() meanwhile.
 inline std::int32_t read_number(PollingTransport& transport, Rank from) {
   std::int32_t number = -1;
   const Bytes all = std::as_writable_bytes(std::span(&number, 1));
@@ -80,7 +80,7 @@ inline std::int32_t read_number(PollingTransport& transport, Rank from) {
   return number;
 }
 
-/// Every rank tells every other "from * 1000 + to", and hears what it should.
+/// Every rank sends "from * 1000 + to" to every other, and checks what it receives.
 inline void expect_connected(std::vector<Result<Mesh>>& meshes) {
   const auto ranks = static_cast<Rank>(meshes.size());
   for (Rank from = 0; from < ranks; ++from) {

@@ -46,7 +46,7 @@ Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank ra
                                   Deadline::after(timeout));
 }
 
-/// A process that has joined and then says what the test wants.
+/// A joined process that then sends arbitrary bytes.
 class Misbehaving {
  public:
   Misbehaving(const Serving& serving, Rank rank)
@@ -119,7 +119,7 @@ TEST(RendezvousStore, GetTimesOutNamingTheKey) {
   ASSERT_FALSE(value);
   EXPECT_EQ(value.error().kind, ErrorKind::timeout);
   EXPECT_THAT(value.error().message, HasSubstr("\"never\""));
-  // And the connection is still of use.
+  // The connection is still usable.
   ASSERT_TRUE(store->set("a", "b"));
   EXPECT_EQ(store->get("a", seconds(20)), "b");
 }
@@ -171,7 +171,7 @@ TEST(RendezvousStore, HangsUpOnRequestsThatAreNone) {
   const auto serving = start_server();
   std::string huge(16, '\0');
   huge[0] = static_cast<char>(RequestKind::set);
-  huge[7] = '\x7f';  // A value of 2 GB, says the header.
+  huge[7] = '\x7f';  // The header announces a value of 2 GB.
   for (const std::string& head : {std::string(16, '\0'), std::string(16, '\xff'), huge}) {
     Misbehaving client(serving, 1);
     client.send(client.codes().with_code(head));
@@ -196,7 +196,7 @@ TEST(RendezvousStore, SetAnswersAtOnceThoseWhoWait) {
   EXPECT_TRUE(wait_for(waiter.socket(), POLLIN, Deadline::after(seconds(20))));
 }
 
-// A JSON text that still parses would be believed: "10.0.0.1" for "10.0.0.3".
+// Without a checksum, JSON that still parses would be accepted: "10.0.0.1" for "10.0.0.3".
 TEST(RendezvousStore, AByteThatChangesOnTheWayToTheServerIsNamedToAll) {
   const auto serving = start_server();
   const auto other = std::move(*connect(serving, 2));
@@ -211,7 +211,7 @@ TEST(RendezvousStore, AByteThatChangesOnTheWayToTheServerIsNamedToAll) {
               AllOf(HasSubstr("rank 1 (127.0.0.1:"), HasSubstr("was corrupted in transit")));
 }
 
-/// Passes bytes on between a client and the server, one of them changed when it is told to.
+/// Forwards bytes between a client and the server, and changes one of them on request.
 class Relay {
  public:
   explicit Relay(SocketAddress to)
@@ -226,7 +226,7 @@ class Relay {
 
   const SocketAddress& address() const { return address_; }
 
-  /// The last byte of what the server sends next.
+  /// Changes the last byte of the server's next message.
   void change_a_byte() { change_ = true; }
 
  private:

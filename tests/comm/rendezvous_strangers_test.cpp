@@ -22,8 +22,8 @@ using test::job_of;
 using test::whole_job;
 using test::within;
 
-/// Connects to `to` as strangers do, and goes away again, until told to stop. It keeps up to `held`
-/// connections.
+/// Connects to `to` as an unauthenticated peer and disconnects, until told to stop. It keeps up to
+/// `held` connections open.
 class Pest {
  public:
   explicit Pest(SocketAddress to, std::size_t held = 200)
@@ -43,7 +43,8 @@ class Pest {
       ++visits_;
       const std::string_view says = kWords[static_cast<std::size_t>(turn) % kWords.size()];
       ::send(socket->descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
-      // Every other one stays and says no more; the others hang up at once, as a port scan does.
+      // Every other one stays connected and silent; the others disconnect at once, as a port scan
+      // does.
       if (turn % 2 == 0 && silent.size() < held_) silent.push_back(std::move(*socket));
     }
   }
@@ -57,7 +58,7 @@ class Pest {
   std::thread thread_;
 };
 
-/// No process may have more, whatever it asks for.
+/// Sets the limit of descriptors of this process and its children.
 void allow_at_most(rlim_t descriptors) {
   const rlimit limit = {descriptors, descriptors};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -74,7 +75,7 @@ TEST(Rendezvous, BehindOnePortStrangersDoNotTakeARanksDescriptors) {
   {
     int pipe[2];
     ASSERT_EQ(::pipe(pipe), 0);
-    // Forked while there is one thread, and goes on when the strangers are there.
+    // Forked while there is one thread; continues when the unauthenticated peers are connected.
     two = std::make_unique<test::RankChild>(jobs[2], seconds(60), [&] {
       allow_at_most(128);
       char go;
@@ -96,7 +97,8 @@ TEST(Rendezvous, BehindOnePortStrangersDoNotTakeARanksDescriptors) {
 TEST(Rendezvous, StrangersDoNotDisturb) {
   const test::UsualDescriptors usual;
   const std::uint16_t port = free_port();
-  // The job starts with two ranks only, so that its port is open while the strangers come.
+  // The job starts with two ranks only, so that its port stays open while unauthenticated peers
+  // connect.
   std::vector<Result<Mesh>> meshes(8);
   std::vector<std::thread> threads;
   const auto start = [&](std::size_t rank) {

@@ -83,7 +83,7 @@ TEST(Rendezvous, WaitsForARankZeroThatStartsLater) {
   const std::uint16_t port = free_port();
   Result<Mesh> first = failure(ErrorKind::system, "not run");
   std::thread early([&] { first = connect_mesh(job_of(1, 2, port), within(seconds(60))); });
-  // The early one has tried and failed at least once when its first attempt has come here.
+  // When its first attempt arrives here, the early rank has tried and failed at least once.
   {
     auto stranger = listen_on(*SocketAddress::of("127.0.0.1", port));
     ASSERT_TRUE(stranger);
@@ -159,7 +159,7 @@ TEST(Rendezvous, NextCommunicatorOfTheSameJobFollowsAtTheSamePort) {
   EXPECT_THAT(errors, testing::IsEmpty());
 }
 
-/// Where this process listens, as /proc has it: "0100007F:6D60", address and port.
+/// Endpoints on which this process listens, as in /proc: "0100007F:6D60", address and port.
 std::set<std::string> listening_ends() {
   std::set<std::string> own;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -187,7 +187,7 @@ std::set<std::string> listening_addresses() {
 }
 
 TEST(Rendezvous, ListensOnTheChosenAddressesOnly) {
-  // Rank 0 serves at the master's address, and waits for a rank that never comes.
+  // Rank 0 serves at the master's address, and waits for a rank that never joins.
   Job job = job_of(0, 2, free_port());
   job.master_address = "127.0.0.2";
   std::set<std::string> seen;
@@ -228,7 +228,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RendezvousBehindOnePort, testing::Values(2, 5, 
                          testing::PrintToStringParamName());
 
 TEST(Rendezvous, BehindOnePortNothingElseListens) {
-  constexpr int kTurns = 5, kMostTurns = 500;  // More on a busy machine, where we look too seldom.
+  constexpr int kTurns = 5,
+                kMostTurns = 500;  // More on a busy machine, where samples are too rare.
   const std::uint16_t port = free_port();
   std::vector<Result<Mesh>> meshes;
   std::atomic<bool> done = false, seen_any = false;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kSegment = 64 * 1024;
 
-/// Segments that differ, and a last one that is shorter than they are.
+/// A message of distinct segments, of which the last is shorter.
 std::vector<std::byte> message_of(std::size_t segments, std::size_t rest) {
   std::vector<std::byte> message(segments * kSegment + rest);
   for (std::size_t i = 0; i < message.size(); ++i) {
@@ -54,13 +54,14 @@ TEST(SegmentSums, AShorterEndWaitsUntilItIsKnownToBeTheEnd) {
 TEST(SegmentSums, WhatGoesOnAsItCameKeepsItsChecksum) {
   const std::vector<std::byte> message = message_of(3, 0);
   const ConstBytes all(message);
-  const std::uint32_t came_with = *sum_of(all, 1) + 1;  // So that it is seen whose it is.
+  const std::uint32_t came_with = *sum_of(all, 1) + 1;  // Differs from the real checksum, so that
+                                                        // its origin is visible.
   SegmentSums sums;
   sums.add(all.first(kSegment), kSegment, false);
   sums.add(all.first(2 * kSegment), kSegment, false, {all.subspan(kSegment, kSegment), came_with});
   EXPECT_EQ(sums.at(0), sum_of(all, 0));
   EXPECT_EQ(sums.at(1), came_with);
-  // Only if it is exactly the segment.
+  // Used only if it covers exactly the segment.
   sums.add(all, kSegment, true, {all.subspan(2 * kSegment, kSegment / 2), came_with});
   EXPECT_EQ(sums.at(2), sum_of(all, 2));
 }

@@ -15,7 +15,7 @@ ExecutorOptions small_options() {
   return options;
 }
 
-/// Runs a case and checks every rank's result against the truth, and against the others'.
+/// Runs a case and checks every rank's result for correctness and for identity with the others'.
 /// `rails`: of every host, each slower than the one before.
 void run(const Case& c, const SimOptions& network, const ExecutorOptions& options, int rails = 1) {
   SCOPED_TRACE(c.describe());

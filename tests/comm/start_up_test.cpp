@@ -1,6 +1,6 @@
-// From the first process until all ranks are connected: who is restarted joins, and who fails is
-// named on every rank. What the test asserts is the reason: a rank that hears nothing gives up
-// after a minute, and for another one.
+// From the first process until all ranks are connected: a restarted rank joins, and a failed rank
+// is named on every rank. The tests assert the reason, because a rank that is not told times out
+// after a minute with another one.
 #include <atomic>
 #include <filesystem>
 #include <future>
@@ -31,7 +31,7 @@ Deadline soon_enough() {
   return Deadline::after(seconds(30));
 }
 
-/// A rank that does what the test wants, step by step, in place of connect_mesh().
+/// A rank that the test drives step by step, in place of connect_mesh().
 class Puppet {
  public:
   explicit Puppet(const Job& job) : job_(job), door_(listener()) {
@@ -63,7 +63,7 @@ class Puppet {
   RendezvousStore& store() { return *store_; }
   Socket& door() { return door_; }
 
-  /// Its connections close, as a process's do when it is killed.
+  /// Closes its connections, as a killed process does.
   void die() {
     store_.reset();
     door_.close();
@@ -92,7 +92,7 @@ TEST(StartUp, ARankThatIsKilledAndStartedAgainWhileOthersWaitJoins) {
   const std::uint16_t port = free_port();
   RankChild zero(job_of(0, 3, port));
   {
-    // Nobody sees from outside that rank 1 waits: its place is the last thing that it leaves there.
+    // Rank 1's waiting is not visible from outside: its place is the last thing that it writes.
     RankChild one(job_of(1, 3, port));
     Puppet spy(job_of(2, 3, port));
     const auto word = spy.store().get("gradwire/0/knock/1", seconds(30));
@@ -137,7 +137,7 @@ TEST(StartUp, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
   }
 }
 
-/// So many descriptors beyond those that this process has open.
+/// Allows `more` descriptors beyond the currently open ones.
 void allow_only(std::ptrdiff_t more) {
   const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   const auto most = static_cast<rlim_t>(open + more);
@@ -157,14 +157,14 @@ TEST(StartUp, TooFewDescriptorsOfOneRankAreNamedOnEveryRank) {
   }
 }
 
-// As after a bit that flipped in a handshake.
+// As after a bit flip in a handshake.
 TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
   const std::uint16_t port = free_port();
   Outcome zero = start(job_of(0, 3, port));
   Outcome two = start(job_of(2, 3, port));
   Puppet one(job_of(1, 3, port));
   one.join();
-  // It answers rank 2 by another secret than it has.
+  // It answers rank 2 with another secret than the published one.
   std::atomic<bool> over = false;
   std::thread answering([&] {
     Gate gate(

@@ -115,7 +115,8 @@ TEST(Segments, AreAsManyAsAskedWithinLimits) {
   EXPECT_EQ(segment_of(1 << 20, kMost, 1000), kSmallestSegment);
 }
 
-/// As `gradwire probe` would find hosts on one switch whose ports have these rates.
+/// A cluster as `gradwire probe` would measure it: hosts on one switch whose ports have these
+/// rates.
 Cluster probed(const std::vector<double>& rates, int ranks_each = 1) {
   Cluster cluster;
   const auto hosts = static_cast<int>(rates.size());
@@ -154,7 +155,7 @@ TEST(Tuner, ASlowPortThatWasMeasuredChangesTheChoice) {
 TEST(Tuner, SlowWiresThatWereMeasuredAreGoneRound) {
   Cluster cluster = probed({kRate, kRate, kRate, kRate});
   for (MeasuredPath& path : cluster.paths) {
-    // Neighbours in the ring: 0 and 1, 2 and 3.
+    // Ring neighbors: 0 and 1, 2 and 3.
     if (path.from / 2 == path.to / 2) path.bytes_per_second /= 20;
   }
   EXPECT_EQ(chosen(cluster, kLarge), "spanning_trees");

@@ -7,7 +7,7 @@
 
 namespace gradwire::test {
 
-/// The usual soft limit; what needs more must see to it itself.
+/// Sets the default soft limit of descriptors; code that needs more must raise it itself.
 class UsualDescriptors {
  public:
   UsualDescriptors() {

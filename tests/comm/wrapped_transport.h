@@ -8,7 +8,7 @@
 
 namespace gradwire::test {
 
-/// Passes everything on, and counts the calls that moved anything.
+/// Forwards all calls, and counts those that moved bytes.
 class CountingTransport : public Transport {
  public:
   explicit CountingTransport(Transport& inner) : inner_(inner) {}
@@ -34,15 +34,15 @@ class CountingTransport : public Transport {
   std::string describe(StreamId stream) const override { return inner_.describe(stream); }
 
   int writes = 0;
-  int broken_trains = 0;  ///< Writes that end within what travels best in one piece.
+  int broken_trains = 0;  ///< Writes that end within a GSO burst.
   int reads = 0;
-  std::map<Rank, double> shares;  ///< Of peers, as last told.
+  std::map<Rank, double> shares;  ///< Of peers, as last set.
 
  protected:
   Transport& inner_;
 };
 
-/// Shows what has come where it lies, as shared memory does, in pieces of random size; no
+/// Exposes received bytes in place, as shared memory does, in pieces of random size, without
 /// checksums.
 class InPlaceTransport final : public CountingTransport {
  public:

@@ -5,8 +5,8 @@
         ranks[0].wait_for("100000000")
         hosts.cut(2)
 
-Hosts are the network namespaces of hosts.sh. They go when the `with` block is left, and also when
-the test is ended by any signal: a process of its own removes them once this one is gone.
+Hosts are the network namespaces of hosts.sh. They are removed when the `with` block ends, and also
+when a signal ends the test: a separate process removes them after this one has exited.
 """
 
 import os
@@ -22,11 +22,11 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE / "hosts.sh"
 RSH = HERE / "rsh.sh"
-MASTER_PORT = 29400  # Free for sure: nothing else is on these hosts.
+MASTER_PORT = 29400  # Certainly free: nothing else runs on these hosts.
 
 
 class Process:
-    """A program with its standard output and error in a file, which may be read as it runs."""
+    """A program whose standard output and error go to a file, which can be read while it runs."""
 
     def __init__(self, command, name, environment=None):
         self.name = name
@@ -40,7 +40,7 @@ class Process:
         return pathlib.Path(self.log.name).read_text(errors="replace")
 
     def wait_for(self, pattern, seconds=60):
-        """Returns once the output matches `pattern`; fails if the program ends before that."""
+        """Returns once the output matches `pattern`; fails if the program exits before."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.output()):
             ended = self.child.poll() is not None
@@ -50,7 +50,7 @@ class Process:
             time.sleep(0.01)
 
     def wait(self, seconds=60):
-        """The exit status; negative: the signal that ended it."""
+        """Returns the exit status; if negative, the signal that ended it."""
         try:
             return self.child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -64,7 +64,7 @@ class Process:
 
 
 class Hosts:
-    """`count` hosts, each with `nics` links of `rate`, until the `with` block ends."""
+    """`count` hosts, each with `nics` links of `rate`, for the duration of a `with` block."""
 
     def __init__(self, count, rate="1gbit", nics=1, *options):
         self.count = count
@@ -78,7 +78,7 @@ class Hosts:
         if os.geteuid() != 0:
             raise AssertionError("network namespaces need root; without it configure with "
                                  "-DGRADWIRE_HOST_TESTS=OFF")
-        # Reads until the other end of its pipe is gone, with this process, however that ends.
+        # Reads until this process, which holds the pipe's other end, has exited for any reason.
         self._undertaker = subprocess.Popen(
             ["sh", "-c", 'cat >/dev/null; exec "$0" "$1" down', SCRIPT, self.prefix],
             stdin=subprocess.PIPE, start_new_session=True)
@@ -96,7 +96,7 @@ class Hosts:
             process.stop()
 
     def script(self, verb, *arguments):
-        """Runs a verb of hosts.sh; returns its output."""
+        """Runs a command of hosts.sh; returns its output."""
         done = subprocess.run([SCRIPT, self.prefix, verb, *[str(a) for a in arguments]], text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
@@ -119,8 +119,8 @@ class Hosts:
         return process
 
     def start_ranks(self, command, environment=None):
-        """Starts one rank on every host, with torchrun's environment and without a launcher, so
-        that what each rank says and does is its own doing."""
+        """Starts one rank on every host with torchrun's environment but without a launcher, so that
+        every rank's output and exit status are its own."""
         job = {"WORLD_SIZE": str(self.count), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                "MASTER_ADDR": self.addresses[0], "MASTER_PORT": str(MASTER_PORT),
                "GRADWIRE_SECRET": secrets.token_hex(16), **(environment or {})}
@@ -132,17 +132,17 @@ class Hosts:
                               ",".join(self.names), "--rsh", RSH, *options, "--", *command])
 
     def read(self, host, path):
-        """A file as it is seen on a host: those in /proc/net are the host's own."""
+        """Returns a file as seen on a host, for example the host's own files in /proc/net."""
         return subprocess.run(["ip", "netns", "exec", self.names[host], "cat", path], text=True,
                               stdout=subprocess.PIPE, check=True).stdout
 
     def listeners(self, host):
-        """(address, port) of each TCP socket that listens on a host."""
+        """Returns (address, port) of each listening TCP socket on a host."""
         return [end for end, _, state in self._tcp(host) if state == "0A"]
 
     def connections(self, host, under_way=False):
-        """((address, port), (address, port)), ours and theirs, of a host's TCP connections: those
-        that stand, or those whose call has not been answered yet."""
+        """Returns ((address, port), (address, port)), local and remote, of a host's TCP
+        connections: the established ones, or those whose SYN is not answered yet."""
         wanted = "02" if under_way else "01"
         return [(own, other) for own, other, state in self._tcp(host) if state == wanted]
 
@@ -151,13 +151,13 @@ class Hosts:
         return [(_end(line[1]), _end(line[2]), line[3]) for line in lines]
 
     def processes(self, host, program):
-        """Process ids of a program on a host."""
+        """Returns the process ids of a program on a host."""
         listed = subprocess.run(["ip", "netns", "pids", self.names[host]], text=True,
                                 stdout=subprocess.PIPE, check=True).stdout.split()
         return [int(pid) for pid in listed if _runs(pid, program)]
 
     def kill(self, host, program, signal_number=signal.SIGKILL):
-        """Signals a program's processes on a host; there must be one."""
+        """Sends a signal to a program's processes on a host; there must be at least one."""
         found = self.processes(host, program)
         if not found:
             raise AssertionError(f"no {program} on host {host}")
@@ -166,7 +166,7 @@ class Hosts:
 
 
 def _end(text):
-    """"0100007F:6D60", as /proc/net/tcp has it, as an address and a port."""
+    """Converts "0100007F:6D60", as in /proc/net/tcp, to an address and a port."""
     address, port = text.split(":")
     return socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)
 
@@ -174,5 +174,5 @@ def _end(text):
 def _runs(pid, program):
     try:
         return os.path.samefile(f"/proc/{pid}/exe", program)
-    except OSError:  # It has just ended.
+    except OSError:  # It has just exited.
         return False

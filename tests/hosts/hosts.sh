@@ -1,11 +1,11 @@
 #!/bin/bash
-# Several hosts on plain Ethernet, on one machine: each is a network namespace.
+# Several hosts on Ethernet, simulated on one machine: each is a network namespace.
 #
-# Host I of the set PREFIX is the namespace PREFIX-hI. It has one veth per rail (gw0, gw1, ...),
-# whose other end is a port of a Linux bridge, the switch, in a namespace of its own, PREFIX-swR. So
-# no interface ever appears outside these namespaces, sets with different prefixes do not meet, and
-# the machine's own network stays untouched. Both directions of every link are shaped with tbf: the
-# host's end shapes what the host sends, the switch's end what it receives.
+# Host I of the set PREFIX is the namespace PREFIX-hI. It has one veth per rail (gw0, gw1, ...). The
+# other end is a port of a Linux bridge, the switch, in the separate namespace PREFIX-swR. So no
+# interface appears outside these namespaces, sets with different prefixes are isolated, and the
+# machine's own network is unaffected. Both directions of every link are shaped with tbf: the host's
+# end shapes what the host sends, the switch's end what it receives.
 set -euo pipefail
 
 usage() {
@@ -49,7 +49,7 @@ wrong() { echo "hosts.sh: $*" >&2; exit 2; }
 
 namespaces() { ip netns list | awk '{print $1}' | grep -E "^$PREFIX-(h|sw)[0-9]+\$" || true; }
 
-# Whatever runs in our namespaces was started there by the user of this set.
+# All processes in these namespaces were started there by the user of this set.
 down() {
   local namespace pids
   for namespace in $(namespaces); do
@@ -72,7 +72,7 @@ add_host() {  # HOST
   local namespace=$PREFIX-h$1 i
   ip netns add "$namespace"
   ip -n "$namespace" link set lo up
-  # With two rails, an interface must answer for its own address alone.
+  # With two rails, an interface must answer ARP only for its own address.
   ip netns exec "$namespace" sh -c 'cd /proc/sys/net && echo 1 >ipv4/conf/all/arp_ignore &&
     echo 2 >ipv4/conf/all/arp_announce
     [ ! -e ipv6 ] || echo 1 >ipv6/conf/all/disable_ipv6'
@@ -93,15 +93,15 @@ add_link() {  # HOST RAIL
     steer "$host" "gw$2"
     steer "$switch" "p$1"
   fi
-  # The machine's default may be bbr, which halves the throughput of such links. Set for the route,
-  # because a namespace may not make a "restricted" algorithm its default.
+  # The machine's default may be bbr, which halves the throughput of such links. Set per route,
+  # because a namespace cannot make a "restricted" algorithm its default.
   ip -n "$host" route change "10.77.$2.0/24" dev "gw$2" src "$address" congctl "$CC"
 }
 
 check_reachable() {
   local i status
   for ((i = 1; i < N; i++)); do
-    status=0  # Nothing listens there: being refused at once shows that the host is reachable.
+    status=0  # Nothing listens there: an immediate refusal shows that the host is reachable.
     ip netns exec "$PREFIX-h0" timeout 3 bash -c "</dev/tcp/10.77.0.$((i + 1))/9" 2>/dev/null ||
       status=$?
     ((status != 124)) || { echo "hosts.sh: host $i does not answer" >&2; return 1; }
@@ -137,8 +137,7 @@ mbit() {  # tc's rate -> whole Mb/s
   esac
 }
 
-# The bucket is large because the kernel cuts GSO packets that are larger than it, which costs half
-# of the rate.
+# The burst is large because the kernel splits GSO packets larger than it, which halves the rate.
 shape() {  # NAMESPACE INTERFACE RATE LIMIT
   if [[ $3 == none ]]; then
     tc -n "$1" qdisc del dev "$2" root 2>/dev/null || true
@@ -148,12 +147,12 @@ shape() {  # NAMESPACE INTERFACE RATE LIMIT
   rate=$(mbit "$3")
   [[ -n $burst ]] || burst=$((rate < 2000 ? 131072 : 262144))
   [[ -n $limit ]] || limit=$((rate * 375 > 524288 ? rate * 375 : 524288))
-  # What is queued stays there: a link that slows loses nothing.
+  # Queued packets stay queued: a link that slows down loses none.
   tc -n "$1" qdisc replace dev "$2" root tbf rate "$3" burst "$burst" limit "$limit"
 }
 
-# Receive packet steering keeps a flow on one CPU; without it what tbf releases arrives out of
-# order, and TCP sends it again.
+# Receive packet steering keeps a flow on one CPU. Without it packets leave tbf out of order, and
+# TCP retransmits them.
 steer() {  # NAMESPACE INTERFACE
   local all_cpus
   all_cpus=$(printf '%x' $(((1 << $(nproc)) - 1)))

@@ -1,4 +1,4 @@
-"""`gradwire bench` over several hosts from one command, beside a peer, and the page of results."""
+"""`gradwire bench` over several hosts from one command, with a peer, and the page of results."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from test_rails import sent_bytes  # noqa: E402
 
 class OneCommand(unittest.TestCase):
     def bench(self, hosts, *options, slots=""):
-        """The rows, and what was printed. `slots`: ":2" for two ranks on each host."""
+        """Returns the rows and the output. `slots`: ":2" for two ranks on each host."""
         names = ",".join(name + slots for name in hosts.names)
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "rows.json"
@@ -53,8 +53,8 @@ class OneCommand(unittest.TestCase):
                 "--algorithm", "hierarchical,leaders", slots=":2")
             self.assertEqual([(row["algorithm"], row["ranks"], row["wrong"]) for row in rows],
                              [("hierarchical", 4, 0), ("leaders", 4, 0)])
-            # Of either, a host of two sends the data once to the other: 2 (H - 1) / H times, and
-            # H - 1 times. Before and after those that count there is one with known data.
+            # With both algorithms, a host of two sends the data once: 2 (H - 1) / H and H - 1 times.
+            # One operation with known data precedes and one follows the measured ones.
             expected = len(rows) * (1 + 1 + iterations + 1) * size
             for host in range(2):
                 sent = sent_bytes(hosts, host, "gw0")
@@ -68,7 +68,7 @@ class OneCommand(unittest.TestCase):
                                  "--compare", "mpi", "--rounds", "1", "--interface", "gw0")
         self.assertEqual([(row["system"], row["ranks"]) for row in rows],
                          [("gradwire", 2), ("mpi", 2)])
-        # 20 times 64 KiB at 1 Gb/s, of which the first 128 KiB pass unshaped.
+        # 20 operations of 64 KiB at 1 Gb/s, of which the first 128 KiB are not shaped.
         self.assertGreater(rows[1]["median_us"], 400)
 
 
@@ -80,7 +80,7 @@ def row(system, size, median_us, **more):
 
 class Page(unittest.TestCase):
     def lines(self, rows):
-        """{(links, size, measure): its cells} of the cases with figures."""
+        """Returns {(links, size, measure): its cells} of the cases with figures."""
         results = {"links": {"1g": {"busy": 0.2, "rounds": 3, "rows": rows}}}
         return {(case.links, case.size, case.measure): results_page.case_line(results, case)
                 for case in result_cases.CASES if case.links == "1g"}

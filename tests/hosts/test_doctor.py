@@ -1,4 +1,4 @@
-"""gradwire doctor between hosts: each thing that is made wrong must be named, and nothing else."""
+"""gradwire doctor between hosts: it must report each planted fault, and nothing else."""
 
 import os
 import pathlib
@@ -14,14 +14,14 @@ TRAINER = GRADWIRE.with_name("gradwire-torch")
 
 
 def inside(namespace, *command):
-    """Runs a command in a namespace; it must succeed."""
+    """Runs a command in a namespace; fails if the command fails."""
     subprocess.run(["ip", "netns", "exec", namespace, *command], check=True,
                    stdin=subprocess.DEVNULL)
 
 
 def lose_packets(hosts, host):
-    """The host's interface throws away one packet in sixteen: those of TCP by the number in their
-    IP header, datagrams by that of the doctor's question."""
+    """Makes the host's interface drop one packet in sixteen: TCP packets by the IP header's
+    identification, datagrams by the number of the doctor's probe."""
     def tc(*words):
         inside(hosts.names[host], "tc", *words)
     tc("qdisc", "replace", "dev", "gw0", "root", "handle", "1:", "htb", "default", "10", "r2q",
@@ -37,7 +37,7 @@ def lose_packets(hosts, host):
 
 
 def drop_port(hosts, host, port):
-    """As a firewall on the host would: what comes for the port disappears."""
+    """Drops all packets for the port, as a firewall on the host would."""
     def rule(*words):
         inside(hosts.names[host], "ip", "rule", *words)
     rule("add", "pref", "20", "lookup", "local")
@@ -47,13 +47,13 @@ def drop_port(hosts, host, port):
 
 class Doctor(unittest.TestCase):
     def examine(self, hosts, *options, names=None, rsh=RSH):
-        """(exit status, output) of the doctor, started on host 0."""
+        """Returns (exit status, output) of the doctor, started on host 0."""
         job = hosts.start(0, [GRADWIRE, "doctor", "--hosts", ",".join(names or hosts.names),
                               "--rsh", rsh, *options])
         return job.wait(120), job.output()
 
     def assert_found(self, examined, *patterns, wrong=1):
-        """The doctor found `wrong` things, and its output matches each of the patterns."""
+        """Checks that the doctor found `wrong` faults, and that its output matches the patterns."""
         status, output = examined
         self.assertEqual(output.count("ERROR: "), wrong, output)
         self.assertEqual(output.count("fix: "), wrong, output)
@@ -151,7 +151,7 @@ class Doctor(unittest.TestCase):
 
     def test_a_host_that_is_cut_off_from_the_others(self):
         with Hosts(3) as hosts:
-            hosts.cut(1)  # The remote shell still gets there: it needs no network.
+            hosts.cut(1)  # The remote shell still works: it needs no network.
             self.assert_found(
                 self.examine(hosts),
                 rf"{hosts.names[0]}, {hosts.names[2]} cannot reach {hosts.names[1]}",
@@ -204,7 +204,7 @@ class Doctor(unittest.TestCase):
                               r"cannot reach .* at 10.77.1.1:\d+ \(gw1\)", wrong=2)
 
     def examine_with(self, hosts, folder, file, program=GRADWIRE, *options):
-        """On host 1, `file` is in the place of one of our programs."""
+        """On host 1, replaces one of our programs by `file`."""
         rsh = pathlib.Path(folder) / "rsh"
         rsh.write_text(f"""#!/bin/sh
 case $1 in

@@ -1,4 +1,4 @@
-"""Jobs on four hosts: that they run, and what they say when a host or a link fails."""
+"""Jobs on four hosts: that they run, and their errors when a host or a link fails."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import unittest
 from harness import MASTER_PORT, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
-# More work than any test waits for: only a failure ends it.
+# More work than any test waits for, so that only a failure ends it.
 ENDLESS = [GRADWIRE, "bench", "all_reduce", "--sizes", "4M", "--iterations", "1000000"]
 DEAD_LINK_SECONDS = 5  # CommunicatorOptions::dead_peer_timeout
 
@@ -46,7 +46,7 @@ class Healthy(unittest.TestCase):
 
     def test_nothing_listens_beyond_the_chosen_interface(self):
         with Hosts(2, "1gbit", 2) as hosts:
-            # Rank 0 alone: it goes on listening for rank 1.
+            # Rank 0 alone: it keeps listening for rank 1.
             rank = hosts.start(0, ENDLESS, {
                 "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.1.1",
                 "MASTER_PORT": str(MASTER_PORT), "GRADWIRE_SECRET": "the secret of this test",
@@ -59,10 +59,10 @@ class Healthy(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
-    """What every rank says by itself: no launcher is there to end it."""
+    """Errors of every rank by itself, without a launcher that would end it."""
 
     def assert_named(self, rank, output, lost, hosts):
-        """The error of `rank` names rank, host and link of the one that was lost."""
+        """Checks that the error of `rank` names rank, host and link of the lost one."""
         place = rf"rank {lost} \(host {hosts.names[lost]}, {hosts.addresses[lost]}:\d+ over gw0\)"
         self.assertRegex(output, place, f"what rank {rank} said")
 
@@ -87,7 +87,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(ranks[rank].wait(30), 1, ranks[rank].output())
                 self.assert_named(rank, ranks[rank].output(), 1, hosts)
             self.assertLess(time.monotonic() - cut, 2 * DEAD_LINK_SECONDS)
-            # The rank behind the cut lost all the others at once; it names one of them.
+            # The rank behind the cut loses all others at once; it names one of them.
             self.assertEqual(ranks[1].wait(30), 1)
             self.assertRegex(ranks[1].output(), r"rank [023] \(host " + hosts.prefix)
 
@@ -96,7 +96,7 @@ class Faults(unittest.TestCase):
             hosts.cut(1, 1)
             ranks = hosts.start_ranks(ENDLESS, {"GRADWIRE_INTERFACE": "gw"})
             for rank in ranks:
-                # A rank that is told nothing waits for a minute.
+                # A rank that is not told times out after a minute.
                 self.assertEqual(rank.wait(45), 1, rank.output())
                 self.assertRegex(rank.output(),
                                  r"rank [01] \(host \S+ 10\.77\.1\.[12]:\d+ over gw1\)")

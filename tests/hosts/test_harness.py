@@ -1,4 +1,4 @@
-"""The hosts that the other tests here stand on: that they are there, shaped, cut, and go."""
+"""The hosts used by the other tests: that they exist, are shaped, cut, and removed."""
 
 import os
 import signal
@@ -41,9 +41,9 @@ class HostsTest(unittest.TestCase):
     def test_a_cut_host_is_out_of_reach_until_it_is_plugged_in(self):
         with Hosts(2, "none") as hosts:
             ping = ["timeout", "1", "bash", "-c", "</dev/tcp/10.77.0.2/9"]
-            self.assertEqual(hosts.start(0, ping).wait(), 1)  # Refused: it answers.
+            self.assertEqual(hosts.start(0, ping).wait(), 1)  # Refused, so the host is reachable.
             hosts.cut(1)
-            self.assertEqual(hosts.start(0, ping).wait(), 124)  # Nothing comes back.
+            self.assertEqual(hosts.start(0, ping).wait(), 124)  # No answer.
             hosts.uncut(1)
             self.assertEqual(hosts.start(0, ping).wait(), 1)
 

@@ -1,4 +1,4 @@
-"""One port a host is enough: jobs between hosts whose firewalls let nothing else through."""
+"""One port per host is enough: jobs between hosts whose firewalls block everything else."""
 
 import json
 import os
@@ -28,12 +28,12 @@ print("met", ranks, flush=True)
 
 
 def close_all_ports_but(hosts, host, port):
-    """What comes in from the network must be for `port`, or answer to it, or is dropped. Rules of
-    routing do it, as kernels without any packet filter have them."""
+    """Drops all packets from the network except those for `port` and answers to it. Uses routing
+    rules, because some kernels have no packet filter."""
     def rule(verb, pref, *words):
         subprocess.run(["ip", "-n", hosts.names[host], "rule", verb, "pref", str(pref),
                         *map(str, words)], check=True)
-    rule("add", 100, "lookup", "local")  # As number 0 is, which goes.
+    rule("add", 100, "lookup", "local")  # Replaces rule 0, which is removed.
     for protocol in ("tcp", "udp"):
         coming = ("iif", "gw0", "ipproto", protocol)
         rule("add", 10, *coming, "dport", port, "lookup", "local")
@@ -43,7 +43,7 @@ def close_all_ports_but(hosts, host, port):
 
 
 def start(hosts, command, ranks, *options):
-    """A command of gradwire on host 0, that starts `ranks` ranks spread over the hosts."""
+    """Starts a gradwire command on host 0 with `ranks` ranks spread over the hosts."""
     return hosts.start(0, [GRADWIRE, command, "-n", str(ranks), "--hosts", ",".join(hosts.names),
                            "--rsh", RSH, *options])
 
@@ -84,7 +84,7 @@ class OnePort(unittest.TestCase):
             tune = start(hosts, "tune", 4, *options, "--topology", file, "--collectives",
                          "all_reduce", "--sizes", "4K")
             self.assertEqual(tune.wait(60), 0, tune.output())
-            # So it knows a black hole before TCP falls into it.
+            # The probe must detect an MTU black hole before TCP stalls in it.
             subprocess.run(["ip", "-n", f"{hosts.prefix}-sw0", "link", "set", "dev", "p1", "mtu",
                             "1300"], check=True)
             probe = start(hosts, "probe", 4, *options, "--output", file)
@@ -115,14 +115,14 @@ class OnePort(unittest.TestCase):
             while not hosts.connections(1, under_way=True):
                 self.assertLess(time.monotonic(), deadline, job.output())
                 time.sleep(0.01)
-            # Rank 1 has read in the store where rank 0 listens, and hears nothing from there.
+            # Rank 1 has read rank 0's endpoint in the store, and gets no answer from there.
             ((_, port),) = {other for _, other in hosts.connections(1, under_way=True)}
             self.assertNotEqual(port, PORT)
             self.assertIsNone(job.child.poll(), job.output())
 
     def test_nothing_else_listens(self):
         with Hosts(2) as hosts:
-            # Two ranks of three on one host: they go on listening for the third.
+            # Two ranks of three on one host: they keep listening for the third.
             job = {"WORLD_SIZE": "3", "MASTER_ADDR": hosts.addresses[0], "LOCAL_WORLD_SIZE": "2",
                    "GRADWIRE_PORT": str(PORT), "GRADWIRE_SECRET": secrets.token_hex(16)}
             ranks = [hosts.start(0, BENCH, {**job, "RANK": str(rank), "LOCAL_RANK": str(rank)})

@@ -1,4 +1,4 @@
-"""gradwire probe between hosts: what it finds must be what the hosts were made with."""
+"""gradwire probe between hosts: its measurements must match the hosts' configuration."""
 
 import collections
 import concurrent.futures
@@ -19,7 +19,7 @@ from harness import RSH, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
 MBIT = 1e6 / 8  # Bytes per second.
-CLONE_NEWNET, TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x40000000, 0x400454CA, 2, 0x1000  # As in Linux.
+CLONE_NEWNET, TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x40000000, 0x400454CA, 2, 0x1000  # Of Linux.
 
 
 def ip(*words):
@@ -27,8 +27,8 @@ def ip(*words):
 
 
 def open_tap(namespace, name):
-    """A new network interface in a namespace, into which the calling thread goes for good: who
-    reads it gets the packets that are sent there, and what is written comes in there."""
+    """Creates a network interface in a namespace, which the calling thread enters for good. Reads
+    return packets sent to the interface; writes inject received packets."""
     with open(f"/run/netns/{namespace}") as there:
         if ctypes.CDLL(None, use_errno=True).setns(there.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
@@ -38,7 +38,7 @@ def open_tap(namespace, name):
 
 
 def carry(one, other, delay, stop):
-    """What can be read from either goes to the other `delay` seconds later; until `stop` ends."""
+    """Forwards packets in both directions with a delay of `delay` seconds, until `stop` ends."""
     late = collections.deque()
     while True:
         wait = max(0, late[0][0] - time.monotonic()) if late else None
@@ -55,7 +55,7 @@ def carry(one, other, delay, stop):
 
 @contextlib.contextmanager
 def long_way(hosts, host, delay):
-    """All packets of a host take `delay` seconds longer, each way. Not every kernel has netem."""
+    """Delays all packets of a host by `delay` seconds, each way. Not every kernel has netem."""
     at, switch = hosts.names[host], f"{hosts.prefix}-sw0"
     address = ip("netns", "exec", at, "cat", "/sys/class/net/gw0/address").strip()
     ip("-n", at, "link", "del", "gw0")
@@ -78,7 +78,7 @@ def long_way(hosts, host, delay):
 
 class Probe(unittest.TestCase):
     def probe(self, hosts, *options, ranks=None):
-        """(topology.json, output) of a probe that must succeed."""
+        """Returns (topology.json, output) of a probe that must succeed."""
         with tempfile.TemporaryDirectory() as folder:
             result = pathlib.Path(folder) / "topology.json"
             job = hosts.start(0, [GRADWIRE, "probe", "-n", str(ranks or hosts.count), "--hosts",
@@ -97,7 +97,7 @@ class Probe(unittest.TestCase):
             self.assertEqual(set(paths), {(a, b) for a in range(3) for b in range(3) if a != b})
             for (a, b), path in paths.items():
                 rate = path["bytes_per_second"] / MBIT
-                # Never faster than the slower end; how much slower depends on what else runs here.
+                # At most the rate of the slower end; how far below depends on the machine's load.
                 self.assertLess(rate, 108 if 1 in (a, b) else 212, output)
                 self.assertGreater(rate, 50 if 1 in (a, b) else 105, output)
                 self.assertLessEqual(path["shortest_latency_us"], path["latency_us"])

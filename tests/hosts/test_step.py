@@ -1,4 +1,4 @@
-"""`gradwire bench step` between hosts: a short run of each kind, beside DDP where that is there."""
+"""`gradwire bench step` between hosts: a short run of each kind, with DDP if it is installed."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PACKAGE = GRADWIRE.parents[1] / "python"
 
 class Step(unittest.TestCase):
     def bench(self, hosts, *options):
-        """The rows, and what was printed."""
+        """Returns the rows and the output."""
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "rows.json"
             job = hosts.start(0, [GRADWIRE, "bench", "step", *options, "--hosts",
@@ -37,10 +37,10 @@ class Step(unittest.TestCase):
             self.assertAlmostEqual(row["eta"], min(row["single_ms"] / row["step_ms"], 1), places=6)
             # 25.6 million bytes and a scale for each block, to and from their owners.
             self.assertAlmostEqual(row["bytes_per_step"] / (1.5 * 25557032), 1, delta=0.05)
-            # Computing is sleeping, which never ends early; on a busy machine it may end late.
+            # Compute is a sleep, which never ends early, but may end late on a busy machine.
             self.assertGreater(row["single_ms"], 499)
             self.assertLess(row["single_ms"], 650)
-        # 38 MB take 320 ms of 1 Gb/s: all of it shows, or nearly none.
+        # 38 MB take 320 ms of 1 Gb/s: exposed in full, or almost hidden.
         self.assertGreater(none["exposed_ms"], 300)
         self.assertLess(full["exposed_ms"], none["exposed_ms"] / 2)
         self.assertIn("bound", output)

@@ -1,4 +1,4 @@
-"""Training across four hosts, whole and with a host or a link that fails."""
+"""Training across four hosts, without faults and with a host or a link that fails."""
 
 import os
 import pathlib
@@ -27,8 +27,8 @@ class Training(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def test_four_hosts_learn_what_four_local_processes_learn_bit_for_bit(self):
-        # One core, hence one thread, a rank: libtorch adds in another order with more. So do
-        # algorithms, of which the tuner takes others within a machine than between hosts.
+        # One core, hence one thread, per rank: with more threads libtorch sums in another order. So
+        # do other algorithms; the tuner chooses different ones within a machine and between hosts.
         one_core = ["env", "GRADWIRE_ALGORITHM=ring",
                     "sh", "-c", 'exec taskset -c $((${RANK:-0} % $(nproc))) "$0" "$@"']
         subprocess.run([*one_core, *training(self.folder / "local", "epochs=1"), "-n", "4"],
@@ -43,7 +43,7 @@ class Training(unittest.TestCase):
         self.assertEqual(models[0], models[1])
 
     def start(self, hosts):
-        """Ranks that train for ever, under way."""
+        """Returns ranks that are training without end."""
         ranks = hosts.start_ranks(training(self.folder, "epochs=1000000"))
         ranks[0].wait_for(r"step [1-9]")
         return ranks

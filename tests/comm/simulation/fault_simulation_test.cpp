@@ -14,8 +14,8 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// Seeds are split into shards so that they run side by side. GRADWIRE_SIMULATIONS: how many a
-/// shard; GRADWIRE_SEED: only this one.
+/// Seeds are split into shards that run in parallel. GRADWIRE_SIMULATIONS: seeds per shard;
+/// GRADWIRE_SEED: run only this seed.
 constexpr int kShards = 4;
 constexpr std::uint64_t kPerShard = 26'000;
 

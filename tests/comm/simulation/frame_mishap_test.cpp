@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// Which frame of one stream meets what on its way. The bytes of all others arrive as they are, so
-/// that every checksum is right.
+/// The fault that one frame of a stream suffers. The bytes of all others arrive unchanged, so that
+/// every checksum is valid.
 struct Mishap {
   enum Kind { none, vanishes, repeats, changes_channel };
   Kind kind = none;
@@ -23,7 +23,7 @@ struct Mishap {
   std::uint64_t frame = 0;
 };
 
-/// Hands whole frames on as they arrive, in order, but for the one that meets a mishap.
+/// Forwards whole frames as they arrive, in order, except for the faulty one.
 class MishapTransport final : public CountingTransport {
  public:
   MishapTransport(Transport& inner, Mishap mishap) : CountingTransport(inner), mishap_(mishap) {}
@@ -46,15 +46,15 @@ class MishapTransport final : public CountingTransport {
 
  private:
   struct Incoming {
-    std::vector<std::byte> held;   ///< The beginning of a frame.
-    std::vector<std::byte> ready;  ///< Whole ones.
+    std::vector<std::byte> held;   ///< An incomplete frame.
+    std::vector<std::byte> ready;  ///< Complete frames.
   };
 
   static void erase(std::vector<std::byte>& bytes, std::size_t count) {
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
-  /// Reads all that is there.
+  /// Reads all available bytes.
   Status fill(StreamId from, Incoming& incoming) {
     for (;;) {
       std::vector<std::byte> buffer(64 * 1024);
@@ -71,7 +71,7 @@ class MishapTransport final : public CountingTransport {
     }
   }
 
-  /// Bytes of the first frame; 0: not all of it is here.
+  /// Bytes of the first frame; 0 if it is incomplete.
   static std::size_t first_frame(ConstBytes held) {
     if (held.size() < kFrameHeaderBytes) return 0;
     const Result<FrameHeader> header = decode(held.first<kFrameHeaderBytes>());
@@ -95,11 +95,11 @@ class MishapTransport final : public CountingTransport {
 
   Mishap mishap_;
   std::map<Rank, std::map<int, Incoming>> incoming_;
-  std::uint64_t frames_ = 0;  ///< Of the stream in question.
+  std::uint64_t frames_ = 0;  ///< Of the faulty stream.
   bool happened_ = false;
 };
 
-/// Ranks that all reduce data in a ring, and what rank 1 gets from rank 0 meets a mishap.
+/// Ranks that all-reduce in a ring, with a faulty frame from rank 0 to rank 1.
 class TamperedJob {
  public:
   TamperedJob(int rails, std::size_t count, Mishap mishap)
@@ -142,7 +142,7 @@ class TamperedJob {
 
 constexpr std::size_t kLarge = 300'000;
 
-/// Pings are a second apart at most, and travel behind what is missing.
+/// Pings are at most a second apart, and are sent after the missing frame.
 constexpr Duration kNextPing = std::chrono::seconds(3);
 
 class FrameMishap : public testing::TestWithParam<std::tuple<int, std::uint64_t>> {};
@@ -188,7 +188,7 @@ TEST(FrameMishap, WithoutOneTheSameJobEndsWell) {
   }
 }
 
-/// Also where the operation is not posted yet, and small enough to travel ahead of it.
+/// Also if the operation is not posted yet and small enough to be sent eagerly.
 TEST(FrameMishap, DataOfAnOperationThatNobodyAnnouncedEndsTheJobAtOnce) {
   TamperedJob job(1, 30, {Mishap::changes_channel, {0, 0}, 1});
   ASSERT_TRUE(job.run(kNextPing));

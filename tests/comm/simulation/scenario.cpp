@@ -65,8 +65,8 @@ SimOptions draw_network(Random& random) {
           .max_stall = milliseconds(random.between(1, 300))};
 }
 
-/// Most have one rank a host and one rail, some share hosts, some have several rails of unequal
-/// speed, and not all the same number.
+/// Most scenarios have one rank per host and one rail. Some share hosts, some have several rails of
+/// unequal speed and in different numbers.
 void draw_hosts(Random& random, Scenario& s) {
   const bool shared = random.one_in(4);
   const bool rails = s.fault == Fault::rails || random.one_in(3);
@@ -83,7 +83,7 @@ void draw_hosts(Random& random, Scenario& s) {
   }
 }
 
-/// One of the first two rails, which every host has, survives everything.
+/// Every host has the first two rails; one of them stays intact.
 void draw_rail_faults(Random& random, Scenario& s) {
   const auto survivor = static_cast<int>(random.below(2));
   for (std::uint64_t n = 1 + random.below(3); n > 0; --n) {
@@ -102,7 +102,7 @@ void draw_rail_faults(Random& random, Scenario& s) {
   }
 }
 
-/// The hosts as schedules see them.
+/// The topology that schedules use.
 Topology topology_of(const Scenario& s) {
   std::vector<Host> hosts;
   for (const SimHost& host : s.hosts) {
@@ -115,7 +115,7 @@ Topology topology_of(const Scenario& s) {
   return {std::move(hosts), s.host_of};
 }
 
-/// Every rank calls the operations in order, most soon, some late.
+/// Every rank calls the operations in order, mostly soon, sometimes late.
 std::vector<Time> draw_posts(Random& random, std::size_t operations) {
   std::vector<Time> posts;
   Time at{};
@@ -127,7 +127,8 @@ std::vector<Time> draw_posts(Random& random, std::size_t operations) {
   return posts;
 }
 
-/// The first `operations` of them, those of a lane in their order, lanes mixed at random.
+/// An order of the first `operations` operations: those of a lane in their order, lanes interleaved
+/// at random.
 std::vector<std::size_t> draw_order(Random& random, const std::vector<Case>& cases,
                                     std::size_t operations) {
   std::vector<std::size_t> order;
@@ -144,8 +145,8 @@ std::vector<std::size_t> draw_order(Random& random, const std::vector<Case>& cas
   return order;
 }
 
-/// Some scenarios have their operations in several lanes, which ranks call in orders of their own;
-/// the last one, which faults strike, is the last of every rank.
+/// Some scenarios have operations in several lanes, which ranks call in different orders. The last
+/// operation, which faults affect, is the last of every rank.
 void draw_lanes(Random random, Scenario& s) {
   if (!random.one_in(3)) return;
   for (Case& c : s.cases) c.lane = static_cast<int>(random.below(3));
@@ -189,7 +190,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   s.freeze_for = milliseconds(random.between(1, 9000));
   s.options = draw_options(random);
   s.network = draw_network(random);
-  // Nothing notices a changed bit there: it cannot happen in memory.
+  // Changed bits are not detected there: they cannot happen in memory.
   const bool one_rail =
       std::ranges::all_of(s.hosts, [](const auto& h) { return h.rails.size() == 1; });
   s.in_place = one_rail && random.one_in(4) && s.fault != Fault::flip;

@@ -27,7 +27,7 @@ double combined(const std::vector<double>& values, ReduceOp op) {
       case ReduceOp::product:
         result *= values[i];
         break;
-      default:  // Bitwise operations have tests of their own.
+      default:  // Bitwise operations have separate tests.
         break;
     }
   }
@@ -95,7 +95,7 @@ Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
   Random random(seed * 1000003 + static_cast<std::uint64_t>(rank));
   Memory memory(c.input_count() * size_of(c.type));
   for (std::size_t i = 0; i < c.input_count(); ++i) {
-    // Small integers: every sum, and every product of one and two, is exact in every type.
+    // Small integers: every sum, and every product of ones and twos, is exact in every type.
     const bool product = c.op == ReduceOp::product;
     auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
     if (c.rough) value += random.unit();

@@ -12,13 +12,13 @@
 #include "gradwire/comm/simulation.h"
 #include "gradwire/schedule/catalogue.h"
 
-/// What the tests of simulated and of real collectives share: cases, data, and the true results.
+/// Shared by the tests of simulated and of real collectives: cases, data, and the expected results.
 namespace gradwire::test {
 
-/// How an operation on one rank ended.
+/// Records how an operation on one rank ended.
 class Outcome final : public Completion {
  public:
-  /// `clock`, if given, tells when.
+  /// `clock`, if given, records when.
   explicit Outcome(const SimNetwork* clock = nullptr) : clock_(clock) {}
 
   void succeeded() override { ++successes; }
@@ -48,10 +48,10 @@ struct Case {
   Rank root = 0;
   bool in_place = true;  ///< all_reduce, and the root of reduce.
   int lane = 0;
-  std::optional<Topology> topology = {};  ///< Nothing: every rank on a host of its own.
+  std::optional<Topology> topology = {};  ///< Empty: every rank on its own host.
   bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
 
-  /// Whether only the root has an output.
+  /// Returns true if only the root has an output.
   bool ends_at_root() const {
     return collective == Collective::reduce || collective == Collective::gather;
   }
@@ -66,11 +66,11 @@ struct Case {
 
 using Memory = std::vector<std::byte>;
 
-/// Random small elements, the same for the same seed, rank and case.
+/// Random small elements, determined by seed, rank and case.
 Memory make_input(const Case& c, Rank rank, std::uint64_t seed);
 
-/// Whether `output` is, bit for bit, what the inputs of all ranks make. Only for cases that are not
-/// rough.
+/// Expects `output` to be bitwise equal to the result of all ranks' inputs. Only for cases that are
+/// not rough.
 void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
                   const Memory& output);
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);

@@ -9,11 +9,12 @@
 namespace gradwire::test {
 namespace {
 
-/// When even the slowest failure must have been noticed: the operation's timeout (60 s), after the
-/// last call, the longest freeze and the longest stalls.
+/// Time by which even the slowest failure must be detected: the operation's timeout (60 s) after
+/// the last call, the longest freeze and the longest stalls.
 constexpr Time kHorizon{std::chrono::seconds(300)};
 
-/// How an operation may fail because of the fault, either itself or because an earlier one did.
+/// Error kinds with which an operation may fail because of the fault, directly or because an
+/// earlier operation did.
 std::vector<ErrorKind> possible_causes(const Scenario& s) {
   switch (s.fault) {
     case Fault::none:
@@ -21,7 +22,7 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
     case Fault::rails:
       return {};
     case Fault::freeze:
-      // Shorter ones nobody may mind.
+      // Shorter freezes may go undetected.
       if (s.freeze_for < s.options.dead_peer_timeout - 4 * s.network.max_stall) {
         return {};
       }
@@ -41,7 +42,7 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
   return {};
 }
 
-/// How long after the fault and the call the failure may come: stalls of the network included.
+/// Maximum time from the fault and the call to the failure, stalls of the network included.
 Duration longest_notice(Fault fault) {
   switch (fault) {
     case Fault::kill:
@@ -59,7 +60,7 @@ Duration longest_notice(Fault fault) {
     case Fault::rails:
       break;
   }
-  // These strike when a rank makes its last call, or when the next frame comes.
+  // These occur when a rank makes its last call, or when the next frame arrives.
   return std::chrono::seconds(90);
 }
 
@@ -149,7 +150,7 @@ class Run {
         job_.now());
   }
 
-  /// What closing a communicator does.
+  /// Closes a rank's communicator.
   void leave(Rank rank) {
     Executor& executor = job_.executor(rank);
     if (executor.in_flight() > 0) {
@@ -211,13 +212,13 @@ class Run {
     }
   }
 
-  /// Whether this rank called the operation, so that it must end.
+  /// Returns true if this rank called the operation, which must then end.
   bool called(Rank rank, std::size_t i) const {
     const bool skips = s_.fault == Fault::absence || s_.fault == Fault::departure;
     return !gone(rank) && !(skips && strikes_call(rank, i));
   }
 
-  /// Ranks that are done close their communicators, and their processes end once that is through.
+  /// Ranks that are done close their communicators; their processes end after that.
   void let_leave() {
     for (Rank r = 0; r < s_.ranks; ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -286,7 +287,8 @@ class Run {
     return std::nullopt;
   }
 
-  /// Who only sends may be done before anybody can object.
+  /// Returns false for a rank that only sends, which may complete before any rank can report an
+  /// error.
   static bool hears_of_others(Rank rank, const Case& c) {
     return std::ranges::any_of(c.schedule().program(rank).ops, is_receive);
   }

@@ -17,31 +17,31 @@ enum class Fault : std::uint8_t {
   none,
   kill,       ///< A rank's process ends.
   cut,        ///< A rank's cable is pulled.
-  freeze,     ///< A rank stands still, perhaps for longer than the others put up with.
-  suspend,    ///< All stand still together, as on a machine that sleeps.
+  freeze,     ///< A rank pauses, perhaps for longer than the others' timeout.
+  suspend,    ///< All ranks pause together, as on a suspended machine.
   reset,      ///< A connection breaks.
   flip,       ///< A bit changes on the wire.
-  mismatch,   ///< A rank calls something else than the others.
+  mismatch,   ///< A rank calls an operation other than the others'.
   absence,    ///< A rank does not make the last call.
   departure,  ///< A rank closes its communicator instead of making the last call.
-  rails,  ///< Rails but for one are cut, perhaps mended, reset or slowed: no operation may fail.
+  rails,      ///< All rails but one are cut (perhaps mended), reset or slowed: no error may result.
 };
 
 std::string_view name_of(Fault fault);
 
-/// Something happens to one rail.
+/// A fault of one rail.
 struct RailFault {
   enum class Kind : std::uint8_t { cut, reset, slow, outage };
   Kind kind = Kind::cut;
   Time at{};
   Rank victim = 0;
-  Rank other = 0;  ///< Of a reset: between the two.
+  Rank other = 0;  ///< The other end, if it is a reset.
   int rail = 0;
   Duration lasts{};               ///< Of an outage.
-  double bytes_per_second = 1e6;  ///< From then on, if it is slowed.
+  double bytes_per_second = 1e6;  ///< From the fault on, if the rail is slowed.
 };
 
-/// What a seed stands for.
+/// Everything that a seed determines.
 struct Scenario {
   std::uint64_t seed = 0;
   int ranks = 2;
@@ -58,15 +58,15 @@ struct Scenario {
   std::vector<int> host_of;
   std::vector<RailFault> rail_faults;
   bool leaves = false;    ///< Each rank closes its communicator when its operations are done.
-  bool in_place = false;  ///< What comes is read where it lies.
+  bool in_place = false;  ///< Received bytes are read in place.
 
   std::string describe() const;
 };
 
 Scenario draw_scenario(std::uint64_t seed);
 
-/// Runs the scenario. What went wrong: a wrong result, an operation that neither succeeded nor
-/// failed, a failure without cause, an input written where it must survive; nothing if all is well.
+/// Runs the scenario. Returns the violation: a wrong result, an operation that neither succeeded
+/// nor failed, a failure without cause, or an overwritten input; nothing if there is none.
 std::optional<std::string> violation_of(const Scenario& scenario);
 
 }  // namespace gradwire::test

@@ -7,16 +7,16 @@
 
 #include "tests/comm/simulation/sim_collective.h"
 
-/// Urgent operations overtake those under way: the gradients of the first layers are the last to be
-/// there and the first to be needed. In virtual time, so that what is compared does not depend on
-/// the machine.
+/// Operations of higher priority overtake those in flight: the gradients of the first layers are
+/// complete last and needed first. In virtual time, so that comparisons do not depend on the
+/// machine.
 namespace gradwire::test {
 namespace {
 
 constexpr int kRanks = 4;
 constexpr Time kLatest{std::chrono::seconds(10)};
 
-/// Tells when the last of its ranks was done.
+/// Records when the last of its ranks completed.
 class Ended final : public Completion {
  public:
   explicit Ended(const SimulatedJob& job) : job_(job) {}
@@ -36,10 +36,10 @@ class Ended final : public Completion {
   Time at_{};
 };
 
-/// Ranks at 1 Gb/s whose kernels hold little that urgent bytes would have to wait for.
+/// Ranks at 1 Gb/s whose kernels buffer little, so that priority bytes wait only briefly.
 class UrgencyJob {
  public:
-  /// All ranks call an all-reduce of so many float32 now.
+  /// All ranks call an all-reduce of `count` float32 now.
   std::shared_ptr<const Ended> all_reduce(std::size_t count, int urgency,
                                           const std::string& algorithm) {
     const auto ended = std::make_shared<Ended>(job_);
@@ -75,11 +75,11 @@ class UrgencyJob {
 };
 
 struct Overtaking {
-  Duration small{}, bulky{};  ///< From when each was called until all ranks had it.
-  bool first = false;         ///< The small one was there before the bulky one.
+  Duration small{}, bulky{};  ///< From each call until all ranks had the result.
+  bool first = false;         ///< The small one completed before the bulky one.
 };
 
-/// A bulky operation is under way when a small one is called.
+/// Calls a small operation while a bulky one is in flight.
 Overtaking overtake(int urgency, const std::string& algorithm) {
   UrgencyJob job;
   const Time begin = job.now();
@@ -98,7 +98,7 @@ TEST_P(Urgency, TheUrgentOvertakesWhatIsUnderWay) {
   const Overtaking usual = overtake(0, GetParam());
   EXPECT_TRUE(urgent.first);
   EXPECT_LT(urgent.small, usual.small / 3);
-  // What it takes from the other is its own bytes' time, about half a millisecond.
+  // It delays the other only by the time of its own bytes, about half a millisecond.
   EXPECT_LT(urgent.bulky, usual.bulky + std::chrono::milliseconds(5));
 }
 
