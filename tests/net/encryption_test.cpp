@@ -1,4 +1,4 @@
-// Encrypted streams between transports, with somebody on the wire.
+// Encrypted streams between transports, with an attacker on the wire.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ struct Received {
   Error error;
 };
 
-/// Reads until there are so many bytes, or an error.
+/// Reads until `size` bytes have arrived, or an error occurs.
 Received read(PollingPair& pair, Rank to, std::size_t size) {
   Received received;
   while (received.data.size() < size) {
@@ -63,7 +63,7 @@ Received read(PollingPair& pair, Rank to, std::size_t size) {
   return received;
 }
 
-/// What somebody who sees a tensor's bytes would recognise.
+/// Bytes of a tensor that an eavesdropper would recognize.
 Data tensor(std::size_t floats) {
   Data bytes(floats * sizeof(float));
   for (std::size_t i = 0; i < floats; ++i) {

@@ -24,7 +24,7 @@ FrameHeader example() {
           .payload_checksum = 0xDEADBEEF};
 }
 
-/// Repairs the header's checksum after a deliberate change.
+/// Recomputes the header's checksum after a deliberate change.
 void seal(Wire& wire) {
   store_little_endian(wire.data() + 44, crc32c(ConstBytes(wire).first(44)));
 }

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
 
-/// A gate on a thread of its own.
+/// A gate that runs on its own thread.
 class RunningGate {
  public:
   explicit RunningGate(Gate::Options options)
@@ -38,7 +38,7 @@ class RunningGate {
 
   const SocketAddress& address() const { return address_; }
 
-  /// A genuine client; returns once it is in.
+  /// Connects an authenticated client; returns once it is admitted.
   Result<Socket> enter(Rank rank) {
     return connect_and_greet(address_, kShared, {.from = rank, .to = 0, .world_size = 4},
                              test::soon_enough());
@@ -76,7 +76,7 @@ Socket stranger(const RunningGate& gate, std::string_view says = "") {
   return std::move(*socket);
 }
 
-/// Waits until the gate has hung up on this connection.
+/// Waits until the gate has closed this connection.
 bool is_hung_up(const Socket& socket) {
   char byte;
   while (wait_for(socket, POLLIN, test::soon_enough())) {
@@ -132,7 +132,7 @@ TEST(Gate, OfTooManyThoseThatHaveSaidNothingGoFirst) {
   RunningGate gate(options_with(seconds(60), /*most_strangers=*/4));
   ClientHandshake genuine(std::move(*connect_to(gate.address(), test::soon_enough())), "the gate",
                           kShared, {.from = 1, .to = 0, .world_size = 4});
-  while (genuine.wanted_events() == POLLOUT) {  // Its first message goes out,
+  while (genuine.wanted_events() == POLLOUT) {  // Its first message is sent
     ASSERT_TRUE(wait_for(genuine.socket(), POLLOUT, test::soon_enough()));
     ASSERT_TRUE(genuine.advance());
   }
@@ -147,7 +147,7 @@ TEST(Gate, OfTooManyThoseThatHaveSaidNothingGoFirst) {
   }
 }
 
-/// A door that cannot accept at first, as when the process has too many files open.
+/// A door that cannot accept at first, as in a process with too many open files.
 class DoorOutOfDescriptors final : public Door {
  public:
   DoorOutOfDescriptors(Socket listener, int failures)
@@ -194,7 +194,7 @@ TEST(Gate, ALongShortageOfDescriptorsIsAnError) {
       EXPECT_EQ(status.error().message, "Too many open files");
     }
   }
-  EXPECT_LE(rounds, 10);  // It rests in between: it does not spin.
+  EXPECT_LE(rounds, 10);  // It rests in between, instead of spinning.
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Verdict accept_all(const Claims&) {
   return Verdict::accepted;
 }
 
-/// A server's handshake whose client is whatever the test sends.
+/// A server's handshake with a client whose bytes the test chooses.
 struct AgainstStranger {
   Socket stranger;
   std::unique_ptr<ServerHandshake> server;
@@ -40,7 +40,7 @@ struct AgainstStranger {
     return server->advance();
   }
 
-  /// What the server has answered, for which this waits if there must be something.
+  /// The server's answer; waits for it if `something`.
   std::string received(bool something = true) {
     EXPECT_TRUE(!something || wait_for(stranger, POLLIN, test::soon_enough()));
     std::string bytes(4096, '\0');
@@ -98,7 +98,7 @@ TEST(HandshakeWithStrangers, RandomBytesAfterTheMagicNeverGetIn) {
 }
 
 TEST(HandshakeWithStrangers, BothVersionsAreNamedOnBothSides) {
-  // A client of version 7: a hello of ours with another number.
+  // A client of version 7: our hello with another version number.
   SocketPair recorded = connected_pair();
   ClientHandshake ours(std::move(recorded.first), "the server", kShared, kClaims);
   ASSERT_TRUE(ours.advance());
@@ -114,7 +114,7 @@ TEST(HandshakeWithStrangers, BothVersionsAreNamedOnBothSides) {
       at_server.error().message,
       AllOf(HasSubstr("version 7"), HasSubstr(fmt::format("version {}", kProtocolVersion))));
 
-  // And what it hears is enough to say the same; with another number, it is a server of version 9.
+  // The answer tells it the reason. With another number it is the answer of a version 9 server.
   std::string answer = case_of.received();
   ASSERT_EQ(answer.size(), 80u) << "what clients of version 3 and older wait for";
   answer[8] = 9;
@@ -128,7 +128,7 @@ TEST(HandshakeWithStrangers, BothVersionsAreNamedOnBothSides) {
       AllOf(HasSubstr("version 9"), HasSubstr(fmt::format("version {}", kProtocolVersion))));
 }
 
-/// All that a genuine client sends.
+/// All bytes that an authenticated client sends.
 std::string recorded_client() {
   SocketPair pair = connected_pair();
   ClientHandshake client(std::move(pair.first), "the server", kShared, kClaims);
@@ -136,7 +136,7 @@ std::string recorded_client() {
   std::string sent(64, '\0');
   EXPECT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
   EXPECT_EQ(::recv(pair.second.descriptor(), sent.data(), 64, 0), 64);
-  // Passed on to a genuine server, as a man in the middle would, to get the genuine proof.
+  // Relayed to a real server, as by a man in the middle, to get a valid proof.
   AgainstStranger relay;
   EXPECT_TRUE(relay.after(sent));
   const std::string answer = relay.received();
@@ -162,7 +162,7 @@ TEST(HandshakeWithStrangers, AStrangerHearsNothingThatDependsOnTheSecret) {
   const std::string hello = recorded_client().substr(0, 64);
   AgainstStranger case_of;
   ASSERT_TRUE(case_of.after(hello));
-  // A wrong guess, with which the same hello and answer would prove a right one.
+  // A wrong guess; a right one could be confirmed with the same hello and answer.
   const std::string answer = case_of.received();
   EXPECT_EQ(answer.size(), 48u);
   EXPECT_EQ(answer.substr(0, 16), std::string("GRADWIRE\x04\0\0\0\0\0\0\0", 16))
@@ -171,8 +171,7 @@ TEST(HandshakeWithStrangers, AStrangerHearsNothingThatDependsOnTheSecret) {
   EXPECT_EQ(case_of.received(), std::string("\x01", 1) + std::string(39, '\0')) << "wrong secret";
 }
 
-/// What a client makes of a verdict that `change` was made to on the way, with bytes as they are
-/// on the wire.
+/// The client's result if `change` modifies the verdict in transit; bytes are as on the wire.
 Status after_changed_verdict(Verdict said, const std::function<void(std::string&)>& change) {
   SocketPair outer = connected_pair();
   SocketPair inner = connected_pair();

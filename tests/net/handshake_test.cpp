@@ -21,7 +21,7 @@ Verdict accept_all(const Claims&) {
   return Verdict::accepted;
 }
 
-/// Moves one side on, keeping its first error. False once there is nothing more to do.
+/// Advances one side and keeps its first error. Returns false once nothing is left to do.
 bool move_on(Handshake& side, Status& status) {
   if (!status || side.done()) return false;
   wait_for(side.socket(), side.wanted_events(), Deadline::after(std::chrono::milliseconds(20)));
@@ -39,7 +39,7 @@ struct Outcome {
   SessionKey server_key = {};
 };
 
-/// Both sides in turns until each is done or has failed.
+/// Runs both sides alternately until each is done or has failed.
 Outcome shake(const SharedSecret& at_client, const SharedSecret& at_server,
               const ServerHandshake::Admit& admit = accept_all, int world_size = 5) {
   SocketPair pair = connected_pair();
@@ -95,7 +95,7 @@ TEST(Handshake, TakesNoByteThatComesAfterIt) {
     ASSERT_TRUE(move_on(client, status));
     ASSERT_TRUE(move_on(server, status));
   }
-  // The server is done one step before the client, and may talk at once.
+  // The server is done one step before the client, and may send at once.
   ASSERT_EQ(::send(server.socket().descriptor(), "frame", 5, MSG_NOSIGNAL), 5);
   while (move_on(client, status)) continue;
   ASSERT_TRUE(client.done());

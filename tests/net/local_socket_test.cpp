@@ -41,7 +41,7 @@ TEST(LocalSocket, HandsADescriptorOver) {
   connection.first.close();
   const auto message = receive_local(pair.second);
   ASSERT_TRUE(message && message->passed.valid());
-  // What is left is the same connection.
+  // The remaining one is the same connection.
   const auto hello = std::as_bytes(std::span("hello", 5));
   ASSERT_EQ(send_some(message->passed, hello).bytes, 5u);
   std::array<std::byte, 8> got;

@@ -13,7 +13,7 @@ inline SocketAddress any_loopback_port() {
   return *SocketAddress::of("127.0.0.1", 0);
 }
 
-/// Long enough for any machine; reached only when something is broken.
+/// A deadline generous for any machine; reached only on a failure.
 inline Deadline soon_enough() {
   return Deadline::after(std::chrono::seconds(20));
 }

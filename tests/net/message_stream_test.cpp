@@ -21,14 +21,14 @@ SessionKey key_of(unsigned char byte) {
   return key;
 }
 
-/// Two ends and what is on the wire between them, which the test passes on.
+/// Two ends; the test forwards the bytes between them.
 struct Wire {
   SocketPair outer = connected_pair();
   SocketPair inner = connected_pair();
   MessageStream client{std::move(outer.first), key_of(7), MessageStream::End::client, kMost};
   MessageStream server{std::move(inner.second), key_of(7), MessageStream::End::server, kMost};
 
-  /// What the client has sent.
+  /// Bytes sent by the client.
   std::string sent(std::size_t size) {
     std::string bytes(size, '\0');
     EXPECT_TRUE(wait_for(outer.second, POLLIN, test::soon_enough()));
@@ -36,7 +36,7 @@ struct Wire {
     return bytes;
   }
 
-  /// What the server makes of these bytes.
+  /// The server's result for these bytes.
   Result<bool> received(const std::string& bytes, std::string& message) {
     const ssize_t count =
         ::send(inner.first.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -77,7 +77,8 @@ TEST(MessageStream, EveryBitThatChangesIsFound) {
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
     std::string message;
     const auto there = wire.received(bytes, message);
-    EXPECT_FALSE(there && *there) << bit;  // A size that has grown waits for bytes that never come.
+    EXPECT_FALSE(there && *there) << bit;  // A corrupted larger size waits for bytes that never
+                                           // arrive.
   }
 }
 

@@ -17,7 +17,7 @@ std::vector<std::byte> random_bytes(std::size_t size, Random& random) {
   return bytes;
 }
 
-/// Hosts of different processors and libraries must come to the same.
+/// Hosts with different processors and libraries must compute the same checksum.
 TEST(PayloadChecksum, KnownValues) {
   EXPECT_EQ(payload_checksum({}), 0x38D394C2u);  // XXH3-64 of nothing: 2D06800538D394C2.
   const std::string_view text = "123456789";
@@ -28,7 +28,7 @@ TEST(PayloadChecksum, KnownValues) {
 TEST(PayloadChecksum, PiecesAgreeWithTheWholeAtEveryLengthAndCut) {
   Random random(1);
   const std::vector<std::byte> data = random_bytes(20'000, random);
-  PayloadChecksum checksum;  // One for all, as for the frames of a stream.
+  PayloadChecksum checksum;  // One object for all, as for the frames of a stream.
   for (int i = 0; i < 300; ++i) {
     const std::size_t size = random.below(i % 10 == 0 ? data.size() : 600);
     ConstBytes rest = ConstBytes(data).subspan(random.below(data.size() - size), size);

@@ -31,7 +31,7 @@ int buffer(const Socket& socket) {
   return option<int>(socket, SOL_SOCKET, SO_RCVBUF);
 }
 
-/// Sends so much that the window, if nothing limits it, becomes large, and reads it at once.
+/// Sends enough for the window to grow, if unlimited, and reads it at once.
 void exchange(const Socket& from, const Socket& to, std::size_t bytes) {
   std::vector<char> data(16 * 1024);
   for (std::size_t sent = 0; sent < bytes; sent += data.size()) {
@@ -46,7 +46,7 @@ class ReceiveWindowTest : public testing::Test {
  protected:
   void set(double share, Time now) { window_.set(ends_.second.descriptor(), share, now); }
 
-  /// As the sender knows it.
+  /// As known to the sender.
   std::uint32_t window_of_sender() const {
     return option<tcp_info>(ends_.first, IPPROTO_TCP, TCP_INFO).tcpi_snd_wnd;
   }
@@ -67,7 +67,7 @@ TEST_F(ReceiveWindowTest, IsAShareOfWhatTheLastSwitchHolds) {
 
 TEST_F(ReceiveWindowTest, LimitsTheSenderThoughTheKernelForgetsIt) {
   set(0.25, Time{});
-  exchange(ends_.first, ends_.second, 4 << 20);  // Of packets larger than any before.
+  exchange(ends_.first, ends_.second, 4 << 20);  // In larger packets than any before.
   set(0.25, Time{seconds(1)});
   EXPECT_EQ(clamp(ends_.second), 96 * 1024);
   exchange(ends_.first, ends_.second, 4 << 20);
@@ -89,7 +89,7 @@ TEST_F(ReceiveWindowTest, LeavesABufferThatTheKernelHasMadeLarger) {
   constexpr int kTuned = 300 * 1024;  // The kernel doubles it, or what net.core.rmem_max allows,
   const int socket = ends_.second.descriptor();
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kTuned, sizeof kTuned);
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &kTuned, sizeof kTuned);  // unless root asks.
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &kTuned, sizeof kTuned);  // unless root sets it.
   const int before = buffer(ends_.second);
   set(0.25, Time{});
   EXPECT_GE(buffer(ends_.second), before);

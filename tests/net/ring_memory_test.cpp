@@ -1,4 +1,4 @@
-// What rings take of a machine's memory, and what happens when it has none.
+// Memory use of rings, and behavior when the machine has no memory left.
 
 #include <fstream>
 #include <sstream>
@@ -22,7 +22,7 @@ using test::random_data;
 using test::to_peer_of;
 using test::write;
 
-/// Bytes of all rings of this process that are in memory, each mapping of them counted: proc(5).
+/// Resident bytes of all rings of this process; each mapping counts (proc(5)).
 std::size_t ring_bytes_in_memory() {
   std::ifstream file("/proc/self/smaps");
   std::size_t bytes = 0;
@@ -60,7 +60,7 @@ TEST(RingMemory, IsWhatIsUnreadAtOneTime) {
   EXPECT_LE(ring_bytes_in_memory(), heads + kMappings * 3 * more.size());
 }
 
-/// Something is always unread, so that the ring grows in the middle of what goes through it.
+/// Some bytes are always unread, so that the ring grows while it is in use.
 TEST(RingMemory, GrowsUnderWhatIsUnread) {
   const auto pair = open_pair(1, true);
   Random random(5);
@@ -79,7 +79,7 @@ TEST(RingMemory, GrowsUnderWhatIsUnread) {
   EXPECT_GE(ring_bytes_in_memory(), ring_bytes_for(2));
 }
 
-/// Beyond the end of a file the kernel has no memory to give: a write there is a SIGBUS.
+/// Beyond the end of a file the kernel has no memory: a write there is a SIGBUS.
 TEST(RingMemory, ThatTheKernelDoesNotHaveIsNoSignal) {
   const std::size_t capacity = 4 * 64 * 1024;
   const Socket file(::memfd_create("gradwire-test", MFD_CLOEXEC));

@@ -4,7 +4,7 @@
 
 #include "tests/net/transport_pair.h"
 
-/// For the tests of shared memory: the streams between ranks 0 and 1.
+/// Helpers of the shared-memory tests: the streams between ranks 0 and 1.
 namespace gradwire::test {
 
 constexpr StreamId to_peer_of(Rank rank) {
@@ -15,8 +15,8 @@ inline std::size_t write(PollingTransport& transport, Rank self, ConstBytes data
   return transport.write(to_peer_of(self), std::span(&data, 1)).value_or(0);
 }
 
-/// Waits, asleep, until the stream shows something. Polls no longer than it must: a wake-up that is
-/// lost shows as an empty answer after 20 seconds.
+/// Sleeps until the stream has bytes. Polls only when needed: a lost wake-up results in an empty
+/// answer after 20 seconds.
 inline ConstBytes await_bytes(PollingTransport& transport, Rank self) {
   std::vector<ReadyEvent> events;
   for (const Deadline deadline = soon_enough(); !deadline.passed();) {

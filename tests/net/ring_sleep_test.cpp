@@ -1,4 +1,4 @@
-// That whoever sleeps in poll() of a RingTransport is woken, whatever happens at the same time.
+// Threads that sleep in poll() of a RingTransport are woken, whatever happens concurrently.
 
 #include <atomic>
 #include <fstream>
@@ -51,7 +51,7 @@ TEST(RingSleep, NoWakeUpIsLost) {
   other.join();
 }
 
-/// One end sleeps at once, the other answers after about as long as falling asleep takes.
+/// One end sleeps at once; the other answers after about the time that falling asleep takes.
 TEST(RingSleep, NoWakeUpIsLostWhileFallingAsleep) {
   const auto pair = open_pair(1, true);
   constexpr int kRounds = 50'000;
@@ -78,11 +78,11 @@ TEST(RingSleep, NoWakeUpIsLostWhileFallingAsleep) {
     pair->of(0).consume(to_peer_of(0), 1);
   }
   answering.join();
-  // A poll() that nobody ended would have taken 20 s.
+  // A poll() that was not woken would have taken 20 s.
   EXPECT_LT(SteadyClock().now() - begin, seconds(19));
 }
 
-/// Runs poll() on a thread until something is readable, and tells how long that took.
+/// Runs poll() on a thread until something is readable, and measures the time.
 class Sleeper {
  public:
   explicit Sleeper(PollingTransport& transport) : thread_([this, &transport] { run(transport); }) {}
@@ -113,7 +113,7 @@ class Sleeper {
     done_ = true;
   }
 
-  /// As proc(5) has it: R runs, S sleeps.
+  /// As in proc(5): R is running, S is sleeping.
   char state() const {
     std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
     const std::string line((std::istreambuf_iterator<char>(file)), {});
@@ -135,7 +135,7 @@ void await_one_awake(const Sleeper& first, const Sleeper& second) {
   }
 }
 
-/// The reader has looked at what is there, and sleeps until there is more.
+/// The reader has seen all available bytes, and sleeps until there are more.
 TEST(RingSleep, LittleMoreThanFitsWakesTheReader) {
   const auto pair = open_pair(1, true);
   const Data data = random_data(ring_bytes_for(2) - 1000);
@@ -149,7 +149,7 @@ TEST(RingSleep, LittleMoreThanFitsWakesTheReader) {
   EXPECT_LT(sleeper.join(), seconds(15));
 }
 
-/// Two threads may sleep in poll(); the one that is woken may not come back for long.
+/// Two threads may sleep in poll(); the woken one may take long to return.
 TEST(RingSleep, EachSleeperIsWoken) {
   const auto pair = open_pair(1, true);
   Sleeper first(pair->of(0));
@@ -158,7 +158,7 @@ TEST(RingSleep, EachSleeperIsWoken) {
   ASSERT_NO_FATAL_FAILURE(first.await_asleep());
   ASSERT_NO_FATAL_FAILURE(second.await_asleep());
   ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
-  // Whichever is woken by it lets the other sleep on.
+  // Either one may wake; the other sleeps on.
   ASSERT_NO_FATAL_FAILURE(await_one_awake(first, second));
   ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
   EXPECT_LT(first.join(), seconds(15));
@@ -193,7 +193,7 @@ TEST(RingSleep, BlockedWriterIsWokenByRoom) {
   EXPECT_TRUE(got == data);
 }
 
-/// One thread sleeps in poll() for long; meanwhile another drives the same transport.
+/// One thread sleeps in poll() for long while another drives the same transport.
 TEST(RingSleep, SleeperIsWokenAlthoughAnotherThreadSleptToo) {
   const auto pair = open_pair(1, true);
   PollingTransport& transport = pair->of(0);

@@ -1,4 +1,4 @@
-// What is particular to shared memory: processes that sleep, die, or cannot share.
+// Behavior specific to shared memory: processes that sleep, die, or cannot share.
 
 #include <csignal>
 #include <thread>
@@ -28,7 +28,7 @@ using test::soon_enough;
 using test::to_peer_of;
 using test::write;
 
-/// Opens rank's end in a process of its own, which runs `body` and exits.
+/// Opens the rank's end in a child process, which runs `body` and exits.
 template <class Body>
 pid_t in_child(Rank rank, Socket socket, Body body) {
   const pid_t child = ::fork();
@@ -74,7 +74,7 @@ TEST(RingTransport, ReadsInPlaceAndNeedsNoChecksums) {
 
 TEST(RingTransport, ShowsInOnePieceWhatGoesRoundTheEnd) {
   const auto pair = open_pair(1, true);
-  // A ring that was never full begins anew when all has been read.
+  // A ring that was never full restarts at its beginning when all has been read.
   ASSERT_EQ(write(pair->of(0), 0, Data(ring_bytes_for(2))), ring_bytes_for(2));
   pair->of(1).consume(to_peer_of(1), ring_bytes_for(2));
   const Data data = random_data(ring_bytes_for(2) / 4 * 3);
@@ -96,11 +96,11 @@ TEST(RingTransport, EventsAreEdges) {
     return events.size();
   };
   EXPECT_EQ(events_of(1), 1u);
-  EXPECT_EQ(events_of(1), 0u);  // Although nothing has been read.
+  EXPECT_EQ(events_of(1), 0u);  // Although nothing was read.
   EXPECT_EQ(events_of(0), 0u);
   pair->of(1).consume(to_peer_of(1), ring_bytes_for(2));
   EXPECT_EQ(events_of(0), 1u);
-  EXPECT_EQ(events_of(0), 0u);  // Although nothing has been written.
+  EXPECT_EQ(events_of(0), 0u);  // Although nothing was written.
   EXPECT_EQ(events_of(1), 0u);
 }
 
@@ -173,7 +173,7 @@ TEST(RingTransport, BlockedWriterLearnsThatItsReaderDied) {
   EXPECT_TRUE(WIFSIGNALED(status_of(child)));
 }
 
-/// A process that may not make files of any size cannot make shared memory either.
+/// A process that may not create files of any size cannot create shared memory either.
 TEST(RingTransport, GoesOverTcpWhereMemoryCannotBeShared) {
   SocketPair pair = connected_pair();
   const pid_t child = ::fork();
@@ -226,7 +226,7 @@ TEST(RingTransport, NeighbourThatSaysNothingIsNamed) {
   EXPECT_THAT(transport.error().message, testing::HasSubstr("rank 0"));
 }
 
-/// A neighbour that is someone else, or broken: as rank 0 it invites first.
+/// A peer that is not the expected one, or is broken; rank 0 invites first.
 TEST(RingTransport, AnAnswerThatIsNeitherYesNorNoIsAnError) {
   constexpr std::size_t kInvitation = 33;
   for (const Rank self : {0, 1}) {
@@ -246,7 +246,7 @@ TEST(RingTransport, AnAnswerThatIsNeitherYesNorNoIsAnError) {
   }
 }
 
-/// All of `ranks` neighbours of each other, each on a thread while they meet.
+/// Opens transports of `ranks` neighbors, each on a thread while they connect.
 std::vector<std::unique_ptr<PollingTransport>> open_all(int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   std::vector<Connections> connections(count);

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
 
-/// A port of the loopback that was free a moment ago.
+/// Returns a port of the loopback that was free a moment ago.
 SocketAddress free_address() {
   return local_address(*listen_on(test::any_loopback_port()));
 }
@@ -34,7 +34,7 @@ Result<std::unique_ptr<SharedPortDoor>> open_door(const SocketAddress& address, 
                               test::soon_enough());
 }
 
-/// One rank behind the shared port, on a thread of its own, as a process would be.
+/// One rank behind the shared port, on its own thread in place of a process.
 class Member {
  public:
   Member(const SocketAddress& address, Rank rank)
@@ -50,7 +50,7 @@ class Member {
     thread_.join();
   }
 
-  /// Waits until so many callers are in; the caller knows it a moment before this side does.
+  /// Waits for at least this many admitted callers; a caller knows of it slightly before this side.
   int entered(int at_least) const {
     const Deadline deadline = test::soon_enough();
     while (entered_ < at_least && !deadline.passed()) std::this_thread::yield();
@@ -86,7 +86,7 @@ class Member {
   std::thread thread_;
 };
 
-/// As the ranks do: whoever is refused, or cut off, tries again.
+/// Connects as ranks do: retries if refused or disconnected.
 Status call(const SocketAddress& address, Rank to) {
   const Deadline deadline = test::soon_enough();
   for (;;) {
@@ -120,7 +120,7 @@ TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
     members.push_back(std::make_unique<Member>(address, rank));
   }
   while (members.size() > 1) {
-    members.erase(members.begin());  // It was the first to open its door, or took over.
+    members.erase(members.begin());  // It opened its door first, or took over.
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Rank rank = static_cast<Rank>(4 - members.size() + i);
       const Status called = call(address, rank);
@@ -273,7 +273,7 @@ TEST(Destination, IsReadFromOurHelloAlone) {
   ASSERT_TRUE(destination_of(hello));
   EXPECT_EQ(*destination_of(hello), (Destination{service_number("test"), 6}));
   EXPECT_FALSE(destination_of(ConstBytes(hello).first(kHelloSize - 1)));
-  hello[8] = std::byte{99};  // Another version.
+  hello[8] = std::byte{99};  // A different version.
   EXPECT_FALSE(destination_of(hello));
   EXPECT_FALSE(destination_of(std::vector<std::byte>(kHelloSize)));
 }

@@ -21,7 +21,7 @@ SimPort port(double bytes_per_second) {
   return {.latency = kLatency, .bytes_per_second = bytes_per_second};
 }
 
-/// Units so small that cutting data into them makes no visible difference in time.
+/// Units so small that splitting data into them makes no visible difference in time.
 SimOptions fine() {
   return {.window_bytes = 100'000'000, .unit_bytes = 1000};
 }
@@ -45,7 +45,7 @@ struct Stream {
     ASSERT_EQ(taken.value_or(0), bytes);
   }
 
-  /// How many bytes there are to read; -1 at the end.
+  /// Number of readable bytes; -1 at the end of the stream.
   int read() const {
     Data data(10'000'000);
     const Bytes piece(data);
@@ -56,13 +56,13 @@ struct Stream {
   std::size_t delivered() const { return network.endpoint(from).delivered({to, rail}); }
 };
 
-/// Lets time pass.
+/// Advances time.
 void pass(SimNetwork& network, Duration duration) {
   const Time until = network.now() + duration;
   while (network.next(until)) continue;
 }
 
-/// Until `stream` has given `bytes`.
+/// Returns the time until `stream` has delivered `bytes`.
 Duration time_to_read(const Stream& stream, int bytes) {
   const Time begin = stream.network.now();
   int got = 0;
@@ -146,7 +146,7 @@ TEST(SimNetwork, CutRailTakesOnlyItsOwnBytes) {
   network.cut(1, 0);
   pass(network, seconds(1));
   EXPECT_NEAR(cut.read(), 500'000, 5000);
-  EXPECT_EQ(cut.read(), 0);  // Nobody is told.
+  EXPECT_EQ(cut.read(), 0);  // No end is notified.
   EXPECT_EQ(whole.read(), 100'000);
 }
 
@@ -159,7 +159,7 @@ TEST(SimNetwork, CutRailAcknowledgesNoMore) {
   pass(network, seconds(1));
   const std::size_t delivered = stream.delivered();
   EXPECT_GT(delivered, 400'000u);
-  EXPECT_LT(delivered, static_cast<std::size_t>(stream.read()));  // Some were under way.
+  EXPECT_LT(delivered, static_cast<std::size_t>(stream.read()));  // Some were in flight.
 }
 
 TEST(SimNetwork, AcknowledgementTakesALatency) {
@@ -191,7 +191,7 @@ TEST(SimNetwork, ResetRailGivesUpWhatWasUnderWayAndNoMore) {
   EXPECT_EQ(other.read(), 0);
 }
 
-/// As a kernel does whose program has closed its end.
+/// As a kernel whose program has closed its end.
 TEST(SimNetwork, ClosedEndAcknowledgesWhatItThrowsAway) {
   SimNetwork network = two_rails();
   const Stream stream{network, 0, 1};

@@ -92,7 +92,8 @@ TEST(Socket, AcceptAnswersNothingWhenNobodyWaits) {
 }
 
 TEST(Socket, ConnectionToItselfIsRecognised) {
-  // What happens by chance to one that keeps trying an unused port of its own host.
+  // A self-connection, which happens by chance when a client retries an unused port of its own
+  // host.
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress any = test::any_loopback_port();
   ASSERT_EQ(::bind(socket.descriptor(), any.data(), any.size()), 0);

@@ -48,7 +48,7 @@ Result<std::size_t> read(TcpTransport& transport, Bytes data) {
   return transport.read(kPeer, std::span(&data, 1));
 }
 
-/// The next events, waiting for some.
+/// Waits for the next events.
 std::vector<ReadyEvent> next_events(TcpTransport& transport) {
   std::vector<ReadyEvent> events;
   transport.poll(seconds(20), events);
@@ -67,7 +67,7 @@ void await_readable(TcpTransport& transport) {
   FAIL() << "never readable";
 }
 
-/// Reads, as a well-behaved caller: again only after an event, until an error ends it.
+/// Reads as a correct caller does: again only after an event, until an error.
 struct Received {
   Data data;
   Error end;
@@ -97,7 +97,7 @@ void send_raw(const Socket& socket, std::string_view text) {
             static_cast<ssize_t>(text.size()));
 }
 
-/// Closes so that the peer sees a reset.
+/// Closes the socket such that the peer sees a reset.
 void reset(Socket& socket) {
   const linger now = {.l_onoff = 1, .l_linger = 0};
   ASSERT_EQ(setsockopt(socket.descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
@@ -117,7 +117,7 @@ TEST(TcpTransport, CarriesMorePiecesThanOneCallTakes) {
   std::vector<Bytes> in;
   for (std::size_t i = 0; i < 100; ++i) in.push_back(Bytes(got).subspan(i * 74, 74));
   await_readable(*receiver);
-  // The loopback delivers all of it before send returns.
+  // The loopback delivers all bytes before send returns.
   ASSERT_EQ(*receiver->read(kPeer, in), data.size());
   EXPECT_EQ(got, data);
 }
@@ -179,7 +179,7 @@ TEST(TcpTransport, WhoExpectsMuchIsToldOfLittleAfterAWhileOrWhenItExpectsLess) {
   auto transport = transport_over(std::move(pair.first));
   transport->expect(kPeer, 64 * 1024, 1);
   const Time begin = SteadyClock().now();
-  std::vector<ReadyEvent> events = next_events(*transport);  // Writable, as always at first.
+  std::vector<ReadyEvent> events = next_events(*transport);  // Writable, as always at the start.
   send_raw(pair.second, "x");
   transport->poll(Duration::zero(), events);
   if (events.empty()) await_readable(*transport);
@@ -197,7 +197,7 @@ TEST(TcpTransport, EndThatCameWithTheLastBytesIsReportedAgain) {
   auto transport = transport_over(std::move(pair.first));
   await_readable(*transport);
   Data buffer(100);
-  ASSERT_EQ(*read(*transport, buffer), 10u);  // Fewer than fit: the caller now waits for an event.
+  ASSERT_EQ(*read(*transport, buffer), 10u);  // Less than fits: the caller must wait for an event.
   await_readable(*transport);
   const auto end = read(*transport, buffer);
   ASSERT_FALSE(end);
@@ -249,7 +249,7 @@ TEST(TcpTransport, DestructionDeliversWhatWasWrittenThoughInputIsUnread) {
   auto receiver = transport_over(std::move(pair.second));
   auto leaver = transport_over(std::move(pair.first));
   ASSERT_GT(*write(*receiver, random_data(70'000)), 0u);
-  // As much as the kernels take: part of it can only leave once the receiver reads.
+  // As much as the kernels accept: a part of it can be sent only once the receiver reads.
   const Data data = random_data(1'000'000);
   std::size_t written = 0;
   while (const std::size_t taken = *write(*leaver, data)) written += taken;
@@ -276,7 +276,7 @@ TEST(TcpTransport, DestructionDoesNotWaitForAPeerThatNeverReads) {
 TEST(TcpTransport, AfterCloseNothingIsReadWrittenOrReported) {
   SocketPair pair = connected_pair();
   auto transport = transport_over(std::move(pair.first));
-  next_events(*transport);  // Writable, as every fresh connection.
+  next_events(*transport);  // Writable, as every new connection.
   transport->close(kPeer);
   send_raw(pair.second, "too late");
   std::vector<ReadyEvent> events;
@@ -350,7 +350,7 @@ TEST(TcpTransport, LinkThatAcknowledgesNothingIsDead) {
   const Duration dead_after = milliseconds(300);
   tune_stream(pair.first, dead_after);
   auto transport = transport_over(std::move(pair.first), dead_after);
-  // Nobody reads: the window closes, and the kernel's probes of it lead nowhere.
+  // The receiver does not read: the window closes, and the kernel's probes of it get no answer.
   const Data data = random_data(1'000'000);
   while (*write(*transport, data) > 0) continue;
   const Received received = read_to_end(*transport);
@@ -365,7 +365,7 @@ TEST(TcpTransport, UnreadBytesInThePeersKernelCountAsDelivered) {
   const Data data = random_data(1'000'000);
   std::size_t written = 0;
   while (const std::size_t taken = *write(*sender, data)) written += taken;
-  // Nobody reads: the rest waits on this side.
+  // The receiver does not read: the rest waits on this side.
   const std::size_t delivered = sender->delivered(kPeer);
   EXPECT_GT(delivered, 0u);
   EXPECT_LT(delivered, written);
@@ -378,7 +378,7 @@ TEST(TcpTransport, UnreadBytesInThePeersKernelCountAsDelivered) {
   }
   reset(pair.second);
   (void)read_to_end(*sender);
-  // What a broken connection has delivered stays known.
+  // The count of a broken connection remains available.
   EXPECT_GE(sender->delivered(kPeer), delivered);
   EXPECT_LE(sender->delivered(kPeer), written);
   sender->close(kPeer);

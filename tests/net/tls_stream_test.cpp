@@ -20,14 +20,14 @@ SessionKey key_of(std::string_view text) {
   return derive_session_key(text, std::as_bytes(std::span(transcript)));
 }
 
-/// The two ends of an encrypted connection, with somebody in between.
+/// The two ends of an encrypted connection, with an attacker in between.
 struct Ends {
   explicit Ends(std::string_view client_key = "key", std::string_view server_key = "key",
                 std::uint32_t records_a_key = TlsStream::kRecordsAKey)
       : client(client_socket.descriptor(), End::client, key_of(client_key), records_a_key),
         server(server_socket.descriptor(), End::server, key_of(server_key), records_a_key) {}
 
-  /// Until both have greeted, or one has failed.
+  /// Runs until both have finished the handshake, or one has failed.
   void greet() {
     Transfer from_client;
     Transfer from_server;
@@ -46,7 +46,7 @@ struct Ends {
   TlsStream server;
 };
 
-/// Writes all, and goes on until it is written.
+/// Writes all of `text`, waiting as needed.
 void write_all(TlsStream& stream, const Socket& socket, std::string_view text) {
   auto rest = std::as_bytes(std::span(text));
   const Deadline deadline = test::soon_enough();
@@ -66,7 +66,7 @@ struct Heard {
   int cause = 0;
 };
 
-/// Reads so much, or to the end.
+/// Reads `size` bytes, or to the end.
 Heard read_all(TlsStream& stream, const Socket& socket, std::size_t size) {
   Heard heard;
   const Deadline deadline = test::soon_enough();
@@ -112,7 +112,7 @@ TEST(TlsStream, AnotherKeyIsRefused) {
   EXPECT_TRUE(ends.server.complaint() || ends.client.complaint());
 }
 
-/// How both ends fare when the first bytes that the client says after greeting are changed once.
+/// Results of both ends when the client's first bytes after the handshake are changed once.
 struct Fate {
   Heard server;
   std::optional<std::string> server_complaint;
@@ -172,7 +172,7 @@ TEST(TlsStream, TheEndOfTheConnectionIsAnEnd) {
   EXPECT_FALSE(ends.server.complaint());
 }
 
-/// A server of TLS 1.3 with a certificate that it made itself, and without our key.
+/// A TLS 1.3 server with a self-signed certificate and without our key.
 class Impostor {
  public:
   explicit Impostor(const Socket& socket) {

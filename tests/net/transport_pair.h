@@ -30,11 +30,11 @@ class TransportPair {
  public:
   virtual ~TransportPair() = default;
   virtual Transport& of(Rank rank) = 0;
-  /// The next events of a rank; none if there are none for much too long.
+  /// Waits for the next events of a rank; returns none after a generous timeout.
   virtual std::vector<ReadyEvent> wait(Rank rank) = 0;
 };
 
-/// Over real sockets or memory.
+/// Over real sockets or shared memory.
 class PollingPair final : public TransportPair {
  public:
   PollingPair(std::unique_ptr<PollingTransport> first, std::unique_ptr<PollingTransport> second) {
@@ -77,7 +77,7 @@ class SimulatedPair final : public TransportPair {
   std::array<std::vector<ReadyEvent>, 2> waiting_;
 };
 
-/// As if a handshake had left it to both ends of that rail.
+/// The session key as a handshake over that rail would provide it to both ends.
 inline SessionKey key_of_rail(std::size_t rail) {
   SessionKey key = {};
   key.fill(static_cast<std::byte>(rail + 1));
@@ -102,7 +102,7 @@ inline Connections connections_of(Rank rank, std::vector<Socket> rails, bool enc
 
 using Opened = std::array<Result<std::unique_ptr<PollingTransport>>, 2>;
 
-/// Rank 0 and rank 1 each open a transport, at the same time; `neighbours`: both claim to be.
+/// Ranks 0 and 1 open their transports concurrently. `neighbours`: both claim to be on one machine.
 inline Opened open_both(Connections first, Connections second, bool neighbours = false) {
   Opened opened;
   const auto open = [&](Rank rank, Connections connections) {
@@ -117,7 +117,8 @@ inline Opened open_both(Connections first, Connections second, bool neighbours =
   return opened;
 }
 
-/// Two ranks joined by `rails` TCP connections, which share memory if both claim to be neighbours.
+/// Two ranks connected by `rails` TCP connections, which share memory if both claim to be
+/// neighbors.
 inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours,
                                               bool encrypted = false) {
   std::vector<Socket> first;

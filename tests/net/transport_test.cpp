@@ -1,4 +1,4 @@
-// What holds of every Transport, over TCP, shared memory and simulated streams alike.
+// Requirements of every Transport, tested over TCP, shared memory and simulated streams.
 
 #include <functional>
 
@@ -19,8 +19,9 @@ struct Kind {
   std::function<std::unique_ptr<TransportPair>()> make;
   int rails = 1;
   bool checksums = true;
-  std::size_t late = 0;  ///< So many of the bytes taken may come only after the next write.
-  std::size_t plenty = 5'000'000;  ///< More than a stream holds.
+  std::size_t late = 0;  ///< Maximum accepted bytes that may be delivered only after the next
+                         ///< write.
+  std::size_t plenty = 5'000'000;  ///< More than a stream buffers.
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
@@ -36,7 +37,7 @@ class AnyTransport : public testing::TestWithParam<Kind> {
     return of(from).write(towards(1 - from, rail), std::span(&data, 1));
   }
 
-  /// As the executor does: in place where that is possible.
+  /// Reads as the executor does: in place if possible.
   Result<std::size_t> read_some(Rank to, Data& into, std::size_t most, int rail = 0) {
     const StreamId stream = towards(1 - to, rail);
     if (of(to).reads_in_place(stream)) {
@@ -66,7 +67,7 @@ class AnyTransport : public testing::TestWithParam<Kind> {
     }
   }
 
-  /// Reads until there are `size` bytes.
+  /// Reads until `size` bytes have arrived.
   Data read_exactly(Rank to, std::size_t size, int rail = 0) {
     Data got;
     while (got.size() < size) {
@@ -142,7 +143,7 @@ TEST_P(AnyTransport, JoinsPiecesInOrder) {
     for (const ConstBytes& piece : pieces) {
       const std::size_t skipped = std::min(skip, piece.size());
       skip -= skipped;
-      rest.push_back(piece.subspan(skipped));  // Perhaps empty.
+      rest.push_back(piece.subspan(skipped));  // May be empty.
     }
     written += *of(0).write(towards(1), rest);
   }
@@ -178,7 +179,7 @@ TEST_P(AnyTransport, EndThatCameWithTheLastBytesIsReportedAgain) {
   while (written < data.size()) written += *write(0, ConstBytes(data).subspan(written));
   of(0).close(towards(1));
   Data got;
-  // A caller that reads only after events, with read(), and fewer than fit.
+  // A caller that reads only after events, with read(), and less than fits.
   for (;;) {
     ASSERT_NO_FATAL_FAILURE(await(1, &ReadyEvent::readable));
     Data buffer(100);
@@ -205,7 +206,7 @@ TEST_P(AnyTransport, KnowsWhatHasBeenDelivered) {
     EXPECT_GE(delivered, std::exchange(before, delivered));
     read_exactly(1, *taken);
   }
-  // The acknowledgement follows what was read, for which another byte gives it time.
+  // The acknowledgement follows the read; another byte gives it time to arrive.
   for (int i = 0; i < 1000 && of(0).delivered(towards(1)) < data.size(); ++i) {
     while (*write(1, ConstBytes(data).first(1)) == 0) continue;
     read_exactly(0, 1);

@@ -15,11 +15,11 @@
 
 namespace gradwire::test {
 
-/// What somebody between two hosts sees, and may change: the ends of a connection are first and
-/// second, and a thread carries what they say.
+/// An eavesdropper between two hosts that may change bytes. The ends of a connection are first and
+/// second; a thread forwards their bytes.
 class Wire {
  public:
-  /// What is to be done with bytes on their way; `from`: which end said them.
+  /// Modifies bytes in transit; `from`: the sending end.
   using Change = std::function<void(int from, std::string& bytes)>;
 
   Wire() : inner_(connected_pair()), outer_(connected_pair()), carrier_([this] { carry(); }) {}
@@ -30,17 +30,17 @@ class Wire {
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
-  /// The connection's ends, to be taken once.
+  /// The connection's ends; each can be taken once.
   Socket take_first() { return std::move(inner_.first); }
   Socket take_second() { return std::move(outer_.second); }
 
-  /// From now on.
+  /// Applies from here on.
   void change(Change change) {
     const std::lock_guard lock(mutex_);
     change_ = std::move(change);
   }
 
-  /// All that has passed, of both ends.
+  /// Returns true if the forwarded bytes of either end contain `pattern`.
   bool has_seen(std::string_view pattern) const {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(
@@ -69,7 +69,7 @@ class Wire {
 
   const Socket& side(bool first) const { return first ? inner_.second : outer_.first; }
 
-  /// False once that end has said its last.
+  /// Returns false once that end has closed.
   bool pass_on(bool first) {
     std::string bytes(100'000, '\0');
     const Transfer got = receive_some(side(first), std::as_writable_bytes(std::span(bytes)));

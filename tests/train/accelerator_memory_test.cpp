@@ -13,7 +13,7 @@
 #include "tests/train/small_models.h"
 #include "tests/train/zero_model.h"
 
-/// What an accelerator's memory is for.
+/// Classification of an accelerator's memory.
 namespace gradwire::test {
 namespace {
 
@@ -79,14 +79,14 @@ TEST_F(AcceleratorMemory, RefusesASecondTracker) {
   EXPECT_THROW(MemoryTracker second(clock), Exception);
 }
 
-/// A copy holds its tensors until its stream comes to it, which no profiler sees.
+/// A copy holds its tensors until its stream reaches it, which no profiler sees.
 void await_stream() {
   std::promise<void> come;
   compute([&] { come.set_value(); });
   come.get_future().wait();
 }
 
-/// What both ranks have together after a backward, and after the step.
+/// Bytes of both ranks together after a backward, and after the step.
 using Snapshots = std::vector<MemoryBytes>;
 
 Snapshots snapshots_of(int stage, bool accelerator) {

@@ -18,8 +18,8 @@
 #include "tests/train/small_models.h"
 #include "tests/train/zero_model.h"
 
-/// Modules on an accelerator, over gradwire's own group: they train what the same modules on the
-/// CPU do, to the bit, as the device computes with the CPU's kernels.
+/// Modules on an accelerator, over gradwire's process group. Training is bitwise identical to that
+/// of the same modules on the CPU, because the device computes with the CPU's kernels.
 namespace gradwire::test {
 namespace {
 
@@ -46,7 +46,7 @@ void PrintTo(const Way& way, std::ostream* out) {
        << static_cast<int>(way.overlap) << ", " << way.type << ", clipped to " << way.max_grad_norm;
 }
 
-/// Each rank has a device of its own.
+/// Each rank has its own device.
 at::Device device_for(const ProcessGroup& group, bool accelerator) {
   if (!accelerator) return at::kCPU;
   to_queue_device(at::empty({0}), group->getRank());  // Makes it current.
@@ -101,7 +101,7 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device,
   return values_after_training(model);
 }
 
-/// What rank 0 has in the end.
+/// Rank 0's final values.
 Values train(const Way& way, bool accelerator) {
   Values values;
   run_on_loopback(2, [&](const auto& group) {
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, OnAnAccelerator,
                                            Way{.stage = 2, .optimizer = make_lamb},
                                            Way{.stage = 3, .max_grad_norm = 0.5}));
 
-/// How many bytes travelled on rank 0, by what they were.
+/// Returns the bytes that rank 0 sent, by kind.
 std::map<std::string, std::uint64_t> traced(int stage, bool accelerator) {
   std::map<std::string, std::uint64_t> bytes;
   run_on_loopback(2, [&](const auto& group) {
@@ -216,7 +216,7 @@ TEST_F(OnAnAccelerator, StatesInFilesAreForTheCpu) {
               HasSubstr("move_to_file: a tensor is on queue:0"));
 }
 
-/// From the device's own generator, as dropout does.
+/// Draws from the device's own generator, as dropout does.
 torch::Tensor draw(const torch::Tensor& like) {
   auto generator = at::globalContext().defaultGenerator(like.device());
   return torch::empty(like.sizes()).uniform_(0, 1, generator).to(like.device());
@@ -243,7 +243,7 @@ struct Resumed {
   torch::Tensor random;
 };
 
-/// Two steps and, with `folder` not empty, saves and loads between them in a model of its own.
+/// Takes two steps; if `folder` is not empty, saves and loads into a new model in between.
 Resumed two_steps(const std::filesystem::path& folder, bool accelerator) {
   Resumed end;
   run_on_loopback(1, [&](const auto& group) {

@@ -18,7 +18,7 @@ ModelConfig small_resnet(std::int64_t checkpoints) {
   return {.name = "resnet", .channels = 4, .groups = 2, .checkpoints = checkpoints};
 }
 
-/// What a training step leaves behind.
+/// Results of a training step.
 struct Outcome {
   torch::Tensor loss;
   std::vector<torch::Tensor> gradients;
@@ -147,7 +147,7 @@ TEST(ActivationCheckpoint, KeepsLess) {
             activations_after_forward(small_resnet(0)) / 2);
 }
 
-/// Gradients of a checkpoint whose input is partitioned over as many ranks.
+/// Gradients of a checkpoint whose input is partitioned over `ranks` ranks.
 std::vector<torch::Tensor> partitioned(int ranks, const torch::Tensor& input) {
   std::vector<torch::Tensor> result;
   run_on_threads(ranks, [&](const ProcessGroup& group) {
@@ -181,7 +181,7 @@ TEST(PartitionedCheckpoint, EachRankKeepsItsPart) {
           [](const torch::Tensor& x) { return x.sum(); }, a.expand({1000, 100}).contiguous());
     }
     group->barrier()->wait();
-    // Of all four together: the parts, and what little else there is.
+    // All four partitions, plus small overhead.
     const auto bytes = total_bytes(tracker.ledger().bytes());
     EXPECT_GE(bytes, 400'000);
     EXPECT_LT(bytes, 410'000);

@@ -28,7 +28,7 @@ std::vector<torch::Tensor> train_two_steps(Parallel& model, const ProcessGroup& 
 }
 
 torch::nn::Sequential seeded(const ModelConfig& config) {
-  static std::mutex mutex;  // Ranks are threads, and the generator is one.
+  static std::mutex mutex;  // Ranks are threads that share one generator.
   const std::lock_guard lock(mutex);
   torch::manual_seed(5);
   return make_model(config);
@@ -71,7 +71,7 @@ TEST(ActivationCheckpoint, TrainsTheSameInZero) {
   for (const int stage : {1, 2, 3}) expect_equal(without, trained_by_zero(stage, 3));
 }
 
-/// Live and greatest bytes after so many steps.
+/// Live and peak bytes after `steps` steps.
 std::pair<std::int64_t, std::int64_t> after_steps(int steps) {
   const SteadyClock clock;
   MemoryTracker tracker(clock);

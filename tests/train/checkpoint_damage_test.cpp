@@ -11,7 +11,7 @@
 #include "tests/checkpoint/mortal_disk.h"
 #include "tests/train/checkpoint_fixture.h"
 
-/// Checkpoints that are damaged, or that somebody is kept from writing.
+/// Checkpoints that are damaged, or cannot be written.
 namespace gradwire::test {
 namespace {
 
@@ -43,11 +43,11 @@ TEST_F(CheckpointTest, ADamagedManifestIsNotPassedOverOnAnyRank) {
   EXPECT_THAT(errors_of_loading(3),
               Each(AllOf(HasSubstr("rank 0: " + (newest / kManifestName).string()),
                          HasSubstr("remove " + newest.string()), HasSubstr(older.string()))));
-  place = older;  // As the message says.
+  place = older;  // As the message suggests.
   EXPECT_THAT(errors_of_loading(3), Each(""));
 }
 
-/// Loses a file of the checkpoint when that has been given its name, as another saver's disk.
+/// Loses a file of the checkpoint when it is renamed, as a failing disk of another saver.
 class LosingDisk final : public Disk {
  public:
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
@@ -74,7 +74,7 @@ TEST_F(CheckpointTest, WhatIsNotThereWhenItIsWrittenReplacesNothing) {
   EXPECT_NO_THROW(CheckpointReader(place / "step-000005").verify());
 }
 
-/// Tells of what is flushed and removed, in order.
+/// Records flushes and removals, in order.
 class TellingDisk final : public Disk {
  public:
   void flush_folder(const std::filesystem::path& path) override {
@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, AFullDiskOnOneRankIsAnErrorOnAllAndLeavesTheOldOne) {
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left over";
 }
 
-/// A process in which two ranks save four checkpoints, and which dies at that call to the system.
+/// A process in which two ranks save four checkpoints, and which dies at the given system call.
 int save_until_killed(const std::filesystem::path& place, std::int64_t call) {
   const auto child = ::fork();
   if (child == 0) {
@@ -150,7 +150,7 @@ TEST_F(CheckpointTest, KilledAtTwoHundredRandomPointsTheLastCompleteOneIsWhole) 
   int with_some = 0;
   for (int point = 0; point < 200; ++point) {
     const auto here = folder / std::to_string(point);
-    // Which rank makes the folder is open, and so the number of calls, by a few.
+    // Either rank may create the folder, so the number of calls varies by a few.
     const auto call = random.between(0, calls - 5);
     ASSERT_EQ(save_until_killed(here, call), -SIGKILL) << "call " << call;
     for (const auto& found : list_checkpoints(here)) {

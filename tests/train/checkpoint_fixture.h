@@ -20,8 +20,8 @@
 
 namespace gradwire::test {
 
-/// Convolution (not row-major in memory), batch norm (buffers), a frozen layer, large enough for
-/// its tensors to be divided.
+/// Convolution (not row-major in memory), batch norm (buffers) and a frozen layer, large enough for
+/// its tensors to be split.
 inline torch::nn::Sequential small_model(std::int64_t width = 40) {
   torch::nn::Conv2d convolution(3, 4, 3);
   convolution->weight.set_data(convolution->weight.contiguous(torch::MemoryFormat::ChannelsLast));
@@ -53,7 +53,7 @@ struct Trained {
         model(std::move(module), {.process_group = of, .optimizer = optimizer}),
         state(*model.module(), model.core()) {}
 
-  /// The same on all ranks, whatever their number.
+  /// Takes a step that is the same on any number of ranks.
   void step(int number) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number));
     const auto inputs = torch::randn({8, 3, 8, 8}, generator);
@@ -63,7 +63,7 @@ struct Trained {
 
   RunState run() { return {.group = group, .model = state, .description = R"({"name":"small"})"}; }
 
-  /// Copies of everything, by name.
+  /// Copies of all tensors, by name.
   std::map<std::string, torch::Tensor> all() {
     std::map<std::string, torch::Tensor> copies;
     for (const auto& piece : state.pieces(false)) {
@@ -78,7 +78,7 @@ struct Trained {
 };
 
 inline torch::nn::Sequential seeded_model(std::int64_t width) {
-  static std::mutex seed;  // The generator is the process's, and ranks are threads.
+  static std::mutex seed;  // Ranks are threads that share the process's generator.
   const std::lock_guard lock(seed);
   torch::manual_seed(5);
   return small_model(width);
@@ -101,7 +101,7 @@ inline bool same(const std::map<std::string, torch::Tensor>& a,
 struct CheckpointTest : ::testing::Test {
   CheckpointTest() { at::set_num_threads(1); }
 
-  /// Saves a model after three steps; returns all that was in it.
+  /// Saves a model after three steps; returns all saved tensors.
   std::map<std::string, torch::Tensor> save_on(int ranks, const MakeOptimizer& optimizer = adam()) {
     std::map<std::string, torch::Tensor> saved;
     run_on_threads(ranks, [&](const auto& group) {

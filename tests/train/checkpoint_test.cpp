@@ -134,7 +134,7 @@ TEST_F(CheckpointTest, LayersMoreOrLessAreErrors) {
   });
 }
 
-#ifdef GRADWIRE_PYTHON_PATH  // Where the Python package is built.
+#ifdef GRADWIRE_PYTHON_PATH  // The folder of the built Python package.
 TEST_F(CheckpointTest, PythonReadsAllOfIt) {
   const auto* python = std::getenv("GRADWIRE_PYTHON");
   ASSERT_NE(python, nullptr) << "the build sets GRADWIRE_PYTHON to a Python with PyTorch";

@@ -20,7 +20,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr int kReplicated = 0;  ///< As a stage: DataParallel.
+constexpr int kReplicated = 0;  ///< Used as a stage: DataParallel.
 
 using Content = std::map<std::string, std::vector<std::byte>>;
 
@@ -51,7 +51,7 @@ double content_difference(const Content& a, const Content& b) {
 }
 
 torch::nn::Sequential seeded_layers() {
-  static std::mutex seed;  // The generator is the process's, and ranks are threads.
+  static std::mutex seed;  // Ranks are threads that share the process's generator.
   const std::lock_guard lock(seed);
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(30, 170), torch::nn::ReLU(),
@@ -59,7 +59,7 @@ torch::nn::Sequential seeded_layers() {
                                torch::nn::Linear(50, 3));
 }
 
-/// The same steps on every rank, so that the number of ranks does not matter.
+/// Takes the same steps on every rank, so that the number of ranks does not matter.
 template <class Model>
 void train(Model& model, int first, int steps) {
   for (int step = first; step < first + steps; ++step) {
@@ -72,7 +72,7 @@ void train(Model& model, int first, int steps) {
 struct CheckpointZero : ::testing::Test {
   CheckpointZero() { at::set_num_threads(1); }
 
-  /// On `ranks` ranks at that stage: loads `from`, unless it is empty, takes steps, saves `to`.
+  /// On `ranks` ranks at that stage: loads `from` unless it is empty, takes steps, saves `to`.
   void run(int stage, int ranks, const std::string& from, int first, int steps,
            const std::string& to) {
     run_on_loopback(ranks, [&](const auto& group) {

@@ -19,7 +19,7 @@ using Tensors = std::vector<at::Tensor>;
 constexpr int kHookRanks = 3;
 constexpr int kCodedSteps = 3;
 constexpr std::int64_t kRows = 40;
-constexpr std::int64_t kColumns = 50;  ///< As matrices, which power_sgd needs.
+constexpr std::int64_t kColumns = 50;  ///< For matrices, which power_sgd needs.
 
 at::Tensor gradient_of(int rank, int step, int bucket) {
   const auto ramp = at::arange(kRows * kColumns, at::kFloat);
@@ -35,7 +35,7 @@ c10d::GradBucket bucket_of(const at::Tensor& values, std::size_t index, std::siz
 
 using Signal = std::shared_future<void>;
 
-/// Where the hook finds buckets: made empty, then filled with values of the host.
+/// Where the hook's buckets are: created empty, then filled with values of the host.
 struct Place {
   std::function<at::Tensor(const at::Tensor& like)> make;
   std::function<void(const at::Tensor& bucket, const at::Tensor& values, const Signal&)> fill;
@@ -48,7 +48,7 @@ Place on_host() {
           }};
 }
 
-/// The current stream comes to the values only when the hook has all buckets.
+/// The current stream reaches the values only after the hook has all buckets.
 Place on_device(int index) {
   return {[index](const at::Tensor& like) { return to_queue_device(at::zeros_like(like), index); },
           [](const at::Tensor& bucket, const at::Tensor& values, const Signal& handed_over) {
@@ -59,7 +59,7 @@ Place on_device(int index) {
           }};
 }
 
-/// One step of DDP with two buckets under way at once: their means.
+/// One DDP step with two buckets in flight at once; returns their means.
 Tensors step(CodecHook& hook, int rank, int number, const Place& place) {
   constexpr std::size_t kBuckets = 2;
   Tensors gradients;
@@ -86,7 +86,7 @@ Tensors step(CodecHook& hook, int rank, int number, const Place& place) {
   return means;
 }
 
-/// The means of all steps of a hook that has not begun.
+/// Returns the means of all steps of a new hook.
 Tensors all_steps(CodecHook& hook, int rank, const Place& place) {
   Tensors all;
   for (int i = 0; i < CodecHook::kPlainSteps + kCodedSteps; ++i) {
@@ -179,12 +179,12 @@ TEST(CodecHook, WhatFailsOnTheNetworkIsTheFuturesError) {
   run_hooks([&](const auto& communicator, int rank) {
     CodecHook hook(communicator, {.codec = "int8"});
     all_steps(hook, rank, on_device(rank));
-    together.arrive_and_wait();  // Who is done may end what others have yet to hear of the third.
+    together.arrive_and_wait();  // Leaving early could end operations that others wait for.
     const at::Tensor values = to_queue_device(at::ones({kRows * kColumns}), rank);
     if (rank != 0) return communicator->abort("this test says so");
     const auto future = hook.run(bucket_of(values, 0, 2));
     EXPECT_NE(error_of([&] { future->waitAndThrow(); }), "no error");
-    EXPECT_TRUE(to_host(values).equal(at::ones({kRows * kColumns})));  // As it was.
+    EXPECT_TRUE(to_host(values).equal(at::ones({kRows * kColumns})));  // Unchanged.
   });
 }
 

@@ -39,7 +39,7 @@ DataParallelOptions options_for(const ProcessGroup& group, const std::string& co
           .codec_min_elements = 16};
 }
 
-/// Fits a linear function for some steps; the losses.
+/// Fits a linear function for some steps; returns the losses.
 std::vector<double> fit(DataParallel<torch::nn::Sequential>& model, int steps, int first = 0) {
   std::vector<double> losses;
   for (int step = first; step < first + steps; ++step) {
@@ -221,10 +221,10 @@ TEST(CheckFinite, NamesTheParameterOnEveryRank) {
 
 class CheckFiniteWith : public ::testing::TestWithParam<const char*> {};
 
-/// A block of a codec holds values of several parameters; one that is not finite spoils them all.
+/// A codec's block holds values of several parameters, and one non-finite value spoils them all.
 TEST_P(CheckFiniteWith, ACodecNamesTheParameterAndNoneThatTravelsWithIt) {
   run_on_loopback(3, [](const auto& group) {
-    try {  // Others may hear of it before they have made their model.
+    try {  // The error may reach other ranks before they have made their models.
       torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4),
                                 torch::nn::Linear(4, 4));
       DataParallel model(net, {.process_group = group,

@@ -51,7 +51,7 @@ TEST(ProofNet, LearnsSomethingIn50Steps) {
   EXPECT_TRUE(before["never.weight"].equal(after["never.weight"]));
 }
 
-/// Two linear layers, of which forward uses those asked for.
+/// Two linear layers; forward uses those that are selected.
 struct TwoLayersImpl : torch::nn::Module {
   explicit TwoLayersImpl(std::int64_t width = 3) {
     a = register_module("a", torch::nn::Linear(2, width));
@@ -107,7 +107,8 @@ TEST(DataParallel, BuffersAreRank0sBeforeEachTrainingForward) {
       const auto input = torch::tensor({{0.f}, {2.f}}) * (group->getRank() + 1);
       model(input);
       model(input);
-      // Running mean after two updates by 0.1, of this rank's mean r + 1, from rank 0's or its own.
+      // Running mean after two updates by 0.1, with this rank's mean r + 1, from rank 0's value or
+      // its own.
       const double own = group->getRank() + 1;
       const double before = broadcast ? 0.1 : 0.1 * own;
       EXPECT_NEAR(norm->running_mean.template item<double>(), 0.9 * before + 0.1 * own, 1e-6);
@@ -121,7 +122,7 @@ TEST(DataParallel, EvaluationCommunicatesNothing) {
   run_on_threads(2, [](const auto& group) {
     DataParallel model(torch::nn::BatchNorm1d(1), {.process_group = group});
     model->eval();
-    // Would wait for rank 1 for ever, or mismatch, if it did.
+    // If it communicated, it would wait for rank 1 forever, or mismatch.
     for (int i = 0; i < 3 * group->getRank(); ++i) model(torch::ones({2, 1}));
   });
 }
@@ -166,7 +167,7 @@ TEST(DataParallel, UnusedOnAllRanksLeavesTheGradientAlone) {
   });
 }
 
-// An evaluation with gradients, a batch that is passed over.
+// For example an evaluation with gradients, or a skipped batch.
 TEST(DataParallel, AForwardWithoutBackwardLeavesNothingBehind) {
   run_on_threads(2, [](const auto& group) {
     DataParallel model(TwoLayers(), {.process_group = group, .find_unused_parameters = true});
@@ -211,7 +212,7 @@ TEST(DataParallel, ARankThatWentAnotherWayDoesNotLetTheOthersWait) {
   EXPECT_THAT(errors[1], HasSubstr("b.weight"));
 }
 
-/// What it would leave is this rank's alone.
+/// Its gradients would be this rank's only.
 TEST(DataParallel, ABackwardThatNoForwardOfItLedToIsAnError) {
   const auto inside = errors_on_threads(2, [](const auto& group) {
     TwoLayers net;

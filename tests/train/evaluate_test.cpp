@@ -18,9 +18,9 @@ using ::testing::Le;
 using ::testing::SizeIs;
 
 constexpr std::int64_t kSamples = 37;
-constexpr std::int64_t kBatch = 2;  // Of a rank.
+constexpr std::int64_t kBatch = 2;  // Per rank.
 
-/// Sample i is the number i, of the class i % 2.
+/// Sample i is the number i, with class i % 2.
 DataSet numbers() {
   return {.size = kSamples, .batch = [](const SampledBatch& sampled) {
             const auto indexes = torch::tensor(sampled.samples, torch::kLong);
@@ -28,13 +28,13 @@ DataSet numbers() {
           }};
 }
 
-/// Says of every number with certainty that it is even.
+/// Predicts with certainty that every number is even.
 torch::Tensor all_even(const torch::Tensor& inputs) {
   const auto even = torch::zeros({inputs.size(0), 1});
   return torch::cat({even, even - 1}, 1);
 }
 
-/// How many samples a rank is given at a time.
+/// Batch sizes that a rank is given.
 using Given = std::vector<std::int64_t>;
 
 TEST(Evaluate, EveryRankRunsTheModelEquallyOftenOnNoMoreThanItsPartOfABatch) {
@@ -60,7 +60,7 @@ TEST(Evaluate, EveryRankRunsTheModelEquallyOftenOnNoMoreThanItsPartOfABatch) {
     const std::lock_guard lock(mutex);
     given.push_back(own);
   });
-  // Five batches of two samples a rank; of the last, of five samples, one rank has none.
+  // Five batches of two samples per rank; of the last batch, with five samples, one rank has none.
   EXPECT_THAT(given, AllOf(SizeIs(kRanks), Each(SizeIs(5)), Each(Each(AllOf(Ge(1), Le(kBatch))))));
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Values = std::vector<double>;
 
-/// A matrix of 3 x 4 and a vector of 5, in double, with gradients that change from step to step.
+/// A 3 x 4 matrix and a vector of 5, in double, with gradients that change from step to step.
 struct Problem {
   Problem() {
     auto generator = at::detail::createCPUGenerator(3);
@@ -73,7 +73,7 @@ LambOptions lamb_options() {
   return options.weight_decay(kDecay);
 }
 
-/// Equation 6 and algorithm 1 of the paper, number by number.
+/// Equation 6 and algorithm 1 of the paper, element by element.
 void lars_reference(Values& w, const Values& g, Values& v, bool adapt) {
   const double decay = adapt ? kDecay : 0;
   const double trust = adapt ? kTrust * norm(w) / (norm(g) + decay * norm(w)) : 1;
@@ -105,7 +105,7 @@ struct LambReference {
   Values v;
   int t = 0;
 
-  /// Algorithm 2 of the paper, number by number.
+  /// Algorithm 2 of the paper, element by element.
   void step(Values& w, const Values& g, bool adapt) {
     m.resize(w.size());
     v.resize(w.size());
@@ -140,7 +140,7 @@ TEST(Lamb, IsTheFormulaOfItsPaper) {
   }
 }
 
-/// What makes them fit for large batches: the scale of a gradient does not matter.
+/// The property that suits them to large batches: invariance to the gradient's scale.
 template <class Optimizer, class Options>
 void expect_scale_free(Options options, double relative_step) {
   for (const double scale : {1e-3, 1.0, 1e3}) {

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr double kInnerRate = 0.1;
 constexpr int kRanks = 3;
 
-/// Four parameters of unlike sizes, the same on all ranks.
+/// Four parameters of different sizes, the same on all ranks.
 std::vector<torch::Tensor> first_parameters(torch::ScalarType type = torch::kFloat64) {
   auto generator = at::detail::createCPUGenerator(7);
   std::vector<torch::Tensor> parameters;
@@ -38,7 +38,7 @@ std::vector<torch::Tensor> first_parameters(torch::ScalarType type = torch::kFlo
   return parameters;
 }
 
-/// What a rank's batch would give: towards a point of its own, which moves.
+/// The gradient of a rank's batch: towards the rank's own moving target.
 torch::Tensor gradient_of(const torch::Tensor& parameter, int rank, std::int64_t step) {
   const auto goal = torch::full_like(parameter, rank + 0.1 * static_cast<double>(step % 5));
   return parameter - goal;
@@ -67,8 +67,8 @@ LocalSgdOptions options_with(const LocalStepsConfig& steps) {
 /// Each rank's parameters after `steps` steps.
 using Ranks = std::vector<std::vector<torch::Tensor>>;
 
-/// The papers' algorithm for all ranks at once, one parameter after the other: what LocalSgd must
-/// come to without synchronise().
+/// The papers' algorithm for all ranks at once, one parameter after the other: the expected result
+/// of LocalSgd without synchronise().
 Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
   Ranks own(static_cast<std::size_t>(ranks));
   for (auto& parameters : own) parameters = first_parameters();
@@ -101,7 +101,7 @@ Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
   return own;
 }
 
-/// The same by LocalSgd, on threads.
+/// As reference(), by LocalSgd on threads.
 Ranks trained_locally(const LocalStepsConfig& config, int ranks, std::int64_t steps,
                       bool synchronise) {
   Ranks result(static_cast<std::size_t>(ranks));
@@ -136,7 +136,7 @@ TEST(LocalSgd, WithOneStepIsSynchronousSgd) {
       parameter.sub_(mean, kInnerRate);
     }
   }
-  // Not to the last bit: (w - g1 + w - g2) / 2 rounds otherwise than w - (g1 + g2) / 2.
+  // Not bitwise: (w - g1 + w - g2) / 2 rounds differently than w - (g1 + g2) / 2.
   EXPECT_LT(difference(ours[0], expected), 1e-13);
   EXPECT_EQ(difference(ours[0], ours[2]), 0);
 }
@@ -230,7 +230,7 @@ TEST(LocalSgd, SendsAnHthOfTheBytes) {
         const auto communicator = communicator_of(*group);
         const auto before = communicator->payload_bytes_sent();
         for (std::int64_t t = 1; t <= kSteps; ++t) local.step();
-        // Of two ranks, each sends as much as an all-reduce is long: 2(P-1)/P = 1.
+        // With two ranks, each sends as many bytes as an all-reduce has: 2(P-1)/P = 1.
         EXPECT_EQ(communicator->payload_bytes_sent() - before, 63 * 4 * kSteps / h);
         EXPECT_EQ(local.stats().bytes, 63 * 4 * kSteps / h);
       });
@@ -238,7 +238,8 @@ TEST(LocalSgd, SendsAnHthOfTheBytes) {
   }
 }
 
-/// Trains on loopback, at half time through a checkpoint if `stop`: each rank's parameters.
+/// Trains over loopback; if `stop`, through a checkpoint at half time. Returns each rank's
+/// parameters.
 Ranks trained_with_codec(const LocalStepsConfig& config, bool stop) {
   Ranks result(2);
   run_on_loopback(2, [&](const auto& group) {

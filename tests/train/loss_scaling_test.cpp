@@ -1,4 +1,4 @@
-// "fp16" in a configuration, and what the loss scaler makes of it.
+// "fp16" in a configuration, and the resulting behavior of the loss scaler.
 #include <limits>
 #include <vector>
 
@@ -25,7 +25,7 @@ TrainConfig scaled_config_of(const std::string& text) {
   return parse_train_config(json::parse(text));
 }
 
-/// Of "fp16" in a configuration in that precision.
+/// Options for `fp16` in a configuration of that precision.
 LossScalerOptions scaling_of(const std::string& fp16, const std::string& precision = "\"fp16\"") {
   return scaled_config_of(R"({"precision": )" + precision + R"(, "fp16": )" + fp16 + "}")
       .loss_scaling;
@@ -103,7 +103,7 @@ TEST(LossScalingConfig, IsOfPrecisionFp16Alone) {
               HasSubstr("hysteresis"));
 }
 
-/// The scale after each step; '+': the gradients were finite.
+/// Returns the scale after each step; '+': the gradients were finite.
 std::vector<double> scales(LossScaler& scaler, std::string_view steps) {
   std::vector<double> found;
   for (const auto step : steps) {
@@ -164,7 +164,7 @@ TEST(LossScaling, GoesOnFromItsStateAsFarAsItsOptionsAllow) {
   EXPECT_EQ(higher.scale(), 64);
 }
 
-/// At each step '-' one rank's batch has a number that fp16 cannot hold.
+/// At each step '-', one rank's batch has a number that exceeds fp16.
 std::vector<double> scales_in_training(int stage, const json& fp16, std::string_view steps) {
   const auto config = parse_train_config({{"model", {{"name", "mlp"}, {"hidden", 8}}},
                                           {"precision", "fp16"},

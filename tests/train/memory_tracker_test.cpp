@@ -66,7 +66,7 @@ TEST_F(Tracker, AutogradsThreadsInheritTheScope) {
   const MemoryScope scope(MemoryCategory::activations);
   torch::Tensor a;
   torch::Tensor b;
-  // The engine hands its threads the state of the thread that called backward, in this way.
+  // The engine passes the state of the thread that called backward to its threads in this way.
   std::thread([&, state = at::ThreadLocalState()] {
     a = torch::empty({1});
     const at::ThreadLocalStateGuard guard(state);

@@ -107,7 +107,7 @@ Batch batch_of(int seed, std::int64_t samples) {
 
 struct MixedPrecision : ::testing::TestWithParam<std::tuple<const char*, Precision>> {};
 
-/// The loss on the first batch before and after some steps.
+/// Returns the loss on the first batch before and after some steps.
 std::pair<double, double> losses_of(const char* name, Precision precision) {
   std::pair<double, double> losses;
   run_on_threads(1, [&](const auto& group) {
@@ -145,7 +145,7 @@ TEST(MixedPrecision, AnInfinityOnOneRankMakesAllSkipTheStep) {
     const auto first = model->module()->parameters()[0];
     const auto before = first.detach().clone();
     auto batch = batch_of(1, 4);
-    if (group->getRank() == 1) batch.inputs[0][0][0][0] = 1e30;  // More than fp16 can hold.
+    if (group->getRank() == 1) batch.inputs[0][0][0][0] = 1e30;  // Exceeds fp16.
     step.run(batch, 0.1);
     EXPECT_TRUE(first.equal(before));
     EXPECT_EQ(step.scaler()->skipped(), 1);

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct OverlapProof : ::testing::TestWithParam<std::tuple<Rule, int>> {
-  /// Of each rank, over real communicators.
+  /// Returns the parameters of each rank, over real communicators.
   std::vector<Parameters> train(const ProofOptions& options) {
     const auto [rule, ranks] = GetParam();
     std::vector<Parameters> together(static_cast<std::size_t>(ranks));
@@ -65,7 +65,7 @@ std::unique_ptr<torch::optim::Optimizer> plain_sgd(std::vector<torch::Tensor> pa
   return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(1));
 }
 
-/// Passes on what it gets, after doing what the test wants.
+/// Returns its input, after calling the test's function.
 struct SpyImpl : torch::nn::Module {
   explicit SpyImpl(std::function<void()> look) : look_(std::move(look)) {}
   torch::Tensor forward(const torch::Tensor& x) {
@@ -91,14 +91,14 @@ TEST(FullOverlap, EachChildWaitsForItsOwnParametersAlone) {
   const auto first_before = first->weight.detach().clone();
   const auto second_before = second->weight.detach().clone();
   const auto look = [&] {
-    if (looked++ == 0) return;  // In the first step nothing is under way.
+    if (looked++ == 0) return;  // In the first step nothing is in flight.
     EXPECT_FALSE(first->weight.equal(first_before)) << "it was about to be used";
     EXPECT_TRUE(second->weight.equal(second_before)) << "its gradient has not come";
     mirror->held.clear();
   };
   DataParallel model(torch::nn::Sequential(first, Spy(look), second),
                      full_overlap(mirror_group(mirror)));
-  mirror->held = {0, 1};  // Backward launches those of `second` first.
+  mirror->held = {0, 1};  // Backward launches the buckets of `second` first.
   model(torch::ones({1, 2})).sum().backward();
   model.step();
   EXPECT_EQ(mirror->launched, 4);
@@ -154,7 +154,7 @@ TEST(FullOverlap, TheLastStepIsNotLostWithTheDataParallel) {
   EXPECT_TRUE(layer->weight.allclose(before - 1));
 }
 
-/// Two layers, the second of which forward may forget to await.
+/// Two layers; forward can skip awaiting the second.
 struct ForgetfulImpl : torch::nn::Module {
   ForgetfulImpl() {
     a = register_module("a", torch::nn::Linear(2, 2));
@@ -188,7 +188,7 @@ TEST(FullOverlap, AForgottenAwaitIsAnErrorThatNamesTheParameter) {
   }
 }
 
-/// The same with declared blocks, and no call.
+/// As ForgetfulImpl, with declared blocks and without calls.
 struct BlocksImpl : torch::nn::Module {
   BlocksImpl() {
     a = register_module("a", Block<torch::nn::Linear>(2, 2));
@@ -231,7 +231,7 @@ TEST(FullOverlap, AWorldOfOneStepsAtOnce) {
   });
 }
 
-/// All-reduces launched by the time that the gradient of the first of two layers is there.
+/// Number of all-reduces launched by the time that the first layer's gradient is computed.
 int launched_in_backward(Overlap overlap) {
   const auto mirror = std::make_shared<Mirror>();
   auto options = full_overlap(mirror_group(mirror));

@@ -7,7 +7,7 @@
 #include "gradwire/train/train_config.h"
 #include "tests/train/subprocess.h"
 
-/// What `gradwire plan --search` prints is what `gradwire train` reads.
+/// `gradwire train` must accept the output of `gradwire plan --search`.
 namespace gradwire::test {
 namespace {
 
@@ -29,7 +29,7 @@ TEST(PlanSearch, PrintsAConfigurationOfItsOwnForModelsLikeGpt2) {
   EXPECT_EQ(config.model.layers, 48);
   EXPECT_EQ(config.model.vocabulary, 50257);
   EXPECT_EQ(config.data.context, 1024);
-  EXPECT_EQ(config.model.checkpoints, 48);  // Activations of 1024 tokens do not fit otherwise.
+  EXPECT_EQ(config.model.checkpoints, 48);  // Otherwise activations of 1024 tokens do not fit.
   EXPECT_EQ(config.zero.stage, 2);          // 6 GB of parameters and an eighth of 19 fit.
   EXPECT_EQ(config.batch_size, 64);
   EXPECT_EQ(batch_size_per_rank(config, 8), 8);

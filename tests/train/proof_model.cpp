@@ -25,7 +25,7 @@ struct ProofBatch {
   torch::Tensor targets;
 };
 
-/// The same on every rank: each takes its slice.
+/// The same on every rank; each takes its slice.
 ProofBatch problem_of_step(int step) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 17);
   const auto inputs = torch::randn({kGlobalBatch, 1, 8, 8}, generator, torch::kFloat64);
@@ -42,7 +42,7 @@ void initialise(torch::nn::Module& module, std::uint64_t seed) {
   }
 }
 
-/// In the proof the first 8 samples of every third batch branch.
+/// In the proof the first 8 samples of every third batch take the branch.
 std::int64_t branching_in(int step, std::int64_t offset, std::int64_t samples) {
   const std::int64_t branching = step % 3 == 0 ? 8 : 0;
   return std::clamp<std::int64_t>(branching - offset, 0, samples);
@@ -82,7 +82,7 @@ Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
                            const ProofOptions& options) {
   const int rank = group->getRank();
   ProofNet net;
-  initialise(*net, static_cast<std::uint64_t>(rank));  // Rank 0's must be what all begin with.
+  initialise(*net, static_cast<std::uint64_t>(rank));  // All ranks must start with rank 0's values.
   OptimizerFactory factory = [rule](auto parameters) { return optimizer_for(rule, parameters); };
   DataParallel model(net, {.process_group = group,
                            .bucket_cap_mb = 0.01,
@@ -91,7 +91,7 @@ Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
                            .overlap = options.overlap,
                            .forward_awaits = options.forward_awaits});
   net->norm->eval();
-  // Once each: parameters() has the one with two names twice, and would step it twice.
+  // Each parameter once: parameters() has the tied one twice, and would step it twice.
   std::vector<torch::Tensor> parameters;
   for (const auto& parameter : trainable_parameters(*net)) parameters.push_back(parameter.tensor);
   const auto optimizer = options.optimizer_per_bucket ? nullptr : factory(parameters);

@@ -11,7 +11,7 @@
 namespace gradwire::test {
 namespace {
 
-/// What `gradwire report` has put into this page for its scripts to draw.
+/// Returns the data that `gradwire report` has embedded into this page for its scripts.
 nlohmann::json data_of_page(const std::filesystem::path& path) {
   std::ifstream file(path);
   const std::string page(std::istreambuf_iterator<char>(file), {});

@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Ends the run, as a crash would, when it has been asked so often.
+/// Ends the run, as a crash would, after a number of calls.
 class CrashingClock final : public Clock {
  public:
   explicit CrashingClock(int readings) : left_(readings) {}
@@ -73,7 +73,7 @@ struct ResumeTest : ::testing::Test {
     return folder / output / "checkpoints" / "step-000014";
   }
 
-  /// Whether the two runs came to the same bits.
+  /// Returns true if the models of two runs are bitwise equal.
   bool same_models(const std::string& a, const std::string& b) {
     const auto first = load_safetensors(model_in(a)).tensors;
     const auto second = load_safetensors(model_in(b)).tensors;
@@ -92,7 +92,7 @@ struct ResumeTest : ::testing::Test {
     return largest;
   }
 
-  /// Changes what a checkpoint says of what each rank had for itself.
+  /// Edits the rank-specific tensors of a checkpoint.
   void edit_rank_tensors(const std::function<void(std::vector<RankTensor>&)>& edit) {
     auto manifest = read_manifest(kept());
     for (auto& tensors : manifest.rank_tensors) edit(tensors);
@@ -149,7 +149,7 @@ TEST_F(ResumeTest, LocalStepsGoOnWithTheSameBits) {
                         .overlap_steps = 1,
                         .mixing = 0.5,
                         .enabled = true};
-  config.checkpoint_every = 5;  // While a fragment is on its way.
+  config.checkpoint_every = 5;  // While a fragment is in flight.
   train_to("whole");
   crash_after_step_16();
   config.resume = folder / "killed";
@@ -203,14 +203,15 @@ TEST_F(ResumeTest, WithOtherBatchesTheEpochGoesOnAfterAsManySamples) {
   config.resume = folder / "killed";
   config.batch_size = 64;
   train_to("resumed");
-  // 10 batches of 32 an epoch: 14 steps are 4 batches into the second, now of 5 batches of 64.
+  // 10 batches of 32 an epoch: 14 steps are 4 batches into the second epoch, which has 5 batches of
+  // 64.
   EXPECT_THAT(shown.str(), HasSubstr("epoch 2 continues at batch 2 of 5 instead of 4 of 10"));
 }
 
 TEST_F(ResumeTest, AutoGoesOnWhereThereIsACheckpoint) {
   train_to("whole");
   config.resume = "auto";
-  crash_after_step_16();  // Nothing was there: it began.
+  crash_after_step_16();  // There was no checkpoint, so it started from the beginning.
   EXPECT_FALSE(std::filesystem::exists(model_in("killed")));
   train_to("killed");
   EXPECT_THAT(shown.str(), HasSubstr("step-000014, after 14 steps"));
@@ -231,7 +232,7 @@ TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
                 AllOf(HasSubstr((kept() / kManifestName).string()),
                       HasSubstr("remove " + kept().string()), HasSubstr(older.string())));
   }
-  std::filesystem::remove_all(kept());  // As the message says.
+  std::filesystem::remove_all(kept());  // As the message suggests.
   train_to("killed");
   EXPECT_THAT(shown.str(), HasSubstr("step-000007, after 7 steps"));
 }

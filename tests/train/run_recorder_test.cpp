@@ -13,7 +13,7 @@ TEST(RunRecorder, KeepsStepsAndTheTimesOfWholeEpochs) {
   RunRecorder recorder;
   recorder.begin_epoch(Time(milliseconds(1000)));
   recorder.step(7, 2.5, {.compute = 0.25, .exposed = 0.125, .data = 0.5});
-  recorder.end_epoch(Time(milliseconds(1500)), false);  // Resumed in the middle.
+  recorder.end_epoch(Time(milliseconds(1500)), false);  // Resumed in the middle of the epoch.
   recorder.begin_epoch(Time(milliseconds(2000)));
   recorder.step(8, 2, {.compute = 0.5});
   recorder.end_epoch(Time(milliseconds(3250)), true);

@@ -10,16 +10,16 @@ namespace gradwire::test {
 /// Three layers over contexts of eight bytes.
 ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2);
 
-/// Bytes for small_gpt, always the same: samples x context.
+/// Deterministic input bytes for small_gpt: samples x context.
 torch::Tensor byte_samples(std::int64_t samples, std::int64_t context = 8);
 
-/// Rate 0.1, momentum 0.9.
+/// Learning rate 0.1, momentum 0.9.
 std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters);
 
-/// Rate 0.01.
+/// Learning rate 0.01.
 std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters);
 
-/// The same bits in the same order.
+/// Expects bitwise equal tensors in the same order.
 void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b);
 
 }  // namespace gradwire::test

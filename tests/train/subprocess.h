@@ -7,13 +7,13 @@
 
 namespace gradwire::test {
 
-/// How a program ended, and what it wrote to stdout and stderr together.
+/// A program's exit status, and its combined stdout and stderr.
 struct Finished {
-  int status = -1;  ///< 128 + signal if by a signal.
+  int status = -1;  ///< 128 + signal if ended by a signal.
   std::string output;
 };
 
-/// Programs that run at the same time; what still runs at the end is killed.
+/// Programs that run concurrently; the destructor kills those still running.
 class Subprocesses {
  public:
   Subprocesses() = default;
@@ -21,11 +21,11 @@ class Subprocesses {
   Subprocesses(const Subprocesses&) = delete;
   Subprocesses& operator=(const Subprocesses&) = delete;
 
-  /// Starts a program with our environment and `variables`.
+  /// Starts a program with our environment plus `variables`.
   void start(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& variables = {});
 
-  /// Waits for all, in the order in which they were started.
+  /// Waits for all programs; returns results in the order of start().
   std::vector<Finished> wait();
 
  private:
@@ -40,7 +40,7 @@ class Subprocesses {
 Finished run(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& variables = {});
 
-/// This test program, and the folder where it and gradwire's programs lie.
+/// Path of this test program; gradwire's programs are in the same folder.
 std::filesystem::path own_program();
 
 }  // namespace gradwire::test

@@ -10,14 +10,14 @@
 namespace gradwire::test {
 namespace {
 
-/// One collective: what the ranks brought, and whether all have come.
+/// One collective: the ranks' inputs, and whether all have arrived.
 struct Meeting {
   std::vector<std::vector<at::Tensor>> brought;
   int arrived = 0;
   bool done = false;
 };
 
-/// Does the collective for all ranks at once, when the last one has come.
+/// Performs the collective for all ranks at once, when the last one has arrived.
 using Act = std::function<void(std::vector<std::vector<at::Tensor>>& of_rank)>;
 
 class Room {

@@ -34,7 +34,7 @@ struct Span {
   double bytes = 0;
 };
 
-// Times are written to the nanosecond, in numbers that hold them only almost.
+// Times are written in nanoseconds, as numbers that represent them only approximately.
 constexpr double kRounding = 0.01;
 
 std::vector<Span> spans_of(const json& trace) {
@@ -54,7 +54,7 @@ std::vector<Span> spans_of(const json& trace) {
   return spans;
 }
 
-/// The greatest of what the ranks' clocks are said to be wrong by, in microseconds.
+/// Returns the maximum clock error that the trace reports for a rank, in microseconds.
 double clock_error(const json& trace) {
   double most = -1;
   for (const auto& event : trace.at("traceEvents")) {
@@ -124,7 +124,7 @@ TEST_F(TrainTrace, HasEveryRankAndEveryPartOfEveryStep) {
       for (const auto& span : spans) {
         if (span.rank != rank || span.step != step) continue;
         ++count[span.kind];
-        // The others may be left for the next step.
+        // Other spans may fall into the next step.
         const bool own = span.kind == "data" || span.kind == "forward" || span.kind == "backward";
         EXPECT_TRUE(!own || inside(span, *whole)) << span.name;
       }
@@ -133,7 +133,7 @@ TEST_F(TrainTrace, HasEveryRankAndEveryPartOfEveryStep) {
       }
       EXPECT_GE(count["communication"], 1);
     }
-    // A rank of two sends as much as its gradients are, in part between steps.
+    // With two ranks, each sends as many bytes as its gradients have, partly between steps.
     EXPECT_GT(sent, 4 * 64 * 784 * sizeof(float));
   }
 }
@@ -148,7 +148,7 @@ TEST_F(TrainTrace, ABucketEndsOnNoRankBeforeItBeganOnTheOther) {
     buckets[{span.step, span.name}][static_cast<std::size_t>(span.rank)] = span;
   }
   ASSERT_GE(buckets.size(), 10u);
-  // A mean needs both: so it shows if clocks were not aligned.
+  // A mean needs both ranks' data, so that misaligned clocks would be visible.
   const double clocks = clock_error(trace) + kRounding;
   for (const auto& [bucket, span] : buckets) {
     EXPECT_GT(span[0].end + clocks, span[1].begin) << bucket.second << " of " << bucket.first;

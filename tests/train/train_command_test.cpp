@@ -64,7 +64,7 @@ TEST_F(TrainCommand, TrainsOnSeveralProcesses) {
                     HasSubstr("test accuracy"), HasSubstr("of 101 images"), HasSubstr("images/s"),
                     HasSubstr("T_s / (T_s + T_c)"), HasSubstr("of the textbook's"),
                     HasSubstr("out/model.safetensors")));
-  // The ring's, but for a bucket so small that fewer messages count for more.
+  // The ring's bytes, except that a small bucket may use an algorithm with fewer messages.
   EXPECT_NEAR(number_after(finished.output, "KiB a step, "), 1, 0.03);
   EXPECT_THAT(finished.output, Not(HasSubstr("\r"))) << "no live line where no terminal is";
   const auto checkpoint = load_safetensors(folder / "out" / "model.safetensors");

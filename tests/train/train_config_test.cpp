@@ -35,7 +35,7 @@ TEST(TrainConfig, EverythingHasADefault) {
   const auto config = parse_train_config(json::object());
   EXPECT_EQ(config.model.name, "convnet");
   EXPECT_EQ(config.optimizer.momentum, 0.9);
-  // What `gradwire bench step` measures with.
+  // The defaults of `gradwire bench step`.
   const StepPlanOptions measured;
   EXPECT_EQ(config.parallel.bucket_cap_mb * (1 << 20), static_cast<double>(measured.limits.bytes));
   EXPECT_EQ(config.parallel.codec_min_elements, static_cast<std::int64_t>(measured.exact_below));
@@ -176,7 +176,7 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   EXPECT_THAT(error_of([&] { load_train_config(folder / "none.json"); }), HasSubstr("cannot read"));
 }
 
-/// A command line may have any bytes, as may paths.
+/// Command lines and paths may contain any bytes.
 TEST(TrainConfig, SettingsNeedNotBeUtf8) {
   const TemporaryFolder folder;
   write_file(folder / "c.json", "{}");

@@ -29,7 +29,7 @@ struct TrainerTest : ::testing::Test {
     config.batch_size = 32;
   }
 
-  /// Trains on threads as ranks; the result of rank 0.
+  /// Trains on threads as ranks; returns the result of rank 0.
   TrainingResult train_on(int ranks, const std::string& output) {
     TrainingResult result;
     run_on_threads(ranks, [&](const auto& group) {
@@ -141,13 +141,13 @@ TEST(StepMeter, SeparatesComputeFromWaiting) {
     stats.bytes += 100;
     sent += 150;
     meter.end(now, stats, sent);
-    now += milliseconds(1000);  // Between steps does not count.
+    now += milliseconds(1000);  // Time between steps does not count.
   }
   EXPECT_DOUBLE_EQ(meter.compute_seconds(), 0.010);
   EXPECT_DOUBLE_EQ(meter.exposed_seconds(), 0.002);
   EXPECT_DOUBLE_EQ(meter.gradient_bytes(), 100);
   EXPECT_DOUBLE_EQ(meter.sent_bytes(), 150);
-  meter.sent_so_far(sent + 30);  // What was under way.
+  meter.sent_so_far(sent + 30);  // Includes bytes that were in flight.
   EXPECT_DOUBLE_EQ(meter.sent_bytes(), 160);
   EXPECT_DOUBLE_EQ(meter.communication_share(), 6.0 / 36);
   EXPECT_EQ(meter.total(), milliseconds(36));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kSmallParts = 32;
 
-/// Two numbers that the input is multiplied with; the second is not always used.
+/// Two numbers that multiply the input; the second is not always used.
 struct TwoNumbersImpl : torch::nn::Module {
   TwoNumbersImpl() {
     always = register_parameter("always", torch::zeros({1}));
@@ -26,8 +26,8 @@ std::unique_ptr<torch::optim::Optimizer> whole_step(std::vector<torch::Tensor> p
   return std::make_unique<torch::optim::SGD>(std::move(parameters), 1.0);
 }
 
-/// One step with gradients of 256, then of 1 so many times, then of 0, where the second number has
-/// none. 256 is the first number to which bfloat16 cannot add 1.
+/// One step with gradients of 256, then several of 1, then of 0, where the second number has none.
+/// 256 is the first number to which bfloat16 cannot add 1.
 void accumulate_large_and_small(Zero<TwoNumbers>& model) {
   const auto pass = [&](double input, bool both) {
     model(torch::full({1}, input, torch::kBFloat16), both).sum().backward();

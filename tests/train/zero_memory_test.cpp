@@ -43,8 +43,8 @@ ZeroOptions bare_options(const ProcessGroup& group, int stage, OptimizerFactory 
           .prefetch_elements = 0};
 }
 
-/// Leaves the barrier when a rank ends, however: the others go on, and if it threw, find that the
-/// group is gone instead of waiting for it for ever.
+/// Leaves the barrier when a rank ends for any reason. The others continue; if the rank threw, they
+/// find the group gone instead of waiting for it forever.
 class BarrierMember {
  public:
   explicit BarrierMember(std::barrier<>& together) : together_(together) {}
@@ -56,8 +56,8 @@ class BarrierMember {
   std::barrier<>& together_;
 };
 
-/// Most bytes of parameters, of all ranks together, while a Zero of stage 3 is made. The ranks wait
-/// for each other where they make an optimiser, so that they are as far as each other.
+/// Returns peak bytes of parameters, of all ranks together, while a Zero of stage 3 is made. The
+/// ranks synchronize when they make an optimizer, so that their progress is equal.
 std::int64_t most_parameters_while_made(std::int64_t width,
                                         const OptimizerFactory& optimizer = make_adam) {
   const SteadyClock clock;
@@ -79,7 +79,7 @@ TEST(MemoryOfZero, IsNeverMoreThanTheModelAndAUnitWhileItIsMade) {
   EXPECT_GT(most, kPair * kLayers * layer_bytes(32));
 }
 
-/// Live bytes of all ranks together after each of so many steps.
+/// Returns live bytes of all ranks together after each of `steps` steps.
 std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int steps,
                                             const OptimizerFactory& optimizer = make_adam) {
   const SteadyClock clock;
@@ -102,7 +102,7 @@ std::vector<std::int64_t> bytes_after_steps(int stage, std::int64_t width, int s
   return bytes;
 }
 
-/// Fails once, when it has made so many optimisers, on whichever rank.
+/// Fails once, at the `many`-th optimizer, on whichever rank makes it.
 OptimizerFactory failing_after(int many) {
   return [left = std::make_shared<std::atomic<int>>(many)](std::vector<torch::Tensor> parameters) {
     if ((*left)-- == 0) throw std::runtime_error("this rank fails");
@@ -115,7 +115,7 @@ TEST(MemoryOfZero, TestsOfItEndWhenARankFails) {
   EXPECT_THROW(bytes_after_steps(2, 2, 5, failing_after(3)), std::exception);
 }
 
-/// All that a checkpoint holds of it, in the order in which it comes.
+/// All of the model's checkpoint values, in order.
 std::vector<float> pieces_of(Checkpointable& model) {
   std::vector<float> values;
   for (const auto& piece : model.pieces(false)) {
@@ -125,8 +125,8 @@ std::vector<float> pieces_of(Checkpointable& model) {
   return values;
 }
 
-/// Saves a model after a step and loads it into another, its states in files or not; the most
-/// bytes of optimiser states that loading needed in memory.
+/// Saves a model after a step and loads it into another, with or without offloading; returns the
+/// peak bytes of optimizer states that loading kept in memory.
 std::int64_t most_states_while_loaded(std::int64_t width, bool offload) {
   const TemporaryFolder folder;
   std::int64_t most = 0;
@@ -162,8 +162,8 @@ TEST_P(ZeroSteps, NeedNoMoreMemoryThanTheOnesBefore) {
   constexpr int kMeasured = 500;
   const auto bytes = bytes_after_steps(GetParam(), 2, kMeasured);
   ASSERT_EQ(bytes.size(), static_cast<std::size_t>(kMeasured));
-  // How many buffers are kept depends on when messages come: four a rank, at most. One number that
-  // each step of one rank leaves behind is more than that.
+  // The number of kept buffers depends on message timing: at most four per rank. A leak of one
+  // number per step and rank would exceed that.
   const auto buffers = 4 * kPair * layer_bytes(2);
   static_assert(4 * kPair * layer_bytes(2) < 4 * (kMeasured - kWarm));
   for (std::size_t i = kWarm; i < bytes.size(); ++i) {

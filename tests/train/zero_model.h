@@ -24,9 +24,9 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-/// In float32, with what makes spreading parameters over ranks hard: blocks, parameters in no
-/// block, one that two blocks share, frozen ones, a block that forward never uses, one that it uses
-/// twice, numbers of elements that divide by nothing.
+/// In float32, with the difficult cases of sharding: blocks, parameters in no block, one that two
+/// blocks share, frozen ones, a block that forward never uses, one that it uses twice, and numbers
+/// of elements that no number of ranks divides.
 struct ZeroNetImpl : torch::nn::Module {
   ZeroNetImpl() {
     first = register_module("first", Block<torch::nn::Linear>(7, 19));
@@ -70,7 +70,7 @@ inline Values values_of(const torch::nn::Module& module) {
   return values;
 }
 
-/// The largest absolute difference over all parameters.
+/// Returns the maximum absolute difference over all parameters.
 inline double difference(const Values& a, const Values& b) {
   double largest = a.size() == b.size() ? 0 : 1e30;
   for (const auto& [name, tensor] : a) {
@@ -92,7 +92,7 @@ struct Task {
   torch::Tensor targets;
 };
 
-/// This rank's part of a step's batch of 16.
+/// Returns this rank's part of a step's batch of 16.
 inline Task task_of(int step, int rank, int ranks) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 5);
   const auto inputs = torch::randn({16, 7}, generator);
@@ -101,8 +101,7 @@ inline Task task_of(int step, int rank, int ranks) {
   return {inputs.narrow(0, rank * own, own), targets.narrow(0, rank * own, own)};
 }
 
-/// Runs `steps` steps of `parts` accumulated parts each, in the type and on the device of the
-/// model.
+/// Runs `steps` steps of `parts` accumulated parts each, in the model's type and on its device.
 template <class Model>
 void train_on_tasks(Model& model, int steps, int parts, const std::function<void()>& step) {
   const auto like = model.module()->frozen.options().requires_grad(false);

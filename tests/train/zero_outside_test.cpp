@@ -1,4 +1,4 @@
-// A module that is used, or changed, past the Zero around it.
+// A module that is used or changed while bypassing the Zero that wraps it.
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ torch::Tensor rows_of_ones() {
   return torch::ones({2, 7});
 }
 
-/// A step that may still be under way when it ends.
+/// Starts a step that may still be in flight when the function returns.
 template <class Model>
 void step_once(Model& model, const torch::Tensor& input = rows_of_ones()) {
   model(input).square().mean().backward();
@@ -36,7 +36,7 @@ void step_once(Model& model, const torch::Tensor& input = rows_of_ones()) {
 }
 
 struct OutsideZero : ::testing::TestWithParam<int> {
-  /// What both ranks throw that change a module of a Zero between two of its steps.
+  /// Returns the errors of both ranks when they change a module of a Zero between two of its steps.
   std::vector<std::string> errors_after(
       const std::function<void(ZeroNet&, Zero<ZeroNet>&)>& change,
       std::optional<torch::ScalarType> parameters = std::nullopt) {
@@ -100,7 +100,7 @@ TEST_P(InStages1And2, AModuleIsThereOnceItsStepIsOver) {
   });
 }
 
-/// With what the module itself computes, and its parameters, in the loss beside what the Zero does.
+/// The loss also includes the module's own output and its parameters, besides the Zero's output.
 template <class Model>
 torch::Tensor mixed_loss(Model& model, ZeroNet& net, const Task& task) {
   const auto loss = torch::cross_entropy_loss(model(task.inputs), task.targets);

@@ -42,8 +42,8 @@ struct Way {
   int parts = 1;
   double max_norm = 0;
   Overlap overlap = Overlap::full;
-  /// Where additions come in another order: rounding, which training multiplies, is then so small
-  /// that 1e-6 tells the same arithmetic from another.
+  /// float64 where additions have another order: rounding errors, which training amplifies, are
+  /// then small enough for 1e-6 to detect different arithmetic.
   torch::ScalarType type = torch::kFloat32;
 };
 
@@ -54,7 +54,7 @@ Values train_data_parallel(const ProcessGroup& group, const Way& way) {
   ZeroNet net;
   initialise(*net, 3);
   net->to(way.type);
-  std::vector<torch::Tensor> parameters;  // Once each: one has two names.
+  std::vector<torch::Tensor> parameters;  // Each once: one has two names.
   for (const auto& [name, tensor] : trainable_parameters(*net)) parameters.push_back(tensor);
   DataParallel model(net, {.process_group = group,
                            .find_unused_parameters = true,
@@ -69,7 +69,8 @@ Values train_data_parallel(const ProcessGroup& group, const Way& way) {
 
 Values train_zero(const ProcessGroup& group, const Way& way) {
   ZeroNet net;
-  initialise(*net, static_cast<std::uint64_t>(3 + group->getRank()));  // Rank 0's counts.
+  // Rank 0's seed determines the result.
+  initialise(*net, static_cast<std::uint64_t>(3 + group->getRank()));
   net->to(way.type);
   Zero model(net, {.process_group = group,
                    .stage = way.stage,
@@ -99,7 +100,7 @@ double difference_from_data_parallel(int ranks, Way way, const RunOnRanks& run =
   way.stage = 0;
   auto whole = train(ranks, way, run)[0];
   EXPECT_GT(whole.at("head.weight").abs().max().item<double>(), 0.1);
-  // Of what is never used DataParallel decays nothing, while here its gradient is zero.
+  // DataParallel does not decay unused parameters, whereas here their gradient is zero.
   for (const char* name : {"never.weight", "never.bias"}) {
     if (way.optimizer == "sgd" || way.optimizer == "adam") continue;
     zero.erase(name);
@@ -110,7 +111,7 @@ double difference_from_data_parallel(int ranks, Way way, const RunOnRanks& run =
 
 struct ZeroProof : ::testing::TestWithParam<std::tuple<const char*, int, int>> {};
 
-// The test's group adds in the order of ranks, whatever part of which tensor: the bits must agree.
+// The test's group sums in rank order for any part of any tensor: results must be bitwise equal.
 TEST_P(ZeroProof, ParametersAreDataParallelsBitForBit) {
   const auto [optimizer, stage, ranks] = GetParam();
   EXPECT_EQ(difference_from_data_parallel(ranks, {.optimizer = optimizer, .stage = stage}), 0);
@@ -130,7 +131,7 @@ TEST_P(ZeroStage, OtherOptimisersOfElementsToo) {
   }
 }
 
-// Norms are added up in another order, and in double precision.
+// Norms are summed in another order, and in double precision.
 TEST_P(ZeroStage, LarsAndLambTakeTheNormsOfWholeTensors) {
   for (const char* name : {"lars", "lamb"}) {
     const Way way{.optimizer = name, .stage = GetParam(), .type = torch::kFloat64};
@@ -138,7 +139,7 @@ TEST_P(ZeroStage, LarsAndLambTakeTheNormsOfWholeTensors) {
   }
 }
 
-// The norm is added up in another order.
+// The norm is summed in another order.
 TEST_P(ZeroStage, GradientsAreClippedByTheirNormOverAllShards) {
   const Way way{.optimizer = "sgd", .stage = GetParam(), .max_norm = 0.05, .type = torch::kFloat64};
   EXPECT_LT(difference_from_data_parallel(4, way), 1e-6);
@@ -147,7 +148,7 @@ TEST_P(ZeroStage, GradientsAreClippedByTheirNormOverAllShards) {
   EXPECT_GT(difference(train(2, way)[0], train(2, unclipped)[0]), 1e-2);
 }
 
-// Stage 1 accumulates before it averages, as DataParallel; the others after.
+// Stage 1 accumulates before it averages, as DataParallel; the other stages after.
 TEST_P(ZeroStage, PartsOfABatchAccumulate) {
   Way way{.optimizer = "sgd", .stage = GetParam(), .parts = 2, .type = torch::kFloat64};
   EXPECT_LT(difference_from_data_parallel(4, way), 1e-6);
@@ -169,8 +170,8 @@ void run_over_communicators(int ranks, const std::function<void(const ProcessGro
   run_on_loopback(ranks, body);
 }
 
-// Over real communicators. Two addends make the same sum in either order; of four the tuner's
-// all-reduce and reduce-scatter may add some elements up from another rank on.
+// Over real communicators. Sums of two addends do not depend on the order. With four ranks, the
+// tuner's all-reduce and reduce-scatter may sum some elements starting at different ranks.
 TEST_P(ZeroStage, AlsoOverCommunicators) {
   for (const char* name : {"sgd", "adam"}) {
     Way way{.optimizer = name, .stage = GetParam()};
@@ -180,8 +181,8 @@ TEST_P(ZeroStage, AlsoOverCommunicators) {
   }
 }
 
-// Halving adds up the same halves of the ranks, a power of two, whatever part of a tensor it is,
-// in an all-reduce and in a reduce-scatter.
+// Recursive halving sums the same halves of a power-of-two number of ranks, for any part of a
+// tensor, in an all-reduce and in a reduce-scatter.
 TEST_P(ZeroStage, HasDataParallelsBitsOverFourRanksToo) {
   const RunOnRanks halving = [](int ranks, const auto& body) {
     run_on_loopback(ranks, body,

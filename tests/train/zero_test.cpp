@@ -44,7 +44,7 @@ ZeroOptions options_of(const ProcessGroup& group, int stage) {
 struct ZeroEachStage : ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroEachStage, ::testing::Values(1, 2, 3));
 
-/// Rajbhandari et al., section 5, figure 1: 2 Psi + 2 Psi + K Psi bytes, K = 12, divided.
+/// Rajbhandari et al., section 5, figure 1: 2 Psi + 2 Psi + K Psi bytes, K = 12, sharded by stage.
 double formula(int stage, double psi, double ranks) {
   const double parameters = stage == 3 ? 2 * psi / ranks : 2 * psi;
   const double gradients = stage >= 2 ? 2 * psi / ranks : 2 * psi;
@@ -73,7 +73,7 @@ TEST_P(ZeroEachStage, KeepsTheBytesOfTheFormula) {
   }
 }
 
-/// Whether memory of this process is a file's that was made in `folder`.
+/// Returns true if this process maps a file that was made in `folder`.
 bool maps_files_of(const std::filesystem::path& folder) {
   std::ifstream maps("/proc/self/maps");
   const std::string text(std::istreambuf_iterator<char>(maps), {});
@@ -106,7 +106,7 @@ TEST_P(ZeroEachStage, TrainsTheSameBitsWithItsStatesInFiles) {
   EXPECT_FALSE(maps_files_of(folder.path())) << "left behind";
 }
 
-/// Payload bytes that rank 0 sends in a step, as a multiple of (P - 1) / P of the gradients'.
+/// Payload bytes that rank 0 sends in a step, as a multiple of (P - 1) / P of the gradients' bytes.
 double volume(int ranks, int stage) {
   double sent = 0;
   run_on_loopback(ranks, [&](const auto& group) {
@@ -148,7 +148,7 @@ TEST(ZeroVolume, IsDataParallelsInStages1And2AndHalfAsMuchAgainIn3) {
   }
 }
 
-// Two ranks: the all-reduce sends neither more nor less.
+// With two ranks, the all-reduce sends neither more nor less.
 TEST(ZeroVolume, OfDataParallelItself) {
   EXPECT_NEAR(volume(2, 0), 2, 0.01);
 }
@@ -303,7 +303,7 @@ TEST_P(ZeroEachStage, ConsolidatingAroundAStepShowsWhatItDid) {
   });
 }
 
-// As in training for consistency with what the model says of another view of the batch.
+// As in consistency training, which uses the model's output for another view of the batch.
 TEST_P(ZeroEachStage, AForwardWithoutGradientsMayComeBeforeBackward) {
   const auto trained = [&](const ProcessGroup& group, bool looks) {
     ZeroNet net;
@@ -370,7 +370,7 @@ TEST_P(ZeroEachStage, PiecesHoldEveryElementAndCarryOverToAnyOtherStage) {
   });
 }
 
-/// What a program that runs out of memory, or not, prints.
+/// Runs a program that may run out of memory.
 Finished train_within(int stage, int mebibytes) {
   const auto programs = own_program().parent_path();
   return run({programs / "gradwire", "run", "-n", "4", "--", programs / "limited_rank",
@@ -378,7 +378,7 @@ Finished train_within(int stage, int mebibytes) {
              {{"MALLOC_ARENA_MAX", "1"}});
 }
 
-// States of 384 MiB as DataParallel keeps them; of 96 MiB as stage 3 does on four ranks.
+// 384 MiB of states with DataParallel; 96 MiB with stage 3 on four ranks.
 TEST(ZeroMemory, AModelThatDoesNotFitAsDataParallelFitsAsStage3) {
   const auto whole = train_within(0, 384);
   EXPECT_NE(whole.status, 0) << whole.output;

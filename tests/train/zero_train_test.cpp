@@ -26,7 +26,7 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
     config.batch_size = 32;
   }
 
-  /// Trains on two threads as ranks; what rank 0 wrote.
+  /// Trains on two threads as ranks; returns the tensors that rank 0 wrote.
   std::map<std::string, torch::Tensor> train_at(int stage) {
     config.zero.stage = stage;
     const auto output = folder / std::to_string(stage);
@@ -49,7 +49,7 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
 
   using Tensors = std::map<std::string, torch::Tensor>;
 
-  /// The root of the sum of squares of what two models differ by.
+  /// Returns the Euclidean distance of two models' parameters.
   static double distance(const Tensors& a, const Tensors& b) {
     double squares = 0;
     for (const auto& [name, tensor] : a) {

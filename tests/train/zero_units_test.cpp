@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Parameters of these sizes, all elements different and none zero.
+/// Parameters of these sizes; all elements are distinct and nonzero.
 std::vector<NamedTensor> numbered(const std::vector<std::int64_t>& sizes) {
   std::vector<NamedTensor> parameters;
   std::int64_t first = 1;
@@ -25,7 +25,7 @@ std::vector<NamedTensor> numbered(const std::vector<std::int64_t>& sizes) {
   return parameters;
 }
 
-/// Each rank's unit of parameters of its own with these sizes.
+/// Returns each rank's unit, made of its own parameters of these sizes.
 std::vector<FlatUnit> units_of_ranks(const std::vector<std::int64_t>& sizes, int ranks,
                                      FlatUnitOptions options) {
   std::vector<FlatUnit> units;
@@ -115,7 +115,8 @@ TEST(FlatUnit, IsReleasedButForItsPart) {
   EXPECT_TRUE(parameters[1].tensor.equal(torch::tensor({7.0F, 7.0F})));
 }
 
-/// A unit's name and its parameters', "name: a b", "(root)" behind if it is of the root.
+/// Returns a unit's name and its parameters', "name: a b", with "(root)" appended if it belongs to
+/// the root.
 std::vector<std::string> described(const UnitPlan& plan,
                                    const std::vector<NamedTensor>& parameters) {
   std::vector<std::string> units;

@@ -1,5 +1,5 @@
-// Trains 96 MiB of parameters with Adam in a process that may have so much more memory than it has
-// to begin with: limited_rank STAGE MIB. Exits with 3 and says why if that is not enough.
+// Trains 96 MiB of parameters with Adam in a process that may allocate MIB more memory than it
+// starts with: limited_rank STAGE MIB. Exits with 3 and an error message if that is not enough.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-// What each process of the equality proof runs: proof_rank sgd|adam FOLDER.
+// One process of the equality proof: proof_rank sgd|adam FOLDER.
 #include <filesystem>
 #include <string>
 
