@@ -60,12 +60,12 @@ TEST(BenchCodec, PowerSgdIsMeasuredOnMatrices) {
   const Outcome outcome = bench_codec({"power_sgd:1", "power_sgd:16", "--json", "-"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = nlohmann::json::parse(outcome.out)["rows"];
-  // 16 rows of 1024: a column each way, and as it is where the factors would be no less.
+  // 16 rows of 1024: a column each way; uncompressed if the factors would not be smaller.
   EXPECT_EQ(rows.at(0)["encoded_bytes"], (16 + 1024) * 4);
   EXPECT_EQ(rows.at(1)["encoded_bytes"], 1 << 16);
   EXPECT_GT(rows.at(0)["encode_gbps"].get<double>(), 0);
   EXPECT_GT(rows.at(0)["decode_gbps"].get<double>(), 0);
-  // The direction of most of such a matrix, found in one step, is a little more than one in 16.
+  // The main direction of such a matrix, found in one step, has slightly more than one in 16.
   EXPECT_GT(rows.at(0)["relative_error"].get<double>(), 0.85);
   EXPECT_LT(rows.at(0)["relative_error"].get<double>(), 0.98);
 }

@@ -95,7 +95,7 @@ TEST(BandwidthPlot, HasALineForEachSystem) {
 
 class Pattern : public ::testing::TestWithParam<Collective> {};
 
-/// Makes every element of the output right, by trying: sums over three ranks are small.
+/// Finds the correct value of every output element by trying: sums over three ranks are small.
 void solve(const BenchPattern& pattern, std::vector<std::byte>& output) {
   for (std::size_t at = 0; at < output.size(); at += 4) {
     const std::size_t wrong = pattern.count_wrong(output);

@@ -13,7 +13,7 @@
 #include "gradwire/gradient/profiles.h"
 #include "tests/cli/launched.h"
 
-/// `gradwire bench step`, as the real program, and what it makes of figures.
+/// `gradwire bench step`, as the real program, and its figures.
 namespace gradwire::testing {
 namespace {
 
@@ -55,7 +55,7 @@ TEST(BenchStep, MeasuresEveryCombination) {
     EXPECT_GE(row["exposed_ms"], 0);
     EXPECT_GT(row["eta"], 0);
     EXPECT_LE(row["eta"], 1);
-    // Of two ranks, each sends half of what there is to the other, twice.
+    // With two ranks, each sends half of the data to the other, twice.
     const double all = row["codec"] == "none" ? 4 * (2 * 32768 + 128) : 2 * 32768 + 4 * 128;
     EXPECT_NEAR(row["bytes_per_step"].get<double>() / all, 1, 0.1) << row;
   }
@@ -148,7 +148,7 @@ TEST(BenchStep, WhatAutoTriesDoesNotCount) {
 TEST(BenchStep, ShardsWhatTheStageSays) {
   const Outcome outcome = step({"-n", "2", "--profile", "uniform:8x64K", "--compute-ms", "8",
                                 "--zero-stage", "0,1,2,3", "--steps", "3", "--json", "-",
-                                // Each layer by itself.
+                                // Each layer in a separate bucket.
                                 "--bucket", "1", "--first-bucket", "1", "--last-bucket", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = nlohmann::json::parse(outcome.out)["rows"];
@@ -177,7 +177,7 @@ TEST(BenchStep, ACodecMakesGradientsOfShardsSmaller) {
   for (std::size_t stage = 0; stage < 3; ++stage) {
     const auto saved = rows[stage]["bytes_per_step"].get<double>() -
                        rows[stage + 3]["bytes_per_step"].get<double>();
-    // A half of the gradients leaves each rank: four bytes a value, or one and its block's scale.
+    // Half of the gradients leaves each rank: four bytes per value, or one and its block's scale.
     EXPECT_NEAR(saved / (4 << 18), 0.5 * 0.74, 0.03) << rows;
   }
 }
@@ -279,7 +279,7 @@ TEST(StepReport, TheBoundIsWhatTheLinkCarries) {
   EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e7), 1);
   row.what.accumulate = 2;  // 50 ms a pass, 200 to send: 50 + 200.
   EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.4);
-  row.what = {.local_steps = 4};  // 100 ms a step, 200 to send; of which 50 hide.
+  row.what = {.local_steps = 4};  // 100 ms a step, 200 to send, of which 50 are hidden.
   EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 100.0 / 300);
   row.what.fragments = 2;
   row.what.overlap_steps = 1;

@@ -188,7 +188,7 @@ TEST(BenchCompare, LeavesOutWhatIsNotInstalledAndSaysWhy) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("gradwire us"), Not(HasSubstr("mpi us"))));
 }
 
-// An mpirun whose times depend on the algorithm and the size alone; it counts how often it runs.
+// An mpirun whose times depend only on the algorithm and the size; it counts its calls.
 constexpr const char* kMpirun = R"(#!/bin/bash
 [[ $1 == --version ]] && { echo "mpirun (Open MPI) 4.1.4"; exit; }
 echo "$*" >>"$CALLS"
@@ -260,7 +260,7 @@ TEST(BenchCompare, NothingOfAPeerIsLeftWhenItIsKilled) {
       {gradwire_program(), "bench", "-n", "2", "--sizes", "64", "--iterations", "2", "--compare",
        "mpi", "--mpirun", mpirun},
       {{"PATH", folder.path() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder.path() + "/cache"}});
-  std::ifstream(fifo).get();  // It is under way.
+  std::ifstream(fifo).get();  // It is running.
   bench.send_signal(SIGKILL);
   EXPECT_EQ(bench.wait(), 137);
   EXPECT_TRUE(bench.all_gone(20'000));

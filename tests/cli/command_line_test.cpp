@@ -7,7 +7,8 @@
 
 #include "tests/cli/launched.h"
 
-/// What every command does alike: wrong command lines, output that cannot be written, jobs in jobs.
+/// Behavior common to all commands: wrong command lines, output that cannot be written, jobs in
+/// jobs.
 namespace gradwire::testing {
 namespace {
 
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// The program under test with these words, by a shell.
+/// Runs the program under test with these words, through a shell.
 Outcome shell(const std::string& words) {
   Launched launched({"sh", "-c", gradwire_program() + " " + words});
   const int status = launched.wait();

@@ -4,12 +4,12 @@
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/doctor/reach.h"
 
-/// What the doctor's process on a host is made of.
+/// Parts of the doctor's process on a host.
 namespace gradwire {
 namespace {
 
-/// What host 0 finds out about another, on whose host the doctor is number `local_rank` of those
-/// that share the job's port.
+/// Host 0's findings about another host, on which the doctor is number `local_rank` of those that
+/// share the job's port.
 ReachFacts reach_of_one_that_shares_a_port(int local_rank) {
   const SocketAddress any = *SocketAddress::of("127.0.0.1", 0);
   const std::uint16_t port = local_address(*listen_on(any)).port();
@@ -31,7 +31,7 @@ TEST(ReachTest, DatagramsThatNobodyIsThereToAnswerAreNotTried) {
   EXPECT_TRUE(first.has_echo);
   EXPECT_GT(first.largest_packet, 1000);
   EXPECT_GT(first.datagrams, 0);
-  const ReachFacts second = reach_of_one_that_shares_a_port(1);  // The first has not come.
+  const ReachFacts second = reach_of_one_that_shares_a_port(1);  // The first has not connected.
   EXPECT_EQ(second.outcome, ReachFacts::Outcome::reached) << second.error;
   EXPECT_FALSE(second.has_echo);
 }
@@ -40,7 +40,7 @@ TEST(PipeStoreTest, LinesAreWhatTheyWere) {
   const auto set = parse_request(line_of(NoteRequest{.key = "k/1", .value = "two\nlines \"\xff"}));
   ASSERT_TRUE(set && set->value);
   EXPECT_EQ(set->key, "k/1");
-  EXPECT_EQ(*set->value, "two\nlines \"\xef\xbf\xbd");  // What is no UTF-8 is replaced.
+  EXPECT_EQ(*set->value, "two\nlines \"\xef\xbf\xbd");  // Invalid UTF-8 is replaced.
   const auto get = parse_request(
       line_of(NoteRequest{.key = "k", .value = {}, .patience = std::chrono::seconds(2)}));
   ASSERT_TRUE(get && !get->value);

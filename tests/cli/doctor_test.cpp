@@ -19,7 +19,7 @@ std::string ip_of(int host) {
   return "10.0.0." + std::to_string(host + 1);
 }
 
-/// Hosts a, b, c, ..., of which nothing bad can be said.
+/// Hosts a, b, c, ..., without any fault.
 Examination healthy(int hosts) {
   Examination all;
   all.ranks = hosts;
@@ -68,7 +68,7 @@ ReachFacts& reach_of(Examination& all, int from, int to) {
   throw Exception(ErrorKind::invalid_argument, "no such path");
 }
 
-/// The one finding there is, as text with its remedy.
+/// Returns the only finding, as text with its remedy.
 std::string only_finding(const Examination& all, bool wrong = true) {
   const std::vector<Finding> findings = diagnose(all);
   if (findings.size() != 1) return std::to_string(findings.size()) + ": " + describe(all, findings);
@@ -118,7 +118,7 @@ TEST(DiagnosisTest, OtherPyTorchesAndPythonPackages) {
               AllOf(HasSubstr("different versions of PyTorch: 2.13.0 on b, c; 2.12.1 on a"),
                     HasSubstr("pip install torch==2.13.0")));
   all = healthy(3);
-  facts_of(all, 1).torch.clear();  // gradwire alone, which is another build.
+  facts_of(all, 1).torch.clear();  // gradwire only, which is another build.
   EXPECT_THAT(diagnose(all), IsEmpty());
   facts_of(all, 1).torch_problem = "libtorch_cpu.so: cannot open shared object file";
   EXPECT_THAT(only_finding(all),
@@ -153,7 +153,7 @@ TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
               AllOf(HasSubstr("b, c cannot reach a at 10.0.0.1:29400, where rank 0 listens: no"),
                     HasSubstr("on a: nft insert rule inet filter input tcp dport 29400 accept"),
                     HasSubstr("--master-port")));
-  // It is a host that cannot be reached, not a port.
+  // Reported as an unreachable host, not as a port.
   reach_of(all, 2, 0).outcome = Outcome::silence;
   reach_of(all, 2, 0).error = "no answer";
   const std::string text = describe(all, diagnose(all));
@@ -174,7 +174,7 @@ TEST(DiagnosisTest, Names) {
   facts_of(all, 0).names[0].addresses = {"127.0.1.1"};
   EXPECT_THAT(only_finding(all), HasSubstr("on a the name a resolves to 127.0.1.1, the loopback"));
   all = healthy(3);
-  facts_of(all, 1).names[1].addresses = {"127.0.1.1"};  // A host's own business.
+  facts_of(all, 1).names[1].addresses = {"127.0.1.1"};  // Does not affect other hosts.
   EXPECT_THAT(diagnose(all), IsEmpty());
   facts_of(all, 1).names[0].addresses = {"10.0.0.77"};
   EXPECT_THAT(only_finding(all), HasSubstr("10.0.0.77, which is not an address of that host"));
@@ -193,7 +193,7 @@ TEST(DiagnosisTest, Limits) {
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("a: TCP may buffer only 256 KiB"),
                                        HasSubstr("sysctl -w net.ipv4.tcp_wmem=")));
   all = healthy(2);
-  // 10 Gb/s over 2 ms there and back: 2.5 MB under way, twice that to buffer.
+  // 10 Gb/s and a round trip of 2 ms: 2.5 MB in flight, twice that to buffer.
   for (MeasuredPath& path : all.cluster->paths) {
     path.bytes_per_second = 1.25e9;
     path.shortest_latency = std::chrono::milliseconds(1);
@@ -204,12 +204,12 @@ TEST(DiagnosisTest, Limits) {
 
 TEST(DiagnosisTest, ReceiveBuffersThatRanksAskFor) {
   Examination all = healthy(3);
-  facts_of(all, 0).most_asked_for = 212992;  // As Linux comes.
+  facts_of(all, 0).most_asked_for = 212992;  // Linux's default.
   facts_of(all, 2).most_asked_for = 208 << 10;
   EXPECT_THAT(only_finding(all, false),
               AllOf(HasSubstr("a, c: ranks request receive buffers of 384 KiB and get 208 KiB"),
                     HasSubstr("on a, c: sysctl -w net.core.rmem_max=4194304")));
-  for (const int host : {0, 2}) facts_of(all, host).most_asked_for = 0;  // Not known.
+  for (const int host : {0, 2}) facts_of(all, host).most_asked_for = 0;  // Unknown.
   EXPECT_THAT(diagnose(all), IsEmpty());
 }
 
@@ -230,7 +230,7 @@ TEST(DiagnosisTest, Interfaces) {
   all = healthy(3);
   facts_of(all, 2).rails[0].address = ip_of(0);
   EXPECT_THAT(only_finding(all), HasSubstr("a, c all have the address 10.0.0.1 (eth0)"));
-  facts_of(all, 2).host = "a";  // Two ranks of one host.
+  facts_of(all, 2).host = "a";  // Two ranks on one host.
   EXPECT_THAT(diagnose(all), IsEmpty());
   all = healthy(3);
   facts_of(all, 0).rails[0].mtu = 9000;
@@ -283,7 +283,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("3.00 % of packets (60 of 2000) are lost from c to every"),
                     HasSubstr("ethtool -S eth0")));
-  reach_of(all, 2, 0).lost = reach_of(all, 2, 1).lost = 1;  // May be an accident.
+  reach_of(all, 2, 0).lost = reach_of(all, 2, 1).lost = 1;  // May be a coincidence.
   EXPECT_THAT(diagnose(all), IsEmpty());
   all = healthy(3);
   reach_of(all, 1, 0).detour = reach_of(all, 1, 2).detour = true;
@@ -293,7 +293,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   all = healthy(2);
   reach_of(all, 0, 1).largest_packet = 0;
   EXPECT_THAT(only_finding(all, false), HasSubstr("datagrams (UDP) do not get through"));
-  reach_of(all, 0, 1).has_echo = false;  // Nobody asked there, so nothing is known.
+  reach_of(all, 0, 1).has_echo = false;  // No host probed there, so nothing is known.
   EXPECT_THAT(diagnose(all), IsEmpty());
 }
 

@@ -106,7 +106,7 @@ TEST(MasterTest, LoopbackOnlyIfAllRanksAreHere) {
 
 TEST(MasterTest, PortIsOneThatCanBeListenedOn) {
   EXPECT_GT(free_master_port("127.0.0.1"), 1023);
-  // Not an address of any host (RFC 5737): some port below those of outgoing connections.
+  // An address that no host has (RFC 5737): any port below the ephemeral ones is accepted.
   const int guess = free_master_port("192.0.2.1");
   EXPECT_TRUE(guess >= 20000 && guess < 30000) << guess;
   EXPECT_THAT(error_of([] { free_master_port("0.0.0.0"); }), HasSubstr("--master-addr"));

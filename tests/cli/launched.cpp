@@ -47,7 +47,7 @@ Launched::Launched(const std::vector<std::string>& arguments,
 }
 
 Launched::~Launched() {
-  // The launcher's watcher then ends the rest.
+  // The launcher's watcher then ends the other processes.
   if (ended_) return;
   ::kill(process_.pid, SIGKILL);
   ::waitpid(process_.pid, nullptr, 0);
@@ -84,7 +84,7 @@ int Launched::wait() {
 }
 
 bool Launched::all_gone(int timeout_ms) {
-  // Nobody writes into it, so that the only event is its closing.
+  // No process writes to it, so that the only event is its closing.
   pollfd item{lifeline_.get(), POLLIN, 0};
   return ::poll(&item, 1, timeout_ms) > 0;
 }

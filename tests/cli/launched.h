@@ -9,20 +9,20 @@
 
 namespace gradwire::testing {
 
-/// A running command whose output is collected, and of which it can be told when it and everything
-/// that came of it is gone: all of them inherit one end of a pipe.
+/// A running command whose output is collected. It can tell when the command and all its
+/// descendants have exited, because all of them inherit one end of a pipe.
 class Launched {
  public:
-  /// `variables` are set on top of this process's environment.
+  /// `variables` are added to this process's environment.
   explicit Launched(const std::vector<std::string>& arguments,
                     const std::map<std::string, std::string>& variables = {});
-  /// Kills what still runs of it.
+  /// Kills all remaining processes of the command.
   ~Launched();
   Launched(const Launched&) = delete;
   Launched& operator=(const Launched&) = delete;
 
-  /// Reads until stdout (or stderr) contains `text` so many times; false if the command ends
-  /// without.
+  /// Reads until stdout (or stderr) contains `text` this many times. Returns false if the command
+  /// ends before.
   bool wait_for_output(const std::string& text, int times) { return wait_for(out_, text, times); }
   bool wait_for_error(const std::string& text, int times) { return wait_for(err_, text, times); }
 
@@ -31,10 +31,10 @@ class Launched {
   /// Stops reading its stdout, and closes it.
   void close_stdout() { process_.out.close(); }
 
-  /// Waits for the end: 0 .. 255, or 128 + signal.
+  /// Waits for the end. Returns 0 .. 255, or 128 + signal.
   int wait();
 
-  /// Whether no process is left of it; waits for that, at most `timeout_ms`.
+  /// Returns true if no process of the command is left; waits for that for at most `timeout_ms`.
   bool all_gone(int timeout_ms = 0);
 
   const std::string& out() const { return out_; }
@@ -50,13 +50,13 @@ class Launched {
   bool ended_ = false;
 };
 
-/// The lines of a text without their ends, sorted, as ranks write in any order.
+/// Returns the lines of a text without line ends, sorted, because ranks write in any order.
 std::vector<std::string> sorted_lines(const std::string& text);
 
-/// The program under test.
+/// Path of the program under test.
 std::string gradwire_program();
 
-/// How a command ended, and what it said.
+/// A command's exit status and output.
 struct Outcome {
   int status;
   std::string out;
@@ -67,16 +67,16 @@ struct Outcome {
 Outcome run_gradwire(const std::vector<std::string>& arguments,
                      const std::map<std::string, std::string>& variables = {});
 
-/// All of a file.
+/// Returns a file's content.
 std::string content_of(const std::string& path);
 
-/// A script that ends only when it is told to.
+/// A script that ends only when it is killed.
 inline constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
 
-/// "gradwire run", these options, and a shell that runs `script`.
+/// Returns "gradwire run", these options, and a shell that runs `script`.
 std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script);
 
-/// A folder that goes at the end.
+/// A folder that is removed at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -86,7 +86,7 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
 
-  /// Makes a file and returns its path.
+  /// Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text, int mode = 0644) const;
 
  private:

@@ -9,7 +9,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// What `gradwire env` says on each rank, in the order of the ranks.
+/// Returns the output of `gradwire env` on each rank, in rank order.
 std::vector<std::string> lines_of(const std::string& text) {
   return sorted_lines(text);
 }

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// What becomes of text that comes in these pieces.
+/// Returns the output for text that arrives in these pieces.
 std::string prefixed(const std::vector<std::string>& pieces, const std::string& prefix = "[1] ") {
   LinePrefixer lines(prefix);
   std::string out;

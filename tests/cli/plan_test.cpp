@@ -35,7 +35,7 @@ nlohmann::json planned(std::vector<std::string> arguments) {
   return nlohmann::json::parse(outcome.out);
 }
 
-/// The ladder of the case study, as it is published.
+/// The published ladder of the case study.
 TEST(Plan, ClimbsTheLadder) {
   std::vector<std::string> rung{"--model",   "resnet50", "--nodes",   "4",   "--network", "10gbe",
                                 "--step-ms", "234",      "--comm-ms", "106", "--overlap", "none"};
@@ -64,7 +64,7 @@ TEST(Plan, EstimatesZerosMemory) {
   const Outcome outcome = plan({"--params", "7.5B", "--nodes", "64"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("0: 120 GB, 1: 31.4 GB, 2: 16.6 GB, 3: 1.9 GB"));
-  // 120 GB / 5 are the device's 24 GB, without the buckets.
+  // 120 GB / 5 equal the device's 24 GB, without the buckets.
   EXPECT_THAT(outcome.out, HasSubstr("ZeRO stage 3 on 6 or more nodes, ZeRO stage 2 on 12 or"));
   EXPECT_EQ(plan({"--params", "7.5B"}).out, outcome.out);
 }
@@ -105,7 +105,7 @@ TEST(PlanSimulate, GoesByLinksThatWereMeasured) {
   const std::vector<std::string> operation{"--collective", "all_reduce", "--bytes", "64M"};
   const auto fast = simulated(1.25e8, operation);
   EXPECT_EQ(fast["ranks"], 4);
-  // A ring of four takes 1.5 times the data's time on the wire.
+  // A ring of four takes 1.5 times the data's time on the link.
   EXPECT_NEAR(fast["time_us"].get<double>(), 1.5e6 * (64 << 20) / 1.25e8, 2e4);
   EXPECT_NEAR(simulated(6.25e7, operation)["time_us"].get<double>(),
               2 * fast["time_us"].get<double>(), 2e4);
@@ -123,7 +123,7 @@ TEST(PlanSimulate, GoesByWhatTuneMeasured) {
   };
   const auto tree = simulated("tree", 32);
   EXPECT_EQ(tree["algorithm"], "tree");
-  // The longer a part is, the later the next rank has it to pass on.
+  // The larger a part, the later the next rank can forward it.
   EXPECT_GT(simulated("tree", 8)["time_us"].get<double>(), 1.02 * tree["time_us"].get<double>());
 }
 
@@ -178,7 +178,7 @@ TEST(Plan, SweepsOtherNetworksWithTheCardsAndTheSwitchesAskedFor) {
 TEST(Plan, SearchPrintsAConfiguration) {
   const auto config = planned({"--search", "--model", "gpt2_xl", "--nodes", "8", "--batch", "8"});
   EXPECT_EQ(config["batch_size"], 64);
-  EXPECT_GE(config["zero"]["stage"], 1);  // 25 GB of states do not fit a device of 24.
+  EXPECT_GE(config["zero"]["stage"], 1);  // 25 GB of states exceed a device of 24.
 }
 
 TEST(Plan, AsksNobodyWhereNobodyIs) {

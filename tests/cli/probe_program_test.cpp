@@ -11,7 +11,7 @@
 #include "gradwire/topology/topology_file.h"
 #include "tests/cli/launched.h"
 
-/// `gradwire probe` and `gradwire doctor`, as the real program, on this machine alone.
+/// `gradwire probe` and `gradwire doctor`, as the real program, on this machine only.
 namespace gradwire::testing {
 namespace {
 
@@ -26,7 +26,7 @@ struct Folder {
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 
-  /// A program that stands in for ssh.
+  /// A program in place of ssh.
   std::string script(const std::string& text) const {
     const auto file = path / "rsh";
     std::ofstream(file) << "#!/bin/sh\n" << text << "\n";
@@ -69,7 +69,7 @@ TEST(TuneProgramTest, AddsTheFastestToTheFileAndJobsGoByIt) {
   ASSERT_EQ(cluster->choices.size(), 4u);
   EXPECT_EQ(cluster->choices[0].bytes, 1024u);
   EXPECT_EQ(cluster->choices[0].ranks, 2);
-  // Whether another number of segments was clearly faster, only the machine knows.
+  // Whether another number of segments is clearly faster depends on the machine.
   for (const MeasuredChoice& choice : cluster->choices) {
     EXPECT_THAT(choice.segments, AnyOf(0, 8, 32));
     EXPECT_TRUE(choice.bytes > 1024 || choice.segments == 0);

@@ -22,7 +22,7 @@ std::vector<int> own_machines(int hosts) {
   return machines;
 }
 
-/// Every pair of hosts comes once, and nobody is in two pairs of a round.
+/// Expects every pair of hosts exactly once, and each host at most once per round.
 void expect_all_pairs(const std::vector<int>& machines) {
   std::set<HostPair> seen;
   for (const auto& round : rounds_of_pairs(machines)) {
@@ -100,7 +100,7 @@ TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
   EXPECT_EQ(lost->part(), 1.0);
 }
 
-/// As an Echo behind a link that loses every hundredth packet.
+/// An Echo behind a link that drops every hundredth packet.
 void answer_most(const Socket& socket, const Socket& stop) {
   std::vector<std::byte> question(2000);
   std::array<pollfd, 2> items{pollfd{stop.descriptor(), POLLIN, 0},
@@ -132,7 +132,7 @@ Duration five_seconds_ahead() {
   return time_of_day() + std::chrono::seconds(5);
 }
 
-/// Rank 0, whose clock is five seconds ahead, and rank 1: either asks the other in turn.
+/// Rank 0, whose clock is five seconds ahead, and rank 1; each probes the other in turn.
 std::array<RoundTrips, 2> round_trips_of_both(int count) {
   const auto pair = test::open_pair(1, false);
   std::array<Result<RoundTrips>, 2> found;
@@ -159,7 +159,7 @@ TEST(RoundTripsTest, FindHowFarAClockIsAheadOrBehind) {
     EXPECT_GT(one.shortest, Duration::zero());
     EXPECT_GE(one.median, one.shortest);
   }
-  // One clock may just be made to run a little faster than the other.
+  // The kernel may adjust the rate of one of the clocks.
   const Duration tick = std::chrono::microseconds(1);
   EXPECT_LE(std::chrono::abs(ahead.clock_offset - std::chrono::seconds(5)), ahead.shortest + tick);
   EXPECT_LE(std::chrono::abs(behind.clock_offset + std::chrono::seconds(5)),

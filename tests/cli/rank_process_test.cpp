@@ -15,7 +15,7 @@
 namespace gradwire::testing {
 namespace {
 
-/// A rank's process that has ended before anybody looked at what it wrote.
+/// A rank's process that has exited before its output is read.
 class RankProcessTest : public ::testing::Test {
  protected:
   RankProcessTest() {
@@ -27,7 +27,7 @@ class RankProcessTest : public ::testing::Test {
     sink_ = OutputSink(writer_.get());
   }
 
-  /// Starts it and waits for its end, which it is not told of.
+  /// Starts it and waits for its end without a notification.
   Ending start(RankProcess& rank, const LaunchOptions& options) {
     value_or_throw(rank.start(options));
     int status = 0;
@@ -35,7 +35,7 @@ class RankProcessTest : public ::testing::Test {
     return Ending::from_wait(status);
   }
 
-  /// A rank on another host, where instead of it `script` runs.
+  /// A rank on another host, where `script` runs in its place.
   RankProcess remote(const std::string& script, LaunchOptions& options) {
     options.program = {"true"};
     options.rsh = {"sh", "-c", script};

@@ -16,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Ways to run a command on another host: what becomes of the arguments, of our environment, and of
-/// the command when the remote shell's client is killed.
+/// Ways to run a command on another host. They differ in the treatment of the arguments and of our
+/// environment, and in the fate of the command when the remote shell's client is killed.
 struct Way {
   const char* name;
   const char* script;
@@ -28,24 +28,24 @@ void PrintTo(const Way& way, std::ostream* out) {
   *out << way.name;
 }
 
-// ssh: joins its arguments for a shell on the other side; nothing of ours goes along, the command
-// has its own session and outlives the client, but sees its streams close.
+// ssh: joins its arguments for a shell on the other side. Our environment is not passed on; the
+// command has its own session and outlives the client, but sees its streams close.
 constexpr Way kLikeSsh{"like_ssh", R"(#!/bin/sh
 shift
 cd /
 exec env -i PATH="$PATH" setsid --wait --fork sh -c "$*"
 )"};
-// `ip netns exec`, `docker exec`: passes the arguments on as they are.
+// `ip netns exec`, `docker exec`: pass the arguments unchanged.
 constexpr Way kLikeExec{"like_exec", R"(#!/bin/sh
 shift
 exec "$@"
 )"};
-// The same with bash as the other side's sh.
+// As like_ssh, with bash as the other side's sh.
 constexpr Way kBash{"bash", R"(#!/bin/sh
 shift
 [ "$1" = sh ] && shift && exec bash --posix "$@"
 )"};
-// An account that greets everybody on stdout.
+// An account whose login prints a greeting on stdout.
 constexpr Way kGreeting{"greeting", R"(#!/bin/sh
 echo "Welcome to $1"
 shift
@@ -139,7 +139,7 @@ TEST_P(RemoteTest, AFolderThatIsNotThereNamesTheRemedy) {
                                   HasSubstr("rank 0 on host a could not be started")));
 }
 
-// A session of its own, no signal but SIGKILL, and a parent that ends.
+// Its own session, ignores all signals but SIGKILL, and its parent exits.
 constexpr const char* kRemoteDaemon =
     "mkfifo $GRADWIRE_TEST_FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; "
     "echo >$GRADWIRE_TEST_FOLDER/$RANK; while :; do sleep 1000; done' & "
@@ -162,7 +162,7 @@ TEST_P(RemoteTest, NothingIsLeftWhenTheLauncherIsKilled) {
 }
 
 TEST_P(RemoteTest, SecretsAreInNoCommandLine) {
-  // The brackets keep grep from finding itself.
+  // The brackets keep grep from matching itself.
   Launched run(command("grep -ls \"[x]${GRADWIRE_SECRET#x}\" /proc/[0-9]*/cmdline; echo done",
                        {"-n", "1", "--no-prefix"}),
                {{"GRADWIRE_SECRET", "xHIDDEN-IN-THE-ENVIRONMENT"}});
@@ -212,7 +212,8 @@ TEST(RemoteHostsTest, ARemoteShellThatIsNotThere) {
   EXPECT_THAT(run.err(), HasSubstr("cannot start no-such-shell"));
 }
 
-/// A remote shell that says "connecting", and then hangs whatever it is told, on every host but a.
+/// A remote shell that prints "connecting" and then hangs, whatever the command, on every host but
+/// a.
 class HangingShell {
  public:
   HangingShell() : fifo_(folder_.path() + "/fifo") {

@@ -189,8 +189,8 @@ TEST(RunTest, ASecondInterruptKills) {
   EXPECT_TRUE(run.all_gone());
 }
 
-// A session of its own, no signal but SIGKILL, and a parent that ends; it runs when the script goes
-// on.
+// Its own session, ignores all signals but SIGKILL, and its parent exits; it is running when the
+// script continues.
 constexpr const char* kDaemon =
     "mkfifo $FOLDER/$RANK; setsid sh -c 'trap \"\" TERM INT HUP; echo >$FOLDER/$RANK; while :; do "
     "sleep 1000; done' & read x <$FOLDER/$RANK; ";
@@ -259,8 +259,8 @@ TEST(RunTest, AReaderThatGoesAwayEndsRanksAsItWouldWithoutUs) {
 }
 
 TEST(RunTest, AReaderThatGoesAwayBeforeTheLastOutputIsNotWaitedFor) {
-  // What a rank writes fits in its pipe, so that all end; of all it is more than the launcher
-  // holds.
+  // The output of each rank fits into its pipe, so that all ranks end; the total exceeds the
+  // launcher's buffer.
   constexpr int kRanks = 30;
   const TemporaryFolder folder;
   const std::string fifo = folder.path() + "/fifo";
@@ -273,7 +273,7 @@ TEST(RunTest, AReaderThatGoesAwayBeforeTheLastOutputIsNotWaitedFor) {
   char letter = 0;
   for (int i = 0; i < kRanks; ++i) ASSERT_EQ(::read(ends.get(), &letter, 1), 1);
   held.close();
-  ASSERT_EQ(::read(ends.get(), &letter, 1), 0);  // All have ended.
+  ASSERT_EQ(::read(ends.get(), &letter, 1), 0);  // All have exited.
   run.close_stdout();
   ASSERT_TRUE(run.all_gone(20'000));
   EXPECT_EQ(run.wait(), 0);

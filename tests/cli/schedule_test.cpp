@@ -20,7 +20,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// What a call of the command left.
+/// Exit status and output of a call of the command.
 struct Outcome {
   int status;
   std::string out;

@@ -27,8 +27,8 @@ constexpr int kPatienceMs = 20'000;
   ::_exit(127);
 }
 
-/// Runs a command in the foreground of a terminal of its own, where nobody types. If it waits for
-/// that it is killed.
+/// Runs a command in the foreground of its own terminal, without input. If it waits for input it is
+/// killed.
 Outcome at_a_terminal(const std::vector<std::string>& command) {
   int master = -1;
   const pid_t pid = ::forkpty(&master, nullptr, nullptr, nullptr);
@@ -38,7 +38,7 @@ Outcome at_a_terminal(const std::vector<std::string>& command) {
   Outcome outcome{};
   std::array<char, 4096> piece{};
   ssize_t got = 0;
-  do {  // The end of a terminal is an error.
+  do {  // The end of a terminal is reported as an error.
     pollfd item{terminal.get(), POLLIN, 0};
     if (::poll(&item, 1, kPatienceMs) <= 0) ::kill(pid, SIGKILL);
     got = ::read(terminal.get(), piece.data(), piece.size());
@@ -50,7 +50,7 @@ Outcome at_a_terminal(const std::vector<std::string>& command) {
   return outcome;
 }
 
-// What ssh does with a host key that it does not know.
+// As ssh with an unknown host key.
 constexpr const char* kAsking = "#!/bin/sh\nread answer </dev/tty && exit 0\nexit 9\n";
 
 TEST(TerminalTest, ARemoteShellWithAQuestionFailsAtOnce) {
@@ -84,7 +84,7 @@ TEST(SpawnTest, ASessionOfItsOwnIsOneGroupToKill) {
   EXPECT_EQ(::read(process.out.get(), piece.data(), piece.size()), 8);
   EXPECT_EQ(::kill(-process.pid, SIGKILL), 0);
   ::waitpid(process.pid, nullptr, 0);
-  ASSERT_EQ(::poll(&item, 1, kPatienceMs), 1);  // The child of the shell held it open too.
+  ASSERT_EQ(::poll(&item, 1, kPatienceMs), 1);  // The shell's child held it open too.
   EXPECT_EQ(::read(process.out.get(), piece.data(), piece.size()), 0);
 }
 

@@ -1,9 +1,9 @@
-"""What README.md shows under a command is what the command prints.
+"""Output shown in README.md under a command must be the command's output.
 
 usage: test_readme.py PROGRAM [unittest arguments]
 
-Figures that differ from run to run, as times do, are compared as numbers that are there; those of
-LOOSE within a tolerance; all others as they are.
+Figures that vary between runs, such as times, are compared only as numbers; those of LOOSE within a
+tolerance; all others exactly.
 """
 
 import os
@@ -19,12 +19,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 VARYING = re.compile(r"\d+ ranks: \d+ steps in|throughput|compute T_s|communication T_c|waiting for"
                      r"|scaling efficiency|images/s")
-LOOSE = {"test accuracy": 0.03}  # What is learnt differs a little between processors.
+LOOSE = {"test accuracy": 0.03}  # Training results differ slightly between processors.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def samples(text):
-    """Yields (command of ours, lines that it prints) of the indented blocks."""
+    """Yields (command of gradwire, its output lines) of the indented blocks."""
     for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
         block = block.replace("\\\n", "")
         command, shown = None, []
@@ -48,8 +48,8 @@ def same(shown, printed):
 
 
 def missing(shown, printed):
-    """The first line of `shown` that does not come in `printed` in its place, or None. "..." stands
-    for any lines."""
+    """Returns the first line of `shown` that is missing from `printed` at its place, or None. "..."
+    matches any lines."""
     rest, anywhere = list(printed), True
     for line in shown:
         if line.strip() == "...":
@@ -66,7 +66,7 @@ def missing(shown, printed):
 
 class Samples(unittest.TestCase):
     def printed(self, command, folder):
-        """The lines of a command of README.md, which is run in `folder`."""
+        """Returns the output lines of a command of README.md, which is run in `folder`."""
         command = command.replace("build/bin/gradwire", str(PROGRAM)).replace(
             "examples/", f"{ROOT}/examples/")
         done = subprocess.run(command, shell=True, cwd=folder, text=True, stdin=subprocess.DEVNULL,

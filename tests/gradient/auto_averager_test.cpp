@@ -17,13 +17,13 @@ struct ManualClock final : Clock {
   Time time{};
 };
 
-/// Ranks whose steps take as long as the test says, by the bytes they sent: whether a step was
-/// coded shows in nothing else.
+/// Ranks whose steps take as long as the test says. Whether a step was coded is inferred from the
+/// bytes sent.
 struct AutoJob {
-  /// By rank: a plain and a coded step.
+  /// By rank: duration of a plain and of a coded step.
   std::vector<std::pair<Duration, Duration>> durations;
   AveragerOptions options;
-  /// From this step on all ranks' are `later`.
+  /// From this step on, all ranks use `later`.
   int change_at = 1000;
   std::pair<Duration, Duration> later = {};
 

@@ -32,8 +32,8 @@ std::size_t slot(const Codec& codec, std::size_t count) {
   return count == 0 ? 0 : (codec.encoded_bytes(count) + 15) / 16 * 16;
 }
 
-/// What a rank sends for a bucket of `count` elements: its contribution to each part but its own,
-/// and its own part of the mean P - 1 times, if need be filled up to the largest.
+/// Bytes that a rank sends for a bucket of `count` elements: its contribution to each other part,
+/// and P - 1 times its part of the mean, padded to the largest part if needed.
 std::size_t bytes_by_formula(const CodecPair& codecs, std::size_t count, std::size_t piece_elements,
                              int ranks, Rank self) {
   std::size_t sum = 0;
@@ -62,7 +62,7 @@ TEST(CodedAverager, SendsAsManyBytesAsTheFormulaSays) {
       for (const std::size_t n : counts) {
         expected += bytes_by_formula(codecs, n, 100'000, 3, rank);
       }
-      c.barrier().wait();  // All has been sent.
+      c.barrier().wait();  // All bytes have been sent.
       EXPECT_EQ(c.payload_bytes_sent() - before, expected) << codec << ", rank " << rank;
     }));
   }
@@ -90,7 +90,7 @@ TEST(CodedAverager, PiecesAndPartsCoverABucketOnce) {
   EXPECT_EQ(large[0].parts[0].count() % 4096, 0u) << "whole blocks for codecs";
 }
 
-/// A codec that sends float32, and whose encode() lets others go first, another one on each rank.
+/// A codec without compression whose encode() yields to other threads, differently on each rank.
 class Hesitant final : public Codec {
  public:
   std::string name() const override { return "hesitant"; }
@@ -117,7 +117,7 @@ class Hesitant final : public Codec {
   bool wants_feedback() const override { return false; }
 };
 
-/// One that cannot read what it wrote, on the worker of whoever reads it first.
+/// A codec that fails to decode its own output, on the worker of the first reader.
 class Broken final : public Codec {
  public:
   std::string name() const override { return "broken"; }
@@ -219,7 +219,7 @@ TEST(CodedAverager, WhatItOwesIsPaidWhenItIsSwitchedOff) {
 }
 
 double fraction_of(const std::unique_ptr<Codec>& codec) {
-  // A kept value takes 2 bytes and its place 2, or a bit of each value if that is less.
+  // A kept value takes 2 bytes and its index 2, or one bit per value if that is less.
   const double bytes = static_cast<double>(codec->encoded_bytes(4096));
   return (bytes - 512) / 2 / 4096 > 0.0625 ? (bytes - 512) / 2 / 4096 : bytes / 4 / 4096;
 }

@@ -29,7 +29,7 @@ std::vector<float> gradient_of(int ranks, Rank rank, int pass) {
   return draw_gradient(unit_for(ranks).count, static_cast<std::uint64_t>(100 * pass + rank));
 }
 
-/// One unit reduced so often; this rank's part of each.
+/// Reduces one unit repeatedly; returns this rank's part of each result.
 std::vector<std::vector<float>> reduce(ShardExchange& exchange, int ranks, Rank rank, int first,
                                        int passes) {
   std::vector<std::vector<float>> parts;
@@ -44,8 +44,8 @@ std::vector<std::vector<float>> reduce(ShardExchange& exchange, int ranks, Rank 
   return parts;
 }
 
-/// The sum over passes of the true mean's part, and what came of it: how far they are apart, by the
-/// norm of one pass.
+/// Returns the distance between the sums over passes of the true mean's part and of the results,
+/// relative to the norm of one pass.
 double drift(const std::vector<std::vector<float>>& parts, int ranks, Rank rank) {
   double lost = 0, all = 0;
   std::vector<double> owed(kShard);
@@ -78,7 +78,7 @@ TEST_P(CodedShardExchanges, NothingIsLostForGood) {
     const auto exchange = coded_shard_exchange(shared(c), {unit_for(ranks)},
                                                {.codec = "int8", .piece_elements = 7000});
     const auto parts = reduce(*exchange, ranks, rank, 0, 20);
-    // Of 20 passes no more is owed than of one.
+    // The residual after 20 passes is no larger than after one.
     EXPECT_LT(drift(parts, ranks, rank), 0.02);
   }));
 }

@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A network that carries one bucket at a time, the most urgent first, and can be interrupted
-/// anywhere: as good as one can be.
+/// An ideal network: it carries one bucket at a time, highest priority first, and can be
+/// interrupted anywhere.
 class IdealAverager final : public Averager {
  public:
   IdealAverager(TestAlarm& alarm, double bytes_per_second)
@@ -92,7 +92,7 @@ struct Outcome {
   int averager_steps = 0;
 };
 
-/// Twelve steps over a network of that rate, after four.
+/// Runs twelve steps over a network of that rate, after four warm-up steps.
 Outcome run(const LayerProfile& profile, EmulatedTrainingOptions options, double bytes_per_second) {
   TestAlarm alarm;
   IdealAverager network(alarm, bytes_per_second);
@@ -155,7 +155,7 @@ TEST(EmulatedTraining, BackwardAloneHidesLess) {
 TEST(EmulatedTraining, SendsOnceForSeveralPasses) {
   const LayerProfile profile = profile_named("resnet50");
   const Outcome outcome = run(profile, {.accumulate = 2}, bytes_of(profile) / 3.6);
-  // Nothing can be sent in the first pass: there is no gradient yet, and none is left.
+  // Nothing can be sent in the first pass: it has no gradients, and none are left over.
   EXPECT_NEAR(outcome.step_ms, 900 + 3600, 40);
   EXPECT_EQ(outcome.started.size(), 16 * plan_step(profile).buckets.size());
   EXPECT_EQ(outcome.averager_steps, 16);
@@ -186,7 +186,7 @@ TEST(EmulatedTraining, LocalStepsSendEachFragmentOnceARound) {
   std::iota(round.begin(), round.end(), 0);
   std::vector<std::size_t> expected;
   for (int i = 0; i < 4; ++i) expected.insert(expected.end(), round.begin(), round.end());
-  EXPECT_EQ(outcome.started, expected);  // In 16 steps: the first fragment's buckets come first.
+  EXPECT_EQ(outcome.started, expected);  // In 16 steps: the first fragment's buckets are first.
   EXPECT_EQ(outcome.averager_steps, 8);
 }
 
@@ -200,7 +200,8 @@ TEST(EmulatedTraining, LocalStepsWaitForAnAverageUnlessItOverlaps) {
 
 TEST(EmulatedTraining, LocalStepsHideNoMoreThanTheOverlapTheyAreGiven) {
   const LayerProfile profile = profile_named("resnet50");
-  // A fragment takes two steps' time, of which one may pass: each fourth of a round one shows.
+  // A fragment takes two steps' time, of which one may pass: one is exposed in each quarter of a
+  // round.
   const Outcome outcome = run(profile, local(1), bytes_of(profile) / 3.6);
   EXPECT_NEAR(outcome.step_ms, 900 + (3600 - 2 * 900) / 4.0, 0.1);
   EXPECT_NEAR(outcome.stalled_ms, outcome.step_ms - 900, 0.1);

@@ -22,18 +22,18 @@ using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
 constexpr std::size_t kLayers = 16;
-constexpr Duration kCompute = milliseconds(960);  // A layer: 20 ms forward, 40 ms backward.
+constexpr Duration kCompute = milliseconds(960);  // Per layer: 20 ms forward, 40 ms backward.
 
-/// What moved, and when.
+/// One operation, and when it started.
 struct Moved {
   char kind = 'r';  ///< Reduce or gather.
   std::size_t unit = 0;
   Time at{};
 };
 
-/// This rank's view of a network whose ranks are all alike: it carries one operation at a time, the
-/// most urgent first, and can be interrupted anywhere. A gather makes the others' parts of what
-/// this rank's own is, when it is over.
+/// This rank's view of an ideal network with identical ranks. It carries one operation at a time,
+/// highest priority first, and can be interrupted anywhere. A completed gather fills the others'
+/// parts with copies of this rank's own.
 class IdealExchange final : public ShardExchange {
  public:
   IdealExchange(TestAlarm& alarm, double bytes_per_second)
@@ -51,11 +51,11 @@ class IdealExchange final : public ShardExchange {
   void wait_reduce(std::size_t index) override { wait({'r', index}); }
   void wait_gather(std::size_t index) override { wait({'g', index}); }
 
-  /// Gathers of this unit are said to be over at once, though nothing has come.
+  /// Gathers of this unit are reported as complete at once, although no data arrived.
   std::optional<std::size_t> forgets;
 
   std::vector<Moved> started;
-  double sent = 0;  ///< Bytes, of this rank.
+  double sent = 0;  ///< In bytes, by this rank.
 
  private:
   using Key = std::pair<char, std::size_t>;
@@ -136,7 +136,8 @@ struct Outcome {
   std::vector<Moved> started;
 };
 
-/// Ten steps after three; `carries`: all-reduces of the whole model in the time of computing.
+/// Runs ten steps after three warm-up steps. `carries`: all-reduces of the whole model that fit
+/// into the compute time.
 Outcome run(EmulatedZeroOptions options, double carries) {
   constexpr int kSteps = 10;
   const LayerProfile profile = sixteen_layers();
@@ -169,8 +170,8 @@ TEST(EmulatedZero, SendsWhatTheTheorySays) {
 }
 
 TEST(EmulatedZero, HidesAllButTheFirstLayer) {
-  // A reduction of one layer and a gather of it can hide behind nothing: that layer's gradient is
-  // the last to be there, and its parameters are the first that are needed.
+  // One layer's reduction and gather cannot be hidden: that layer's gradient is complete last, and
+  // its parameters are needed first.
   for (const double carries : {1.1, 2.0, 4.0}) {
     const double first_layer_ms = 960 / carries / kLayers;
     EXPECT_NEAR(run({.stage = 1}, carries).step_ms, 960 + first_layer_ms, 12) << carries;
@@ -185,7 +186,7 @@ TEST(EmulatedZero, IsAsFastAsTheNetworkWhereThatIsSlow) {
   EXPECT_NEAR(run({.stage = 3}, 0.5).step_ms, 2 * 960 * 47 / 32.0, 90);
 }
 
-// A reduction takes 7.5 ms of its layer's 40: the host looks every millisecond whether it is over.
+// A reduction takes 7.5 ms of its layer's 40; the host polls every millisecond.
 TEST(EmulatedZero, APartIsSteppedAndGatheredWhileALayerComputes) {
   constexpr Duration kReductionAndALook = milliseconds(9);
   std::map<std::size_t, Time> reduced;
@@ -219,16 +220,16 @@ TEST(EmulatedZero, HoldsAsMuchAsTheStageSays) {
 TEST(EmulatedZero, GathersInTheOrderOfUse) {
   const std::vector<Moved> started = run({.stage = 3, .prefetch = 1}, 4).started;
   const ZeroUnits units = units_of(sixteen_layers());
-  std::vector<std::size_t> layers;  // Of the first step's gathers.
+  std::vector<std::size_t> layers;  // Layers of the first step's gathers.
   for (const Moved& moved : started) {
     if (moved.kind == 'g' && layers.size() < 31) layers.push_back(units.first_layer[moved.unit]);
   }
   for (std::size_t i = 0; i < kLayers; ++i) EXPECT_EQ(layers[i], i);
-  // The last one stays for backward.
+  // The last one is kept for backward.
   for (std::size_t i = kLayers; i < layers.size(); ++i) EXPECT_EQ(layers[i], 30 - i) << i;
 }
 
-/// Gathers begun in one step, whose gradients come at once or only after it.
+/// Returns the gathers started in one step, whose gradients arrive at once or only after it.
 std::size_t gathers_of_a_step(bool at_once) {
   const ZeroUnits units = units_of(sixteen_layers());
   const LayerVisits visits{units.layers()};
@@ -251,7 +252,7 @@ std::size_t gathers_of_a_step(bool at_once) {
   return network.started.size();
 }
 
-// Else a rank whose gradients come early waits for ever for what the others never begin.
+// Otherwise a rank whose gradients arrive early waits forever for gathers that others never start.
 TEST(EmulatedZero, InTheEndAllRanksHaveBegunTheSameGathers) {
   EXPECT_EQ(gathers_of_a_step(true), gathers_of_a_step(false));
 }
@@ -335,7 +336,7 @@ TEST(UnitPool, UsesMemoryAgain) {
   pool.give_back(a);
   EXPECT_EQ(pool.take(80).data(), a.data());
   pool.give_back(b);
-  EXPECT_EQ(pool.take(60).size(), 60u);  // In place of the 50.
+  EXPECT_EQ(pool.take(60).size(), 60u);  // Replaces the 50.
   EXPECT_EQ(pool.peak_bytes(), 640u);
 }
 

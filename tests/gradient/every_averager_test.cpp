@@ -10,7 +10,7 @@
 #include "gradwire/codec/catalogue.h"
 #include "tests/gradient/averaging.h"
 
-// What holds for every codec of the catalogue, and for none.
+// Properties of every codec in the catalogue, and of none.
 namespace gradwire::test {
 namespace {
 
@@ -58,8 +58,8 @@ TEST_P(EveryAverager, ARunIsRepeatedBitForBit) {
   }
 }
 
-/// Gradients that stay the same, over many steps: what is delivered and what is owed add up to
-/// them, and what is delivered comes ever nearer.
+/// Constant gradients over many steps: delivered values and residuals sum to them, and delivered
+/// values converge to them.
 TEST_P(EveryAverager, NothingIsLostForGood) {
   constexpr int kRanks = 3;
   constexpr int kSteps = 40;
@@ -98,7 +98,7 @@ TEST_P(EveryAverager, NothingIsLostForGood) {
         const StateCopy& state = states[static_cast<std::size_t>(r)].front();
         const std::vector<float> sent = state.values(tensor.name + ".sent");
         for (std::size_t i = 0; i < sent.size(); ++i) with_owed[at + i] += sent[i] / double(kRanks);
-        // One piece a bucket: what ranks own follows each other.
+        // One piece per bucket, so that a rank's owned elements are contiguous.
         for (const float value : state.values(tensor.name + ".mean"))
           with_owed[at + owned++] += value;
       }
@@ -177,7 +177,8 @@ TEST_P(EveryAverager, AnAbortReachesAllWhoWait) {
     }
     if (rank == 1) c.abort("the loss exploded");
     for (std::size_t i = 0; i < shapes.size(); ++i) averager->wait(i);
-    if (rank == 1) throw Exception(ErrorKind::aborted, "the loss exploded");  // It was all done.
+    // All buckets were complete.
+    if (rank == 1) throw Exception(ErrorKind::aborted, "the loss exploded");
   });
   for (const std::string& error : errors)
     EXPECT_THAT(error, testing::HasSubstr("the loss exploded"));

@@ -13,7 +13,7 @@ double dot(std::span<const float> a, std::span<const float> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-/// sum of `rank` products of random columns.
+/// The sum of `rank` products of random columns.
 std::vector<float> low_rank_matrix(std::size_t rows, std::size_t columns, std::size_t rank,
                                    std::uint64_t seed) {
   std::vector<float> matrix(rows * columns);
@@ -101,7 +101,7 @@ TEST(PowerSgd, AMatrixOfItsRankIsDeliveredWhole) {
   const auto errors = job.run([&](Rank rank, Communicator& c) {
     const auto averager = make_averager(shared(c), {shape}, {.codec = "power_sgd:2"});
     for (std::uint64_t step = 0; step < 3; ++step) {
-      // The mean is of rank 2, ranks' own are not.
+      // The mean has rank 2; the ranks' own gradients do not.
       auto expected = low_rank_matrix(kRows, 80, 2, 40 + step);
       auto gradient = expected;
       const auto noise = draw_gradient(gradient.size(), 7 + step);
@@ -132,7 +132,7 @@ TEST(PowerSgd, SendsTheFactorsAndWhatIsNoMatrix) {
     averager->start(0, {gradient.data(), gradient.size(), DataType::float32, nullptr}, 0);
     averager->wait(0);
     c.barrier().wait();
-    // All-reduces of two ranks, whatever the algorithm: at most all of it once each way.
+    // All-reduces of two ranks send at most all values once each way, with any algorithm.
     const std::size_t values = 2 * 100 + 64 + 6 + 2 * 64;
     EXPECT_LE(c.payload_bytes_sent() - before, 4 * values);
     EXPECT_GE(c.payload_bytes_sent() - before, 2 * values);

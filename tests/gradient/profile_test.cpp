@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 struct Known {
   const char* name;
   std::size_t tensors, parameters;
-  double giga;  ///< Multiplications, as the papers and torchvision's tables give them.
+  double giga;  ///< Multiplications in 10^9, as in the papers and torchvision's tables.
 };
 
 class Profiles : public ::testing::TestWithParam<Known> {};

@@ -23,7 +23,7 @@ LentSpan lend(std::vector<float>& values) {
   return {.data = values.data(), .count = values.size()};
 }
 
-/// This rank's part.
+/// Returns this rank's part.
 std::vector<float> part_of(const std::vector<float>& whole, Rank rank, std::size_t shard) {
   const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(shard) * rank;
   return {begin, begin + static_cast<std::ptrdiff_t>(shard)};

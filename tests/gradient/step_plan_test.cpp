@@ -25,7 +25,7 @@ LayerProfile profile_of(std::vector<ProfileLayer> layers) {
   return profile;
 }
 
-/// Without limits that would show in tests of a few numbers.
+/// Options without limits that would affect tests with few elements.
 StepPlanOptions roomy() {
   return {.limits = {.first_bytes = 1 << 30, .bytes = 1 << 30, .last_bytes = 1 << 30}};
 }
@@ -112,7 +112,7 @@ TEST(StepPlan, LeavesASmallBucketToTheFirstLayer) {
       StepPlanOptions options;
       options.compress = compress;
       const StepPlan plan = plan_step(profile_named(std::string(name)), options);
-      std::size_t bytes = 0;  // What the first forward layer waits for.
+      std::size_t bytes = 0;  // Bytes that the first forward layer waits for.
       for (const std::size_t bucket : plan.needs[0]) bytes += plan.buckets[bucket].count * 4;
       EXPECT_LE(bytes, 100u << 10) << name << compress;
     }

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// "b0" where fragment 0 begins, "e0" where it ends, of the first `steps` steps.
+/// Returns "b0" where fragment 0 starts and "e0" where it ends, in the first `steps` steps.
 std::vector<std::string> events(const LocalStepsConfig& config, std::int64_t steps) {
   const StreamingSchedule schedule(config);
   std::vector<std::string> found;

@@ -6,7 +6,7 @@
 
 namespace gradwire {
 
-/// Time that passes when somebody waits.
+/// A clock that advances when a thread waits.
 class TestAlarm final : public Alarm {
  public:
   Time now() const override { return now_; }

@@ -20,7 +20,7 @@ struct ManualClock final : Clock {
   Time time{};
 };
 
-/// An averager whose buckets are over when the test says so.
+/// An averager whose buckets complete when the test decides.
 struct ManualAverager final : Averager {
   explicit ManualAverager(ManualClock& c) : clock(c) {}
 

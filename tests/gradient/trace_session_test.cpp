@@ -24,7 +24,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A rank's clock: set wrong, and too fast by `drift`.
+/// A rank's clock, with an offset and too fast by `drift`.
 class WrongClock final : public Clock {
  public:
   WrongClock(Duration ahead, double drift) : ahead_(ahead), drift_(drift) {}
@@ -76,8 +76,8 @@ TEST_F(Traced, ClocksOfAllRanksAreAlignedWithinTheErrorThatIsTold) {
     const auto clock = clock_of(rank);
     TraceSession session({.file = file, .host = "host-" + std::to_string(rank)},
                          peers_of(communicator), clock);
-    for (int i = 0; i < 300; ++i) communicator.barrier().wait();  // While clocks drift apart.
-    // What happened at one true moment, as each rank's clock shows it.
+    for (int i = 0; i < 300; ++i) communicator.barrier().wait();  // Meanwhile clocks drift apart.
+    // One event at one true time, as each rank's clock shows it.
     if (rank == 0) begin = right.now().time_since_epoch().count();
     communicator.barrier().wait();
     const Time moment(Duration(begin.load()));

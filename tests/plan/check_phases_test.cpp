@@ -18,8 +18,8 @@ Time at(int milliseconds) {
   return Time(std::chrono::milliseconds(milliseconds));
 }
 
-/// Steps of 100 ms: 30 forward, 50 backward, 12 waiting, 5 of the optimiser, 3 of nothing; a bucket
-/// under way from 40 to 92.
+/// Steps of 100 ms: 30 forward, 50 backward, 12 waiting, 5 optimizer, 3 idle; a bucket is in flight
+/// from 40 to 92.
 TraceOfRank trace_of(Rank rank, int steps) {
   TraceOfRank trace{.rank = rank, .host = "a", .clock = {}, .log = {}};
   trace.log.names = {"x"};
@@ -72,14 +72,14 @@ TEST(ReadRun, RowsOfBenchStepSayHowTheyWereRun) {
          "exposed_ms": 150, "eta": 0.6, "bytes_per_step": 5, "cpu_ms": 7}]})",
       "run.json");
   ASSERT_TRUE(runs) << runs.error().message;
-  ASSERT_EQ(runs->size(), 1u);  // A peer's are not ours to predict.
+  ASSERT_EQ(runs->size(), 1u);  // Runs of peers are not predicted.
   const MeasuredRun& run = runs->front();
   EXPECT_EQ(run.how.codec, "int8");
   EXPECT_EQ(run.how.overlap, "backward");
   EXPECT_EQ(run.how.accumulate, 2);
   EXPECT_NEAR(run.phases.step, 0.25, 1e-12);
   EXPECT_NEAR(run.phases.compute, 0.2, 1e-12);
-  EXPECT_LT(run.phases.forward, 0);  // Not known.
+  EXPECT_LT(run.phases.forward, 0);  // Unknown.
 }
 
 TEST(ReadRun, ARunRecordAndItsSummary) {
@@ -165,7 +165,7 @@ TEST(CheckPhases, SaysHowFarItIsOffAndWhere) {
   measured.exposed = 0.03;
   predicted.step = 0.09;
   measured.step = 0.11;
-  measured.data = 0;  // Nobody predicted it.
+  measured.data = 0;  // Not predicted.
   const auto checks = check_phases(predicted, measured);
   ASSERT_EQ(checks.size(), 4u);
   EXPECT_EQ(checks.back().phase, "step");

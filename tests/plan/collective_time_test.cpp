@@ -13,12 +13,12 @@
 namespace gradwire {
 namespace {
 
-/// Ten microseconds, a gigabyte per second, no headers and no CPU time.
+/// Latency of ten microseconds, one gigabyte per second, no headers and no CPU time.
 Network plain() {
   return {.name = "plain", .bytes_per_second = 1e9, .latency = 10e-6};
 }
 
-/// What the schedule itself costs, played through on the same links.
+/// The cost of the schedule itself, simulated on the same links.
 double scheduled(const std::string& algorithm, int nodes, double bytes) {
   const Topology topology =
       Topology::uniform(nodes, {.latency = std::chrono::microseconds(10), .bytes_per_second = 1e9});
@@ -104,7 +104,8 @@ TEST(AllReduce, UnequalPortsTakeTheBoundOfTheVocabulary) {
 TEST(Servers, TakeTheirPartOfAllWorkers) {
   EXPECT_DOUBLE_EQ(server_time(4, 1, 1e9, plain()).bandwidth, 8);
   EXPECT_DOUBLE_EQ(server_time(4, 2, 1e9, plain()).bandwidth, 4);
-  EXPECT_DOUBLE_EQ(server_time(4, 8, 1e9, plain()).bandwidth, 2);  // The workers' own ports.
+  // Limited by the workers' own ports.
+  EXPECT_DOUBLE_EQ(server_time(4, 8, 1e9, plain()).bandwidth, 2);
 }
 
 TEST(Networks, AreNamedOrRatesOrRefused) {

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-/// Equal layers, each with an equal share of parameters and time.
+/// Equal layers, each with the same parameters and time.
 ModelShape even(int layers) {
   ModelShape model{.name = "even"};
   for (int i = 0; i < layers; ++i)
@@ -29,14 +29,14 @@ TEST(Exposed, NothingOverlapsWithNone) {
 }
 
 TEST(Exposed, OfASlowNetworkIsAllButOneBucketBehindBackward) {
-  // Ten buckets of 1 s; the first leaves after 0.2 s, and then the link is never idle.
+  // Ten buckets of 1 s; the first is sent after 0.2 s, and then the link is never idle.
   EXPECT_NEAR(exposed(even(10), Overlap::backward, 10), 0.2 + 10 - 2, 1e-12);
 }
 
 TEST(Exposed, OfAFastNetworkIsTheLastBucket) {
   EXPECT_NEAR(exposed(even(10), Overlap::backward, 1), 0.1, 1e-12);
   EXPECT_NEAR(exposed(even(10), Overlap::backward, 1, 0.03), 0.13, 1e-12);
-  // Its layer is the first of forward, too.
+  // Its layer is also the first of forward.
   EXPECT_NEAR(exposed(even(10), Overlap::full, 1), 0.1, 1e-12);
 }
 

@@ -20,7 +20,7 @@ struct Published {
   std::int64_t parameters;
 };
 
-/// What torchvision, Hugging Face's transformers and Llama's model cards count.
+/// Parameters as counted by torchvision, Hugging Face's transformers and Llama's model cards.
 class PublishedCounts : public ::testing::TestWithParam<Published> {};
 
 TEST_P(PublishedCounts, AreTheModels) {
@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"llama2_70b", 68'976'648'192}),
     [](const auto& instance) { return instance.param.name; });
 
-/// Multiplications and additions of one image, in 10^9, as the papers and torchvision have them.
+/// Multiplications and additions for one image, in 10^9, as in the papers and torchvision.
 TEST(Models, NeedThePublishedOperations) {
   const std::pair<const char*, double> published[] = {{"resnet50", 4.09},
                                                       {"resnet101", 7.80},
@@ -63,12 +63,12 @@ TEST(Models, AgreeWithTheProfilesOfBenchStep) {
 }
 
 TEST(Models, ActivationsAreThePublishedOnes) {
-  // He et al.'s network has 11.1 M outputs of convolutions for an image of 224 x 224.
+  // He et al.'s network has 11.1 M convolution outputs for an image of 224 x 224.
   const ModelShape resnet = model_named("resnet50");
   double outputs = 0;
   for (const ModelLayer& layer : resnet.layers) outputs += layer.outputs;
   EXPECT_NEAR(outputs, 11.1e6, 0.1e6);
-  // Korthikanti et al.: 34 s b h bytes of 16 bits a block.
+  // Korthikanti et al.: 34 s b h bytes of 16 bits per block.
   const ModelShape gpt = model_named("transformer:layers=3,width=512,heads=8,tokens=128");
   double blocks = 0;
   for (const ModelLayer& layer : gpt.layers)

@@ -20,7 +20,7 @@ PlanInput input_of(const char* model, int nodes, int devices_per_node, double ba
   return input;
 }
 
-/// All numbers, whether they divide anything or not.
+/// Tries all degrees, divisors or not.
 double best_of_all(const PlanInput& input) {
   double best = std::numeric_limits<double>::infinity();
   const int devices = input.strategy.devices();
@@ -56,7 +56,8 @@ TEST(SearchDegrees, EveryOneFitsAndKeepsTheGlobalBatch) {
   }
 }
 
-/// 7 B parameters with Adam need 112 GB of states: no A100 has them, two that share them do.
+/// 7 B parameters with Adam need 112 GB of states: they exceed one A100, but fit when two share
+/// them.
 TEST(SearchDegrees, WhatDoesNotFitIsDivided) {
   const auto found = search_degrees(input_of("llama2_7b", 1, 8, 1));
   ASSERT_FALSE(found.empty());
@@ -65,7 +66,7 @@ TEST(SearchDegrees, WhatDoesNotFitIsDivided) {
   EXPECT_TRUE(search_degrees(input_of("llama2_70b", 1, 1, 1)).empty());
 }
 
-/// Only bytes and flops decide: a small model is data-parallel where the network allows it.
+/// Only bytes and flops decide: a small model is data-parallel if the network allows it.
 TEST(SearchDegrees, ASmallModelIsDataParallel) {
   PlanInput input = input_of("resnet50", 4, 1, 64);
   input.network = network_named("100gbe");

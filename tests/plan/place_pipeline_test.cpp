@@ -17,8 +17,8 @@ PipelineProblem uniform(std::size_t layers, int devices) {
   return problem;
 }
 
-/// Every way to cut layers into stages with replicas, each by the formulas of the paper, written
-/// once more: the slowest part of the best.
+/// Tries every way to cut layers into stages with replicas, with an independent implementation of
+/// the paper's formulas. Returns the slowest part of the best.
 double exhaustive(const PipelineProblem& p) {
   double best = std::numeric_limits<double>::infinity();
   struct Part {
@@ -123,8 +123,8 @@ TEST(PlacePipeline, DividesEqualLayersEqually) {
   EXPECT_NEAR(pipeline_seconds(problem, *found, 8), (8 + 3) * 0.03, 1e-4);
 }
 
-/// Few weights and large activations: data parallelism. Many weights and small activations: a
-/// pipeline (PipeDream, section 5.2: ResNet-50 against VGG-16's last layers).
+/// Few weights and large activations favor data parallelism; many weights and small activations
+/// favor a pipeline (PipeDream, section 5.2: ResNet-50 compared with VGG-16's last layers).
 TEST(PlacePipeline, ReplicatesWhatHasFewWeights) {
   PipelineProblem problem{.layers = {}, .devices = 4, .bytes_per_second = 1e9};
   problem.layers.assign(8, {.seconds = 0.01, .output_bytes = 2e8, .weight_bytes = 1e5});
@@ -139,7 +139,7 @@ TEST(PlacePipeline, ReplicatesWhatHasFewWeights) {
   EXPECT_EQ(pipeline->stages.size(), 4u);
 }
 
-/// Convolutions are replicated, and the layers with the weights are not, as in PipeDream's table 1
+/// Convolutions are replicated, and the layers with most weights are not, as in PipeDream's table 1
 /// for VGG-16 (15-1).
 TEST(PlacePipeline, VggIsReplicatedConvolutionsBeforeUnreplicatedWeights) {
   PipelineProblem problem{.layers = {}, .devices = 16, .bytes_per_second = 1.2e9};

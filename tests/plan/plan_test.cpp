@@ -195,7 +195,7 @@ TEST(Sweep, EfficiencyFallsAsNodesGrow) {
     EXPECT_THROW(parse_sweep(wrong), Exception) << wrong;
 }
 
-/// All strategies of the space one by one, to compare with.
+/// Tries all strategies of the space one by one, for comparison.
 double best_by_trying(const PlanInput& input) {
   double best = 0;
   const double samples = input.strategy.batch * input.strategy.accumulate;

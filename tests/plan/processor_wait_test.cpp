@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kBytes = 100'000'000;
 constexpr int kHosts = 4;
 
-/// Of a ring among four hosts, `kernels` of which are machines of their own, with two cores each.
+/// Factor for a ring among four hosts on `kernels` separate machines with two cores each.
 double wait(int kernels, double seconds) {
   std::vector<Host> hosts(kHosts);
   std::vector<int> host_of;
@@ -34,7 +34,7 @@ TEST(ProcessorWait, IsThereOnlyWhereHostsShareProcessors) {
 }
 
 TEST(ProcessorWait, GrowsWithTheRate) {
-  // Each host sends and receives 1.5 times the bytes: 0.12 s for it, 0.24 s for each of two cores.
+  // Each host sends and receives 1.5 times the bytes: 0.12 s of work, 0.24 s for each of two cores.
   EXPECT_NEAR(wait(1, 0.48), 1 + 0.125 / 2, 1e-6);
   EXPECT_LT(wait(1, 1.26), 1.004);
   EXPECT_EQ(wait(1, 0.01), 1.5) << "no more than all of them";

@@ -23,7 +23,7 @@ Fabric fabric_of(int hosts, int ranks_per_host = 1) {
   return fabric;
 }
 
-/// The link model with all ranks: what the planner's simulation must agree with.
+/// The link model with all ranks, with which the planner's simulation must agree.
 double by_link_model(const Algorithm& algorithm, const Fabric& fabric, double bytes,
                      const CostOptions& costs = kCosts) {
   const Topology topology = fabric.topology();
@@ -51,7 +51,7 @@ TEST(SimulateCollective, EventsAgreeWithTheLinkModelForTheWholeCatalogue) {
       for (const double bytes : {1200.0, 480'000.0, 1.2e7}) {
         const Fabric fabric = fabric_of(hosts, per_host);
         const double expected = by_link_model(algorithm, fabric, bytes);
-        // Chunks of a few bytes that do not come out even are what they differ in.
+        // They differ in uneven chunks of a few bytes.
         EXPECT_NEAR(simulated(algorithm, fabric, bytes, SimulationMethod::events), expected,
                     0.01 * expected)
             << algorithm.name << " of " << name_of(algorithm.collective) << " on " << hosts << " x "
@@ -68,7 +68,7 @@ TEST(SimulateCollective, EventsAgreeWithTheLinkModelWhereAHostIsSlow) {
       Fabric fabric = fabric_of(hosts);
       fabric.port_factor = {{1, 0.5}};
       const double expected = by_link_model(algorithm, fabric, 2.4e7);
-      // Events at the same time may come in another order, and first come is first served.
+      // Simultaneous events may be ordered differently, and links serve the first one first.
       EXPECT_NEAR(simulated(algorithm, fabric, 2.4e7, SimulationMethod::events), expected,
                   0.04 * expected)
           << algorithm.name << " of " << name_of(algorithm.collective) << " on " << hosts;
@@ -96,8 +96,7 @@ TEST(SimulateCollective, OneHostStandsForAllExactly) {
   EXPECT_GE(compared, 30);
 }
 
-/// Segments enough for a pipeline over all levels, and few enough for all ranks to be played
-/// through.
+/// Enough segments for a pipeline over all levels, and few enough to simulate all ranks.
 constexpr CostOptions kDeep{.segment_bytes = 64 * 1024,
                             .max_segments = 10,
                             .per_segment = std::chrono::microseconds(5),
@@ -146,11 +145,11 @@ TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
   const SimulatedCollective tree = simulate_collective(Collective::all_reduce, "double_tree",
                                                        fabric_of(16384), 1e8, CostOptions{});
   EXPECT_EQ(tree.method, SimulationMethod::levels);
-  // Both ways at once, but for filling and draining.
+  // Both directions at once, except for filling and draining.
   EXPECT_NEAR(tree.seconds, 2.05 * 1e8 / 1.25e8, 0.2);
 }
 
-/// What hosts' and links' algorithms come to where there is nothing to look at.
+/// Algorithms for hosts and for unequal links equal others when all links are equal.
 TEST(SimulateCollective, OnEqualLinksWithOneRankAHostSomeAreTheSame) {
   const Fabric fabric = fabric_of(96);
   const auto of = [&](const std::string& algorithm, Collective collective) {
@@ -212,9 +211,9 @@ TEST(SimulateCollective, TheMostLoadedLinkDecidesWhereLinksAreUnequal) {
   }
 }
 
-/// The real executors over a simulated network, which know nothing of the cost model. Not those
-/// algorithms in which many streams meet in a port: the simulated network has them share it, and
-/// the models serve who comes first, so that they are faster, by up to 45 % (docs/plan.md).
+/// The real executors over a simulated network, which do not use the cost model. Algorithms in
+/// which many streams meet in a port are excluded: the simulated network shares the port among
+/// them, whereas the models serve the first one first and are faster, by up to 45 % (docs/plan.md).
 TEST(SimulateCollective, AgreesWithExecutorsOverSimulatedLinks) {
   const CostOptions costs{.segment_bytes = 64 * 1024};
   const std::size_t elements = 700'000;
@@ -243,7 +242,7 @@ TEST(SimulateCollective, SixteenThousandRanksCostWhatTheTextbookSays) {
   const auto of = [&](const char* algorithm) {
     return simulate_collective(Collective::all_reduce, algorithm, fabric, bytes, free);
   };
-  // Chunks of 6 kB are one segment: each hop waits for all of the one before.
+  // Chunks of 6 kB are one segment: each hop waits for all of the previous one.
   const SimulatedCollective ring = of("ring");
   EXPECT_EQ(ring.method, SimulationMethod::one_for_all);
   EXPECT_NEAR(ring.seconds, 2 * (p - 1) * (latency + transfer / p), 1e-3 * ring.seconds);

@@ -38,7 +38,7 @@ TEST(SimulateServers, AsynchronousWorkersDoNotWaitForStragglers) {
   const ServerTraining apart = simulate_servers(model, 200, 1);
   EXPECT_GT(apart.updates_per_second, 1.5 * together.updates_per_second);
   EXPECT_EQ(together.staleness, 0);
-  // Between a worker's pull and push each of the others pushes once, in the mean.
+  // Between a worker's pull and push, each of the others pushes once on average.
   EXPECT_NEAR(apart.staleness, 15, 0.5);
   EXPECT_GE(apart.largest_staleness, 16);
 }
@@ -115,7 +115,7 @@ TEST(SimulateFederated, TheServersPortLimitsHowManyTakePart) {
   model.update_bytes = 1e6;
   model.up.median = 1e6;
   model.server_rate = 1e7;
-  // Asked all at once; updates of 0.1 s each at the server, the first after 11 s.
+  // All are asked at once; updates of 0.1 s each at the server, the first after 11 s.
   EXPECT_NEAR(simulate_federated(model, 5, 1).round, 11 + 255 * 0.1, 1e-6);
   model.dropout = 0.5;
   EXPECT_NEAR(simulate_federated(model, 50, 1).used, 150, 10);
@@ -123,7 +123,7 @@ TEST(SimulateFederated, TheServersPortLimitsHowManyTakePart) {
 
 // --- failures ---
 
-/// Days of training with failures drawn at random: the share that counts.
+/// Simulates days of training with random failures; returns the useful share.
 double played(const FailureModel& model, double interval, std::uint64_t seed) {
   Random random(seed);
   const double rate = model.failures_per_day / 86'400;
@@ -137,7 +137,7 @@ double played(const FailureModel& model, double interval, std::uint64_t seed) {
       continue;
     }
     now = failure;
-    // A restart may fail too, and begins again.
+    // A restart may fail too, and then starts over.
     for (failure = next_failure(); failure < now + model.restart; failure = next_failure())
       now = failure;
     now += model.restart;
@@ -151,7 +151,7 @@ TEST(FailureCost, IsWhatDrawnFailuresGive) {
     EXPECT_NEAR(best.useful_share, played(model, best.interval, 7), 0.01);
     EXPECT_NEAR(failure_cost(model, 3 * best.interval).useful_share,
                 played(model, 3 * best.interval, 8), 0.015);
-    // Other intervals are worse; the best is near Young's.
+    // Other intervals are worse; the best one is near Young's.
     EXPECT_LT(failure_cost(model, 1.3 * best.interval).useful_share, best.useful_share);
     EXPECT_LT(failure_cost(model, best.interval / 1.3).useful_share, best.useful_share);
     const double young = std::sqrt(2 * model.checkpoint * 86'400 / model.failures_per_day);

@@ -18,7 +18,7 @@ struct Layer {
   int forward = 0, backward = 0, network = 0;
 };
 
-/// Each layer one tensor of `network` values, which travel in a bucket of their own.
+/// Each layer has one tensor of `network` values, sent in its own bucket.
 LayerProfile profile_of(const std::vector<Layer>& layers) {
   LayerProfile profile{.name = "drawn"};
   for (const Layer& layer : layers) {
@@ -37,7 +37,7 @@ double compute_ms(const std::vector<Layer>& layers) {
   return sum;
 }
 
-/// A network on which a value takes a millisecond, port and all.
+/// A network on which a value takes a millisecond, port included.
 ExchangeModel millisecond_a_value() {
   ExchangeModel exchange{.ranks = 4};
   exchange.times = [](Collective, double bytes) {
@@ -57,8 +57,8 @@ SimulatedStep simulated(const std::vector<Layer>& layers, Overlap overlap) {
   return simulate_step(profile, one_bucket_a_layer(profile), model, millisecond_a_value());
 }
 
-/// The same, millisecond by millisecond: what computes works for one, and so does the network, on
-/// the most urgent bucket.
+/// An independent simulation in steps of one millisecond: compute advances by one, and the network
+/// sends one of the bucket with the highest priority.
 class Ticks {
  public:
   Ticks(const std::vector<Layer>& layers, Overlap overlap)
@@ -84,7 +84,7 @@ class Ticks {
  private:
   void pass(int ms) {
     for (; ms > 0; --ms, ++now_) {
-      // The layer that comes first in forward is the most urgent.
+      // The first layer of forward has the highest priority.
       const auto sent = std::ranges::find_if(left_, [](int left) { return left > 0; });
       if (sent != left_.end()) --*sent;
     }
@@ -121,7 +121,7 @@ TEST(SimulateStep, WithoutOverlapTimesAddUp) {
 }
 
 TEST(SimulateStep, FullOverlapComesToTheBound) {
-  // ResNet-50 at 10 GbE: T_c is 172 ms of 234; at 1 GbE it is the network's step.
+  // ResNet-50 at 10 GbE: T_c is 172 ms of 234. At 1 GbE the network bounds the step.
   const LayerProfile profile = profile_named("resnet50");
   Fabric fabric{.hosts = 4};
   fabric.port = {.latency = std::chrono::microseconds(20), .bytes_per_second = 1.17e9};

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-/// The case study: ResNet-50 on four nodes, 234 ms and 106 ms, nothing overlapped.
+/// The case study: ResNet-50 on four nodes, 234 ms and 106 ms, no overlap.
 PlanInput case_study() {
   PlanInput input{.model = model_named("resnet50"),
                   .device = device_named("cpu_32"),
@@ -63,7 +63,7 @@ TEST(Ladder, OverlapHidesWhatFits) {
   EXPECT_NEAR(full.hidden + full.exposed, full.t_c, 1e-12);
 }
 
-/// 8 x A100 at 50 % of 300 TFLOP/s a node, mixed precision, 6 P D = 4.8e15 operations a step.
+/// 8 x A100 per node at 50 % of 300 TFLOP/s, mixed precision, 6 P D = 4.8e15 operations per step.
 PlanInput cluster(double billions, int nodes) {
   PlanInput input{.model = model_of_size(1e9 * billions),
                   .device = device_named("a100"),
@@ -211,11 +211,11 @@ TEST(StepTime, APipelineWaitsInItsBubble) {
   input.strategy.micro_batches = 12;
   const StepTime time = step_time(input);
   EXPECT_NEAR(time.phases.bubble / (time.phases.forward + time.phases.backward), 3.0 / 12, 1e-12);
-  EXPECT_EQ(time.t_c, 0);  // Nobody has the same layers.
+  EXPECT_EQ(time.t_c, 0);  // No two nodes have the same layers.
 }
 
-/// What is published: MLPerf-like runs of ResNet-50 reach 2,500 to 2,900 images a second on one
-/// A100, GPT-2 about 150,000 tokens. A planner that is off by half is of no use.
+/// Published figures: MLPerf-like runs of ResNet-50 reach 2,500 to 2,900 images per second on one
+/// A100, GPT-2 about 150,000 tokens. A planner that is off by half is useless.
 TEST(StepTime, OneDeviceIsAboutAsFastAsPublished) {
   PlanInput input{.model = model_named("resnet50"),
                   .device = device_named("a100"),

@@ -1,5 +1,5 @@
-"""`gradwire plan --html` writes a page whose sliders show what `gradwire plan --json` says, and
-between its points what lies between. In a browser without windows, and without network.
+"""The page of `gradwire plan --html` has sliders that show the values of `gradwire plan --json` and
+interpolate between them. In a headless browser without network.
 
 usage: test_plan_page.py GRADWIRE [unittest arguments]
 """

@@ -1,10 +1,10 @@
-"""Other people's training loops over gradwire: Hugging Face's accelerate and Trainer, Lightning.
+"""Third-party training loops over gradwire: Hugging Face's accelerate and Trainer, Lightning.
 
     clients.py accelerate|transformers|lightning
 
-Each is used as its documentation says, in two processes that torchrun starts, after
-init_process_group("gradwire"). `make clients` installs them into a virtual environment of their own
-and runs all three."""
+Each is used as documented, in two processes started by torchrun, after
+init_process_group("gradwire"). `make clients` installs them into a separate virtual environment and
+runs all three."""
 
 import faulthandler
 import importlib.metadata
@@ -22,7 +22,7 @@ LIMIT = 240  # Seconds.
 
 
 class Numbers(torch.utils.data.Dataset):
-    """A linear function, which a linear model learns."""
+    """Samples of a linear function, which a linear model can learn."""
 
     def __init__(self):
         generator = torch.Generator().manual_seed(3)
@@ -37,11 +37,11 @@ class Numbers(torch.utils.data.Dataset):
 
 
 class Model(torch.nn.Module):
-    """What Trainer wants: a dictionary with the loss."""
+    """A dictionary with the loss, as Trainer requires."""
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(dist.get_rank())  # As DDP has it, all ranks begin with rank 0's.
+        torch.manual_seed(dist.get_rank())  # DDP broadcasts rank 0's parameters.
         self.linear = torch.nn.Linear(FEATURES, 1)
 
     def forward(self, x, labels):
@@ -60,7 +60,7 @@ class Client(unittest.TestCase):
         self.folder = folder.name
 
     def check(self, model, losses):
-        """Ranks have learnt, together, the same: over gradwire."""
+        """Checks that the loss decreased and that all ranks have the same model, over gradwire."""
         self.assertLess(losses[-1], losses[0] / 2)
         mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

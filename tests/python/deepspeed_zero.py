@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO stages over gradwire on two ranks, against one process that has all the data.
+"""DeepSpeed's ZeRO stages over gradwire on two ranks, compared with one process that has all data.
 
-Runs as the test python.deepspeed where Python has DeepSpeed; ctest says that it does not run where
-there is none. Whatever else DeepSpeed brings for one machine is left out."""
+Runs as the test python.deepspeed if DeepSpeed is installed; otherwise ctest lists it as not run.
+DeepSpeed's single-machine optimizations are disabled."""
 
 import os
 import unittest
@@ -21,7 +21,7 @@ if "RANK" in os.environ:
     import torch.distributed as dist
     from torch import nn
 
-    # Its all-reduce through shared memory, which it would compile first.
+    # Its all-reduce through shared memory, which it would have to compile first.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
     def network():

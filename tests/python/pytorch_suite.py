@@ -1,9 +1,9 @@
 """PyTorch's own tests of c10d and DistributedDataParallel (torch.testing._internal), over gradwire.
 
-They are told that the backend is Gloo, whose tests then run, but every group is gradwire's. Each
-runs in the same three processes, where PyTorch starts new ones for each. SKIPPED says what does not
-run and why; what is for GPUs, other backends or other numbers of ranks skips itself. Rank 0's last
-lines list both."""
+The backend is announced to them as Gloo, so that Gloo's tests run, but every group is gradwire's.
+All tests run in the same three processes, whereas PyTorch starts new ones for each. SKIPPED lists
+excluded tests with reasons; tests for GPUs, other backends or other numbers of ranks skip
+themselves. Rank 0's last lines list both."""
 
 import datetime
 import os
@@ -31,7 +31,7 @@ SKIPPED = {
     "test_new_subgroups_with_group_param": "needs four ranks, without saying so",
 }
 
-PASS = 115  # At least, of those that need neither a GPU nor another backend.
+PASS = 115  # Minimum, of the tests that need neither a GPU nor another backend.
 
 if "RANK" in os.environ:
     import gradwire  # noqa: F401: registers the backend
@@ -39,7 +39,7 @@ if "RANK" in os.environ:
     from torch.testing._internal import common_distributed
     from torch.testing._internal.common_utils import TestCase
 
-    # Groups of two ranks, which PyTorch tries only where there are eight.
+    # Groups of two ranks, which PyTorch tests only if there are eight ranks.
     common_distributed.skip_if_small_worldsize = lambda method: method
     from torch.testing._internal.distributed import distributed_test as theirs
 
@@ -52,7 +52,7 @@ if "RANK" in os.environ:
         def run(self):
             try:
                 method(self)
-            except SystemExit as end:  # Their way to skip.
+            except SystemExit as end:  # PyTorch's way to skip.
                 if end.code not in REASONS:
                     raise AssertionError(f"the test ends its process: exit {end.code}") from end
                 raise unittest.SkipTest(REASONS[end.code]) from None
@@ -62,10 +62,11 @@ if "RANK" in os.environ:
         maxDiff = None
 
         def setUp(self):
-            """Each test has a group of its own, as some of them break it."""
+            """Each test has its own group, because some break it."""
             super().setUp()  # Seeds.
-            # Tests that skip themselves leave it at DETAIL: then every group has one of Gloo's
-            # beside it, which fails where a rank skips, and so leaves, before all are connected.
+            # Tests that skip themselves leave the level at DETAIL. Every group would then have a
+            # Gloo group besides, which fails if a rank skips, and so leaves, before all are
+            # connected.
             dist.set_debug_level(dist.DebugLevel.OFF)
             self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             self.file_name = ranks.folder(self._testMethodName)

@@ -9,12 +9,12 @@ import sys
 import tempfile
 import unittest
 
-LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds; then all are killed.
+LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds, after which all are killed.
 
 
 def main(count, backend="gradwire", least=1):
-    """The end of a test program: starts itself `count` times, or is one of these. It fails if fewer
-    than `least` tests have run and passed; what is skipped does not count."""
+    """Main function of a test program: starts itself `count` times, or runs as one of these ranks.
+    Fails if fewer than `least` tests have run and passed; skipped tests do not count."""
     if "RANK" in os.environ:
         _be_a_rank(backend, least)
     sys.exit(_start(count))
@@ -55,7 +55,7 @@ class _Result(unittest.TextTestResult):
         self.passed += 1
 
     def summary(self):
-        """How many passed, and of each reason to skip which tests it holds for."""
+        """Returns the number of passed tests, and the skipped tests by reason."""
         lines = [f"{self.passed} tests passed, {len(self.skipped)} were skipped:"]
         for reason in sorted({reason for _, reason in self.skipped}):
             names = [test.id().rpartition(".")[2] for test, why in self.skipped if why == reason]
@@ -86,5 +86,5 @@ def _be_a_rank(backend, least):
 
 
 def folder(name):
-    """A path that all ranks share and that goes with them."""
+    """Returns a path that all ranks share and that is removed with them."""
     return os.path.join(os.environ["GRADWIRE_TEST_FOLDER"], name)

@@ -1,5 +1,5 @@
-"""Arguments that an operation cannot take: an error that names rank, operation and argument, before
-anything is sent, so that the group stays whole. Three ranks."""
+"""Arguments that an operation does not support raise an error that names rank, operation and
+argument, before anything is sent, so that the group remains usable. Three ranks."""
 
 import unittest
 
@@ -8,7 +8,7 @@ import ranks
 import torch
 import torch.distributed as dist
 
-ROWS = 3  # Of what one rank has; every tensor has two columns.
+ROWS = 3  # Of one rank's tensor; every tensor has two columns.
 
 
 def right(rows=ROWS):
@@ -31,24 +31,24 @@ def rooted(options, root):
 class Case(unittest.TestCase):
     def setUp(self):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        # PyTorch's functions look at some arguments themselves, and for a backend of the device.
+        # PyTorch's functions check some arguments themselves, and require a backend of the device.
         self.group = gradwire.backend_of()
 
     def tearDown(self):
-        """The group goes on: had anything been sent, the ranks would disagree now."""
+        """The group remains usable: had anything been sent, the ranks would disagree."""
         tensor = torch.ones(1)
         dist.all_reduce(tensor)
         self.assertEqual(tensor.item(), self.size)
 
     def refuses(self, call, words, error=ValueError):
-        """Words with {rank} for this rank, in this order."""
+        """`words` contains {rank} for this rank."""
         with self.assertRaisesRegex(error, words.format(rank=f"rank {self.rank}")):
             call()
 
 
 class Tensors(Case):
-    """Each operation x each of its arguments x each mistake. Every call takes a function that makes
-    what is wrong."""
+    """Each operation x each of its arguments x each mistake. Every call takes a function that
+    creates the invalid argument."""
 
     def check(self, calls, wrong, words):
         for argument, call in calls:
@@ -56,11 +56,11 @@ class Tensors(Case):
                 self.refuses(lambda call=call: call(wrong), "{rank}: " + argument + ".*" + words)
 
     def list_with(self, make):
-        """One tensor for each rank, the last one of them made."""
+        """Returns one tensor for each rank, the last of them made by `make`."""
         return [right() for _ in range(self.size - 1)] + [make()]
 
     def alone(self):
-        """Operations whose tensors may be of any type."""
+        """Operations that support tensors of any type."""
         group, peer = self.group, (self.rank + 1) % self.size
         return [
             ("broadcast, argument 'tensors.0.'",
@@ -75,12 +75,12 @@ class Tensors(Case):
         ]
 
     def together(self):
-        """Operations whose tensors are of one type."""
+        """Operations whose tensors must all have one type."""
         return [*self.gathers(), *self.reduce_scatters(), *self.exchanges()]
 
     def gathers(self):
         group, some, whole = self.group, self.list_with(right), self.size * ROWS
-        # Only roots have lists, so each rank is the root of its own.
+        # Only roots have lists, so each rank is the root of its own operation.
         gather = rooted(dist.GatherOptions(), self.rank)
         scatter = rooted(dist.ScatterOptions(), self.rank)
         return [
@@ -116,7 +116,7 @@ class Tensors(Case):
                  lambda w: self.group.alltoall(self.list_with(w), some))]
 
     def exchanged(self):
-        """What all_to_all sends, and into which one tensor."""
+        """Inputs of all_to_all, and the output of its single-tensor form."""
         group, some, whole = self.group, self.list_with(right), self.size * ROWS
         return [
             ("all_to_all, argument 'inputs'", lambda w: group.alltoall(some, self.list_with(w))),
@@ -127,7 +127,7 @@ class Tensors(Case):
         ]
 
     def flat_coalesced(self):
-        """What the group has and its backend has not; PyTorch itself takes tensors elsewhere."""
+        """Operations of the group only; PyTorch itself converts their tensors for the backend."""
         group, whole = dist.group.WORLD, self.size * ROWS
         return [
             ("all_gather_into_tensor_coalesced, argument 'outputs'",
@@ -142,7 +142,7 @@ class Tensors(Case):
         ]
 
     def copied(self):
-        """Lists of roots: they are copied, and so need not be contiguous."""
+        """Lists of roots: they are copied, so they need not be contiguous."""
         group, each = self.group, range(self.size)
         return [
             ("gather, argument 'outputs'", lambda w: group.gather(

@@ -1,4 +1,4 @@
-"""Means whose sums do not fit into the type. Three ranks."""
+"""Means whose sums exceed the range of the type. Three ranks."""
 
 import unittest
 
@@ -6,7 +6,7 @@ import ranks
 import torch
 import torch.distributed as dist
 
-LARGE = 40000.0  # Three of them are more than float16 holds.
+LARGE = 40000.0  # The sum of three exceeds float16.
 
 
 def large(elements=4):
@@ -31,7 +31,7 @@ class Averages(unittest.TestCase):
     def test_reduce(self):
         tensor = large()
         dist.reduce(tensor, 1, op=dist.ReduceOp.AVG)
-        self.assert_mean(tensor)  # On the others it is as it was.
+        self.assert_mean(tensor)  # Unchanged on the other ranks.
 
     def test_reduce_scatter(self):
         output = torch.zeros(2, dtype=torch.float16)

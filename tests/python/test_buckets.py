@@ -1,5 +1,4 @@
-"""What DistributedDataParallel collects before it leaves: 5 MiB over gradwire where nothing is
-said. Two ranks."""
+"""Bucket sizes of DistributedDataParallel: 5 MiB over gradwire unless specified. Two ranks."""
 
 import os
 import unittest
@@ -37,7 +36,7 @@ class Buckets(unittest.TestCase):
             return allreduce_hook(dist.group.WORLD, bucket)
 
         model.register_comm_hook(None, note_size)
-        for _ in range(2):  # DDP plans its buckets anew after the first step.
+        for _ in range(2):  # DDP rebuilds its buckets after the first step.
             sizes.clear()
             model(torch.ones(1, 512)).sum().backward()
         self.assertEqual(sizes, [5 * MIB, 5 * MIB, 5 * MIB, MIB])

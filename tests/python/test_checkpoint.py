@@ -1,5 +1,5 @@
-"""gradwire.checkpoint: what is damaged is an error that names the file, whatever the damage. The
-checkpoints are written here, after docs/checkpoints.md alone."""
+"""gradwire.checkpoint: any damage is an error that names the file. The checkpoints are written
+here, following only docs/checkpoints.md."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def crc32c(data):
 
 
 def shard(tensors):
-    """A safetensors file, and where in it the tensors lie. tensors: {name: one dimension}."""
+    """Returns a safetensors file, and the offsets of its tensors. tensors: {name: list}."""
     header, data = {}, b""
     for name, tensor in tensors.items():
         raw = struct.pack(f"<{len(tensor)}f", *tensor.tolist())
@@ -42,14 +42,14 @@ def shard(tensors):
 
 
 def sealed(manifest):
-    """The manifest's text, with its checksum."""
+    """Returns the manifest's text, with its checksum."""
     manifest = {key: value for key, value in manifest.items() if key != "checksum"}
     content = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     return json.dumps({**manifest, "checksum": crc32c(content)})
 
 
 def write(folder, step, sequence, scale=1.0):
-    """A checkpoint of three ranks."""
+    """Writes a checkpoint of three ranks."""
     path = folder / f"step-{step:06}"
     path.mkdir(parents=True)
     tensors = {"weight": (scale * WEIGHTS, []), "optimizer.exp_avg.weight": (scale * MOMENTS, [])}
@@ -88,7 +88,7 @@ class Case(unittest.TestCase):
         self.manifest = self.newest / "manifest.json"
 
     def refused(self, *words, path=None, manifest=False):
-        """Loading raises ValueError with these words; of its manifest alone, too."""
+        """Checks that loading raises ValueError with these words; also for the manifest alone."""
         functions = [checkpoint.load_state_dict, checkpoint.load_optimizer_states]
         for function in functions + manifest * [checkpoint.find, checkpoint.load_manifest]:
             if function is checkpoint.find and path is not None:
@@ -163,7 +163,7 @@ class DamagedManifests(Case):
         self.refused(str(self.manifest), "cannot be opened", manifest=True)
 
     def test_of_strangers(self):
-        """Whose checksum is right."""
+        """Manifests with a valid checksum."""
         whole = json.loads(self.manifest.read_text())
 
         def file(change):

@@ -1,4 +1,4 @@
-"""Groups, failures, futures and waiting, on three ranks. What breaks one breaks one of its own."""
+"""Groups, failures, futures and waiting. Three ranks. Tests that break a group make their own."""
 
 import datetime
 import os
@@ -22,7 +22,7 @@ class Case(unittest.TestCase):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def tearDown(self):
-        dist.barrier()  # The ranks stay together.
+        dist.barrier()  # Keeps the ranks in step.
 
 
 class Groups(Case):
@@ -83,7 +83,7 @@ class Groups(Case):
             dist.new_group(pg_options=gradwire.Options(port=70000))
 
     def test_devices_by_name(self):
-        """One backend for both, whether or not there is a GPU."""
+        """One backend for both, with or without a GPU."""
         group = dist.new_group(backend="cpu:gradwire,cuda:gradwire")
         self.assertIs(gradwire.backend_of(group), gradwire.backend_of(group, "cuda"))
         tensor = torch.ones(1)
@@ -98,7 +98,8 @@ class Groups(Case):
 
 
 def new_group_of_all(**settings):
-    """A group that every rank has made: one that fails at once fails the making on a late rank."""
+    """Returns a group that every rank has joined: otherwise an early failure could break the
+    creation on a late rank."""
     group = dist.new_group(**settings)
     dist.barrier()
     return group
@@ -106,10 +107,10 @@ def new_group_of_all(**settings):
 
 class Failures(Case):
     def test_ranks_that_disagree_are_told_both_sides(self):
-        """By whichever rank has seen it: 1 and another one."""
+        """The error is reported by the rank that detects it, and names rank 1 and another one."""
         group = new_group_of_all()
         with self.assertRaises(RuntimeError) as caught:
-            for _ in range(2):  # A rank may learn of it only afterwards.
+            for _ in range(2):  # A rank may learn of it only in the next call.
                 dist.all_reduce(torch.ones(3 + (self.rank == 1)), group=group)
                 dist.barrier(group)
         sides = re.search(r"ranks disagree about operation #\d+: rank (\d)\b.* calls all_reduce of "
@@ -173,7 +174,7 @@ class Failures(Case):
 
 class Waiting(Case):
     def test_other_threads_run_while_one_waits(self):
-        """Rank 0's other thread sends what its first waits for: with the lock held, never."""
+        """Rank 0's second thread sends what its first awaits: impossible if the GIL were held."""
         if self.rank == 1:
             tensor = torch.zeros(1)
             dist.recv(tensor, 0, tag=5)
@@ -203,7 +204,7 @@ class Waiting(Case):
         self.assertEqual(work.result()[0].tolist(), [self.size] * 3)
 
     def test_callbacks_may_communicate_and_wait(self):
-        """As PowerSGD's hook does, for several buckets at once."""
+        """As in PowerSGD's hook, for several buckets at once."""
         groups = [dist.new_group() for _ in range(3)]
         futures = []
         for group in groups:

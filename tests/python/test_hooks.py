@@ -1,4 +1,4 @@
-"""Codec hooks and the step trace, on three ranks, against what is computed or measured here."""
+"""Codec hooks and the step trace, on three ranks, compared with values computed here."""
 
 import gc
 import json
@@ -15,11 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 SHAPE = (64, 64)
 COUNT = 64 * 64
-AS_THEY_ARE = 2  # Steps before codecs begin.
+AS_THEY_ARE = 2  # Uncompressed steps before codecs begin.
 
 
 class Slope(nn.Module):
-    """Its gradient is what it is given: a matrix, which power_sgd needs."""
+    """A model whose gradient is its input: a matrix, which power_sgd needs."""
 
     def __init__(self):
         super().__init__()
@@ -34,8 +34,8 @@ def slope_of(rank):
 
 
 def gradients(steps, hook_up, group=None):
-    """What each step's gradient becomes, and the hook that `hook_up(model)` makes. A step's own is
-    always the same."""
+    """Returns each step's averaged gradient, and the hook that `hook_up(model)` makes. A rank's
+    own gradient is the same in every step."""
     model = DistributedDataParallel(Slope(), process_group=group)
     hook, results = hook_up(model), []
     for _ in range(steps):
@@ -46,7 +46,7 @@ def gradients(steps, hook_up, group=None):
 
 
 def learn_digits(hook_up, steps=60):
-    """Losses of a small network, its hook and itself."""
+    """Trains a small network; returns its losses, the hook and the network."""
     torch.manual_seed(0)
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 5)))
@@ -67,7 +67,7 @@ def learn_digits(hook_up, steps=60):
 class Lives(unittest.TestCase):
     def test_a_hook_goes_with_its_model(self):
         def threads():
-            gc.collect()  # A DDP is part of cycles.
+            gc.collect()  # DDP objects are in reference cycles.
             return len(os.listdir("/proc/self/task"))
 
         def use():
@@ -77,17 +77,17 @@ class Lives(unittest.TestCase):
         after_one = threads()
         for _ in range(4):
             use()
-        self.assertLessEqual(threads(), after_one)  # Each has one that waits for its buckets.
+        self.assertLessEqual(threads(), after_one)  # Each hook has a thread that awaits buckets.
 
 
 class Means(unittest.TestCase):
-    """Every step's gradient is the same, and so is the true mean."""
+    """Every step's gradient is the same, and so is the exact mean."""
 
     def setUp(self):
         self.truth = sum(slope_of(r) for r in range(dist.get_world_size())) / dist.get_world_size()
 
     def averaged(self, codec, steps, **options):
-        """The gradients after each of the coded steps."""
+        """Returns the gradients after each of the coded steps."""
         results, _ = gradients(AS_THEY_ARE + steps, lambda model: gradwire.hooks.register(
             model, codec, **options))
         for plain in results[:AS_THEY_ARE]:
@@ -98,7 +98,7 @@ class Means(unittest.TestCase):
         result, = self.averaged("bf16", 1)
         sent = [slope_of(r).bfloat16().float() for r in range(dist.get_world_size())]
         truth = (sum(sent) / len(sent)).bfloat16().float()
-        one_unit = 2.0 ** -7  # Where the sum's last bit decides the rounding.
+        one_unit = 2.0 ** -7  # The sum's last bit decides the rounding.
         torch.testing.assert_close(result, truth, rtol=one_unit, atol=0)
         self.assertGreater((result == truth).float().mean(), 0.99)
 
@@ -108,8 +108,8 @@ class Means(unittest.TestCase):
         self.assertLessEqual(result.count_nonzero(), dist.get_world_size() * 0.011 * COUNT)
 
     def test_what_is_lost_comes_later(self):
-        """The sum over steps misses the true one by what is still kept back, however long it goes
-        on; without error feedback it would miss as much in every step."""
+        """The sum over steps differs from the exact one only by the residual, after any number of
+        steps. Without error feedback the difference would grow in every step."""
         steps = 40
         for codec, missing in {"int8": 0.1, "int4": 1, "top_k:0.2": 20}.items():
             with self.subTest(codec):
@@ -119,7 +119,7 @@ class Means(unittest.TestCase):
                 self.assertGreater((results[0] - self.truth).abs().max().item() * steps, 2 * error)
 
     def test_warm_up(self):
-        """Codecs begin after it, but a fraction is larger at first."""
+        """Codecs begin after the warm-up, except that a fraction starts larger."""
         *before, after = self.averaged("int8", 4, warmup_steps=3)
         for result in before:
             torch.testing.assert_close(result, self.truth)
@@ -136,7 +136,7 @@ class Means(unittest.TestCase):
 class Hooks(unittest.TestCase):
     def test_every_one_learns(self):
         hooks = gradwire.hooks
-        tried = {  # The codec, and what of the plain loss's fall may be missing.
+        tried = {  # Codec: the part of the uncompressed loss's decrease that it may miss.
             hooks.bf16: ("bf16", 0.25), hooks.fp16: ("fp16", 0.25), hooks.int8: ("int8", 0.25),
             hooks.int4: ("int4", 0.25), hooks.one_bit: ("one_bit", 0.25),
             hooks.auto: ("auto:int8", 0.25),
@@ -158,7 +158,7 @@ class Hooks(unittest.TestCase):
                 self.assertTrue(all(one == everywhere[0] for one in everywhere))
 
     def test_the_codec_of_the_options(self):
-        """Where the hook is not told."""
+        """Used if register() gets no codec."""
         group = dist.new_group(pg_options=gradwire.Options(codec="top_k:0.01"))
         results, hook = gradients(AS_THEY_ARE + 1, gradwire.hooks.register, group)
         self.assertEqual(hook.codec, "top_k:0.01")
@@ -167,7 +167,7 @@ class Hooks(unittest.TestCase):
         self.assertEqual(hook.codec, "none")
 
     def test_state_continues_with_the_same_bits(self):
-        """In a fresh model and hook, whose plain steps pass the error feedback by."""
+        """In a new model and hook, whose uncompressed steps do not use the error feedback."""
         for codec in ("int4", "one_bit", "top_k:0.1", "power_sgd:2", "qsgd:4"):
             with self.subTest(codec):
                 def fresh(model, codec=codec):
@@ -228,7 +228,7 @@ class Tracing(unittest.TestCase):
     STEPS = 6
 
     def test_spans_are_what_happened(self):
-        """Times as Python's own clock has them, bytes as the model has them, on every rank."""
+        """Times match Python's clock and bytes match the model, on every rank."""
         file = ranks.folder("trace.json")
         model = DistributedDataParallel(Slope())
         trace = gradwire.trace(file, hook=gradwire.hooks.register(model, "none"))
@@ -262,7 +262,7 @@ class Tracing(unittest.TestCase):
             self.assertGreaterEqual(len(buckets), self.STEPS - AS_THEY_ARE, mine[:9])
 
     def test_a_file_that_cannot_be_written_is_said_at_once(self):
-        """By the rank that writes it."""
+        """Reported by the rank that writes it."""
         if dist.get_rank() == 0:
             open(ranks.folder("no-folder"), "w", encoding="utf-8").close()
             with self.assertRaisesRegex(RuntimeError, "no-folder"):

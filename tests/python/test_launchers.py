@@ -1,4 +1,4 @@
-"""Under launchers: the examples under `gradwire run`, and a rank that dies under torchrun."""
+"""Launchers: the examples under `gradwire run`, and a rank that dies under torchrun."""
 
 import os
 import pathlib

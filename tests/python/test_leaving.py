@@ -1,5 +1,5 @@
-"""Programs whose ranks leave while others still need them, or read their tensors after a barrier:
-right over Gloo and NCCL, and so over gradwire. Each runs as processes of its own."""
+"""Programs whose ranks leave while others still need them, or read their tensors after a barrier.
+They are correct over Gloo and NCCL, and so over gradwire. Each runs in separate processes."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ x = torch.full((1_000_000,), float(rank + 1))
 
 
 def run(count, body):
-    """Exit status and output of each rank of a job of `count` ranks."""
+    """Returns exit status and output of each rank of a job of `count` ranks."""
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "program.py")
         program.write_text(START + textwrap.dedent(body))
@@ -165,7 +165,7 @@ class Leaving(unittest.TestCase):
                     raise RuntimeError('the loss is not a number')
                 finally:
                     dist.destroy_process_group()"""
-        # Rank 1 never takes part, but for being there until rank 0 has gone.
+        # Rank 1 never joins the operation, but stays until rank 0 has left.
         alone = """
             if rank == 1:
                 there = torch.empty(1)

@@ -1,4 +1,4 @@
-"""Who is missing at a monitored barrier. Six ranks: more than hear from each other in a barrier."""
+"""Missing ranks at a monitored barrier. Six ranks, so that not all pairs exchange messages."""
 
 import datetime
 import unittest
@@ -14,7 +14,7 @@ MISSING = (2, 4)
 class MonitoredBarrier(unittest.TestCase):
     def setUp(self):
         self.group = dist.new_group()
-        dist.barrier(self.group)  # Nobody is still making it.
+        dist.barrier(self.group)  # All ranks have created the group.
 
     def test_passes_when_all_have_come(self):
         for _ in range(3):

@@ -1,6 +1,6 @@
-"""Every operation x type x reduction of the backend against the true result, on three ranks.
+"""Every operation x type x reduction of the backend, compared with the exact result. Three ranks.
 
-Every rank knows what all ranks put in, so that the truth is computed in one process, in 64 bits."""
+Every rank knows the inputs of all ranks, and computes the expected result itself, in 64 bits."""
 
 import functools
 import operator
@@ -16,7 +16,7 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 COMPLEX = [torch.complex64, torch.complex128]
 TYPES = [*FLOATS, *INTEGERS, *UNSIGNED, torch.bool, *COMPLEX]
-# What can only be moved.
+# Types that can be moved, but not reduced.
 BYTES = [torch.float8_e4m3fn]
 ARITHMETIC = [ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT]
 BITWISE = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
@@ -40,7 +40,7 @@ def values(dtype, count, rank):
 def supported(dtype, reduction):
     if dtype in BYTES:
         return False
-    if dtype in UNSIGNED:  # What does not depend on the sign.
+    if dtype in UNSIGNED:  # Reductions that do not depend on the sign.
         return reduction in (ReduceOp.SUM, ReduceOp.PRODUCT, *BITWISE)
     if dtype in COMPLEX:
         return reduction in (ReduceOp.SUM, ReduceOp.AVG)
@@ -52,7 +52,7 @@ def supported(dtype, reduction):
 
 
 def reduced(tensors, reduction):
-    """The truth, in Python's arithmetic on the widest type."""
+    """Returns the exact result, in Python's arithmetic on the widest type."""
     dtype = tensors[0].dtype
     if dtype == torch.bool:
         by = {ReduceOp.SUM: operator.or_, ReduceOp.MAX: operator.or_, ReduceOp.BOR: operator.or_,
@@ -94,7 +94,7 @@ class Case(unittest.TestCase):
 
 class Reductions(Case):
     def every(self, run):
-        """run(dtype, reduction, count, inputs, truth) for all that is supported."""
+        """Calls run(dtype, reduction, count, inputs, truth) for all supported combinations."""
         for dtype in TYPES:
             for reduction in REDUCTIONS:
                 if not supported(dtype, reduction):
@@ -158,7 +158,7 @@ class Reductions(Case):
         self.same(output, reduced(inputs, ReduceOp.SUM).split(sizes)[self.rank])
 
     def test_sparse(self):
-        """Gradients of an embedding: rows that ranks share, rows of one alone, a rank with none."""
+        """Gradients of an embedding: shared rows, rows of one rank only, a rank with none."""
         def rows(rank, dtype):
             index = torch.tensor([[0, 2 * rank, 2 * rank, 1]])[:, :2 * rank]
             return torch.sparse_coo_tensor(index, values(dtype, 2 * rank * 4, rank).view(-1, 4),
@@ -292,7 +292,7 @@ class Movements(Case):
         self.every(run)
 
     def test_all_to_all(self):
-        """Rank a sends rank b a + 2 b elements."""
+        """Rank a sends a + 2 b elements to rank b."""
         def run(dtype, _count, _inputs):
             sent = [values(dtype, self.rank + 2 * to, self.rank) for to in range(self.size)]
             truth = [values(dtype, of + 2 * self.rank, of) for of in range(self.size)]

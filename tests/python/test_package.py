@@ -1,4 +1,4 @@
-"""The package itself: its stubs, its program, its source package and the wheel made of it."""
+"""The package itself: its stubs, its program, its source package and the wheel built from it."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ import gradwire
 from gradwire import _build, _check, _core, hooks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Of the C and C++ runtime, of what Python itself needs, and of PyTorch.
+# Libraries of the C and C++ runtime, of Python itself, and of PyTorch.
 EVERYWHERE = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|ssl|crypto|z)\.so|"
                         r"lib(torch|c10|gomp|shm))")
 
@@ -30,7 +30,7 @@ def run(*command, **options):
 
 
 def stub(name):
-    """{function: names of its parameters} and {class: names of its members} of a stub."""
+    """Returns {function: parameter names} and {class: member names} of a stub."""
     functions, classes = {}, {}
     for node in ast.parse((ROOT / f"python/gradwire/{name}.pyi").read_text()).body:
         if isinstance(node, ast.FunctionDef):
@@ -96,7 +96,7 @@ class Release(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9.1, but PyTorch.*"
                                                      "install torch==2.9.1, or rebuild") as caught:
                 _check.check_torch()
-            # Of that name pip would take whatever the index has.
+            # By name, pip would install the index's version.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
         _check.check_torch()
 
@@ -118,7 +118,7 @@ class Program(unittest.TestCase):
 
 
 class Tools(unittest.TestCase):
-    """`plan` against textbook formulas, `probe` against the command's own file."""
+    """`plan` compared with textbook formulas, `probe` with the command's own file."""
 
     def test_plan_has_the_ladder_of_the_case_study(self):
         measured = {"model": "resnet50", "nodes": 4, "step_ms": 234, "comm_ms": 106,
@@ -167,7 +167,7 @@ class Tools(unittest.TestCase):
 
 @unittest.skipUnless("GRADWIRE_BUILD" in os.environ, "needs a build folder that is finished")
 class Packages(unittest.TestCase):
-    """The source package, and a wheel made of it and of what the build folder has compiled."""
+    """The source package, and a wheel built from it and from the build folder's binaries."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -175,7 +175,7 @@ class Packages(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def source(self):
-        """The source package's folder."""
+        """Returns the source package's folder."""
         code = f"import scikit_build_core.build as b; b.build_sdist({str(self.folder)!r})"
         made = run(sys.executable, "-c", code, cwd=ROOT)
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
@@ -196,10 +196,10 @@ class Packages(unittest.TestCase):
         self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
 
     def wheel(self, *options):
-        """The wheel that pip makes of the source package."""
+        """Returns the wheel that pip builds from the source package."""
         made = run(sys.executable, "-m", "pip", "wheel", *options, "--no-deps",
                    "--disable-pip-version-check", "-w", self.folder,
-                   # -C came with pip 23.1; Debian 12 has 23.0.1.
+                   # -C requires pip 23.1; Debian 12 has 23.0.1.
                    "--config-settings=cmake.define.GRADWIRE_PREBUILT="
                    + os.environ["GRADWIRE_BUILD"],
                    self.source())
@@ -208,7 +208,7 @@ class Packages(unittest.TestCase):
         return wheel
 
     def test_isolated_build_is_for_the_pytorch_that_is_there(self):
-        """Which pip hides from it, and would fetch anew."""
+        """The PyTorch that pip hides from the build, and would download again."""
         self.assertIn(f"+torch{_check.release(_build.TORCH)}-cp", self.wheel().name)
 
     def test_wheel(self):
@@ -256,7 +256,7 @@ class Packages(unittest.TestCase):
                     self.assertEqual(pathlib.Path(found).resolve().parent, site / "gradwire/lib")
 
     def check_command(self, site):
-        """The command starts the program, and does not load PyTorch before."""
+        """The command starts the program without loading PyTorch first."""
         command, = site.glob("*.data/scripts/gradwire")
         self.assertTrue(command.read_text().startswith("#!python"))
         (self.folder / "none").mkdir()

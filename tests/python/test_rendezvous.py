@@ -1,4 +1,4 @@
-"""How ranks meet: in the job's own store where there is a secret, and what is said where not."""
+"""Rendezvous: in the job's own store if there is a secret, and the warnings if there is none."""
 
 import os
 import pathlib
@@ -204,7 +204,7 @@ class Meeting(unittest.TestCase):
         self.assertEqual(output.count("total 2.0"), 2, output)
 
     def test_under_mpirun_by_what_it_says(self):
-        """By its variables; the secret is the key of the user, whose home is the test's."""
+        """By mpirun's variables; the secret is the user's key, in the test's home folder."""
         with tempfile.TemporaryDirectory() as home:
             file = pathlib.Path(home) / "program.py"
             file.write_text(BEGINNING + UNDER_MPIRUN)
@@ -246,7 +246,7 @@ class Meeting(unittest.TestCase):
         return output
 
     def test_under_torchrun_the_open_store_is_said_once(self):
-        # The loopback under an address that does not look like it.
+        # The loopback through an address that does not look like it.
         output = self.torchrun("0.0.0.0")
         said = re.findall(WARNING + " at 0.0.0.0.*GRADWIRE_SECRET=.*openssl rand", output)
         self.assertEqual(len(said), 1, output)

@@ -1,5 +1,5 @@
-"""Reductions of numbers whose sums and products are rounded, against the truth in float64: three
-ranks' error stays within the bound for one rounding an operation."""
+"""Reductions of numbers whose sums and products are rounded, compared with exact results in
+float64. With three ranks the error stays within the bound for one rounding per operation."""
 
 import unittest
 
@@ -8,21 +8,21 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-COUNTS = [1, 1000, 100003]  # Elements a rank; the last is cut into several pieces.
+COUNTS = [1, 1000, 100003]  # Elements per rank; the last is cut into several pieces.
 FACTOR = 1 / 3
 ROOT = 1
 
 
 def values(dtype, count, rank):
-    """Of both signs and magnitudes from 1/2 to 2, so that no product underflows."""
+    """Values of both signs and magnitudes from 1/2 to 2, so that no product underflows."""
     generator = torch.Generator().manual_seed(rank)
     sizes = 0.5 + 1.5 * torch.rand(count, generator=generator)
     return torch.where(torch.rand(count, generator=generator) < 0.5, -sizes, sizes).to(dtype)
 
 
 def truth_and_scale(inputs, reduction):
-    """The exact result, and what relative errors of an operation are relative to (Higham, Accuracy
-    and Stability of Numerical Algorithms, 3.1 and 4.2)."""
+    """Returns the exact result, and the reference of an operation's relative error (Higham,
+    Accuracy and Stability of Numerical Algorithms, 3.1 and 4.2)."""
     exact = torch.stack([tensor.double() for tensor in inputs])
     if reduction == ReduceOp.PRODUCT:
         return exact.prod(0), exact.prod(0).abs()
@@ -31,7 +31,7 @@ def truth_and_scale(inputs, reduction):
 
 
 def bound(dtype, reduction, size):
-    """Relative: that of so many roundings, of half an epsilon each."""
+    """Returns the bound of the relative error after several roundings of half an epsilon each."""
     roundings = size - 1  # One for each operation between two ranks' values,
     if reduction in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
         roundings += 2  # one for the factor, one for the multiplication.
@@ -44,7 +44,7 @@ class Rounding(unittest.TestCase):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def every(self, run):
-        """run(inputs, op, count) gives a result, and of which slice of the truth it is one."""
+        """run(inputs, op, count) returns a result, and its slice of the exact result."""
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             for reduction in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PRODUCT, ReduceOp.PREMUL_SUM):
                 for count in COUNTS:
@@ -59,7 +59,7 @@ class Rounding(unittest.TestCase):
         error = ((result.double() - truth).abs() / scale).max().item()
         self.assertLessEqual(error, bound(dtype, reduction, self.size))
         if count > 1:
-            self.assertGreater(error, 0)  # Else it tests nothing.
+            self.assertGreater(error, 0)  # Otherwise nothing was tested.
 
     def test_all_reduce(self):
         def run(inputs, op, _):

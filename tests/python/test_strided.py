@@ -1,4 +1,4 @@
-"""Tensors that are not contiguous, or the same twice, as Gloo takes them."""
+"""Tensors that are not contiguous, or that occur twice, as Gloo supports them."""
 
 import unittest
 
@@ -17,7 +17,7 @@ def numbers(rank):
 
 
 def views(values):
-    """The same values with other strides; on every rank others."""
+    """Returns the same values with different strides."""
     wide = torch.zeros(*SHAPE[:-1], 2 * SHAPE[-1])
     wide[..., ::2] = values
     return [values.to(memory_format=torch.channels_last),
@@ -107,14 +107,14 @@ class Strided(unittest.TestCase):
         torch.testing.assert_close(y, torch.full((10,), 3.0))
 
     def negated(self, values):
-        """`values`, whose memory holds their negatives."""
+        """Returns `values` as a lazily negated tensor."""
         tensor = torch._neg_view(-values)
         self.assertTrue(tensor.is_neg() and tensor.is_contiguous())
         return tensor
 
     def test_lazily_negated(self):
-        """Through the backend: torch.distributed resolves such tensors before it calls that, so
-        that results in them are lost."""
+        """Uses the backend directly: torch.distributed resolves such tensors before it calls the
+        backend, so that results in them are lost."""
         backend, following, before = gradwire.backend_of(), (self.rank + 1) % 3, (self.rank - 1) % 3
         total, mine = sum(self.all), numbers(self.rank)
         x = self.negated(mine)

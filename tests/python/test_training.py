@@ -1,4 +1,4 @@
-"""PyTorch's own distributed training, unchanged, over gradwire and over Gloo: the same models, data
+"""PyTorch's distributed training, unmodified, over gradwire and over Gloo: the same models, data
 and steps must give the same parameters. Three ranks."""
 
 import os
@@ -57,7 +57,8 @@ class Case(unittest.TestCase):
             torch.testing.assert_close(value, gloo[name], rtol=10 * tolerance, atol=tolerance)
 
     def both(self, run, tolerance=1e-5):
-        """Sums in another order: a few units in the last place, which training multiplies."""
+        """Tolerance for sums in another order: a few units in the last place, which training
+        amplifies."""
         self.same(run(self.ours), run(self.gloo), tolerance)
 
 
@@ -82,7 +83,7 @@ class DataParallel(Case):
 
         self.both(lambda group: run(group, default_hooks.fp16_compress_hook), 1e-3)
 
-        def one_at_a_time(state, bucket):  # It goes on in callbacks, whenever those come.
+        def one_at_a_time(state, bucket):  # Continues in callbacks, at arbitrary times.
             future = powerSGD_hook.powerSGD_hook(state, bucket)
             future.wait()
             return future
@@ -95,7 +96,7 @@ class DataParallel(Case):
     def test_zero_redundancy_optimizer(self):
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        def plain():  # No bias before a norm, whose gradients are noise that Adam blows up.
+        def plain():  # No bias before a norm: its gradient is noise that Adam amplifies.
             return nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 5))
 
         def run(group):
@@ -159,7 +160,7 @@ class Sharded(Case):
 
         def run(group):
             mesh = self.mesh(group)
-            whole = torch.arange(42.0).view(7, 6)  # Which three ranks cannot share equally.
+            whole = torch.arange(42.0).view(7, 6)  # Three ranks cannot share it equally.
             rows = distribute_tensor(whole, mesh, [Shard(0)])
             columns = rows.redistribute(mesh, [Shard(1)])
             product = torch.mm(rows, distribute_tensor(whole.t().contiguous(), mesh, [Replicate()]))

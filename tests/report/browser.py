@@ -1,4 +1,4 @@
-"""A browser without windows, and what a page looks like in it once its scripts have run."""
+"""A headless browser, and the content of a page after its scripts have run."""
 
 import html.parser
 import os
@@ -66,7 +66,7 @@ class _Tree(html.parser.HTMLParser):
 
 
 def _command(arguments):
-    """Where the machine lets us, in a network name space of its own, in which there is nothing."""
+    """Uses an empty network namespace if the machine permits it."""
     command = [find(), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
                *arguments]
     for alone in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
@@ -76,7 +76,7 @@ def _command(arguments):
 
 
 def run(*arguments):
-    """Runs the browser; what it printed, and what pages said in its console."""
+    """Runs the browser; returns its output and the pages' console messages."""
     with tempfile.TemporaryDirectory() as profile:
         done = subprocess.run(_command([f"--user-data-dir={profile}", *arguments]),
                               capture_output=True, text=True, timeout=120, check=False)
@@ -86,7 +86,7 @@ def run(*arguments):
 
 
 def open_page(path, *arguments):
-    """The page's elements after its scripts, and what it said in the console."""
+    """Returns the page's elements after its scripts have run, and its console messages."""
     dom, said = run("--dump-dom", "--virtual-time-budget=10000", *arguments, f"file://{path}")
     tree = _Tree()
     tree.feed(dom)

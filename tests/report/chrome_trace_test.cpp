@@ -163,7 +163,7 @@ TEST(TraceOfRank, WhatIsDamagedIsAnError) {
   for (int i = 0; i < 2000; ++i) {
     auto bytes = whole;
     bytes[random.below(bytes.size())] = static_cast<std::byte>(random.below(256));
-    const auto got = decode_trace(bytes);  // An error or something that can be written.
+    const auto got = decode_trace(bytes);  // An error, or a trace that can be written.
     if (got) written({*got});
   }
 }

@@ -29,7 +29,7 @@ struct Point {
   double x, y;
 };
 
-/// The points of each polyline.
+/// Returns the points of each polyline.
 std::vector<std::vector<Point>> curves(const std::string& svg) {
   std::vector<std::vector<Point>> result;
   const std::regex line("points=\"([^\"]*)\""), point("([0-9.]+),([0-9.]+)");
@@ -55,7 +55,8 @@ TEST(LinePlot, PutsPointsWhereTheyBelong) {
   ASSERT_EQ(drawn[0].size(), 3u);
   ASSERT_EQ(drawn[1].size(), 2u);
   const double left = drawn[0][0].x, middle = drawn[0][1].x, right = drawn[0][2].x;
-  EXPECT_NEAR((middle - left) / (right - left), 8.0 / 18, 1e-3);  // By the logarithm: 2^2 to 2^20.
+  // On the logarithmic scale: 2^2 to 2^20.
+  EXPECT_NEAR((middle - left) / (right - left), 8.0 / 18, 1e-3);
   EXPECT_EQ(drawn[1][0].x, left);
   EXPECT_EQ(drawn[1][1].x, right);
   const double zero = drawn[1][0].y;

@@ -9,7 +9,7 @@
 
 namespace gradwire::test {
 
-/// A clock that shows what it is told.
+/// A clock that the test sets.
 struct ManualClock final : Clock {
   Time now() const override { return Time(std::chrono::milliseconds(ms.load())); }
 
@@ -20,7 +20,7 @@ inline Time at(std::int64_t ms) {
   return Time(std::chrono::milliseconds(ms));
 }
 
-/// A log written down by hand, in milliseconds.
+/// A hand-written log, in milliseconds.
 struct ManualLog {
   ManualLog& span(TraceKind kind, std::int64_t begin, std::int64_t end, std::int64_t step = 0,
                   std::uint64_t bytes = 0) {

@@ -18,7 +18,7 @@ using ::testing::Pointwise;
 
 constexpr double kTiny = 1e-12;
 
-// The expected figures are numpy's: numpy.quantile(values, [0, 0.25, 0.5, 0.75, 1]).
+// Expected values from numpy: numpy.quantile(values, [0, 0.25, 0.5, 0.75, 1]).
 TEST(Spread, QuartilesAsNumpyHasThem) {
   const auto spread = spread_of({0.31, 0.28, 0.35, 0.30, 0.29, 0.90, 0.33});
   EXPECT_EQ(spread.count, 7);
@@ -33,7 +33,7 @@ TEST(Spread, QuartilesAsNumpyHasThem) {
   EXPECT_EQ(spread_of({}).count, 0);
 }
 
-// numpy.histogram(values, bins=8, range=(0, 0.8)); no value lies on a border.
+// numpy.histogram(values, bins=8, range=(0, 0.8)); no value is on a bin edge.
 TEST(Histogram, CountsAsNumpyDoes) {
   const std::vector<double> values = {0.76, 0.34, 0.21, 0.05, 0.15, 0.31, 0.22, 0.13, 0.35,
                                       0.46, 0.27, 0.37, 0.24, 0.72, 0.23, 0.15, 0.44, 0.28,

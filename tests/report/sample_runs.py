@@ -1,4 +1,4 @@
-"""Makes records of runs that look like those of gradwire train, the same every time."""
+"""Generates records of runs that resemble those of gradwire train, always the same ones."""
 
 import json
 import math
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def memory(shards, steps, step_s):
-    """A sawtooth: activations and gradients come and go in each step. Bytes, per category."""
+    """A sawtooth: activations and gradients grow and shrink in each step. Bytes, per category."""
     samples = []
     for step in range(steps):
         for i in range(16):
@@ -33,9 +33,9 @@ def summary(ranks, steps, compute, exposed, accuracy=0.9):
 
 def run(name, strategy, ranks=1, shards=1, compute=0.25, exposed=0.0, steps=300, seed=1,
         record_memory=True):
-    """What run.json of such a run holds."""
+    """Returns the content of such a run's run.json."""
     noise = random.Random(seed)
-    same = random.Random(7)  # The losses of all runs are the same.
+    same = random.Random(7)  # All runs have the same losses.
     times = [compute * (1 + abs(noise.gauss(0, 0.05))) for _ in range(steps)]
     waits = [exposed * (1 + abs(noise.gauss(0, 0.2))) for _ in range(steps)]
     epoch = max(steps // 6, 1)
@@ -55,7 +55,7 @@ def run(name, strategy, ranks=1, shards=1, compute=0.25, exposed=0.0, steps=300,
 
 
 def ladder():
-    """What gradwire bench step --ladder --json writes."""
+    """Returns the output of gradwire bench step --ladder --json."""
     def row(system, codec, overlap, eta, bound):
         return {"system": system, "codec": codec, "accumulate": 1, "local_steps": 1,
                 "overlap": overlap, "ranks": 4, "steps": 20, "single_ms": 234.0,

@@ -108,7 +108,7 @@ TEST(StepTrace, Medians) {
   EXPECT_DOUBLE_EQ(medians.busy, 0.020);
 }
 
-/// The definition, millisecond by millisecond.
+/// The definition, evaluated per millisecond.
 struct Slow {
   explicit Slow(const TraceLog& log, const TraceSpan& step) {
     for (auto now = step.begin; now < step.end; now += milliseconds(1)) {
@@ -136,8 +136,8 @@ struct Slow {
   int communication = 0;
 };
 
-/// Spans that nest, as those of one thread do: parts of [begin, end), some with parts inside. Each
-/// begins at another time than what it is in, so that there is no doubt which is the inner one.
+/// Adds nested spans, as one thread records them: parts of [begin, end), some with inner parts.
+/// Each starts later than its parent, so that the nesting is unambiguous.
 void add_nested(ManualLog& manual, Random& random, std::int64_t begin, std::int64_t end,
                 int depth) {
   while (depth > 0 && end - begin > 2) {

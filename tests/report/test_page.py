@@ -1,5 +1,5 @@
-"""`gradwire report` writes pages that a browser shows: every chart is drawn, the figures are right,
-nothing is said in the console, nothing is loaded from anywhere.
+"""Pages of `gradwire report` in a browser: every chart is drawn, the figures are correct, the
+console has no messages, and nothing is loaded from elsewhere.
 
 usage: test_page.py GRADWIRE [unittest arguments]
 """
@@ -24,14 +24,14 @@ NASTY = ("</script><script>document.title='x'</script>"
 
 
 def tables(node):
-    """Each table as a list of rows of texts, the head first."""
+    """Returns each table as a list of rows of texts, the header first."""
     return [[[cell.text() for cell in row.children if isinstance(cell, browser.Node)]
              for row in table.all("tr")] for table in node.all("table")]
 
 
 def drawn(figure, colour):
-    """Of each shape of that colour, how many numbers say where it is: an icon of a legend has 40,
-    a bar 8 or so, a curve as many as it has points, and more."""
+    """Returns the number of coordinates of each shape of that color: a legend's icon has 40, a bar
+    about 8, a curve at least as many as it has points."""
     return [len(re.findall(r"[\d.]+", path.attributes["d"])) for path in figure.all("path")
             if colour in (path.attributes.get("fill"), path.attributes.get("stroke"))]
 
@@ -72,7 +72,7 @@ class Page(unittest.TestCase):
         return found[0]
 
     def assert_shapes(self, dom):
-        """Of the experiment's runs, each in its colour."""
+        """The experiment's runs, each in its own color."""
         of = {name: list(self.section(dom, name).all("figure"))
               for name in ("loss", "epochs", "steps", "shares", "memory")}
         for i, colour in enumerate(RUNS):
@@ -120,7 +120,7 @@ class Page(unittest.TestCase):
                              (int(beyond.group(1)) if beyond else 0), 300)
             losses = tables(self.section(dom, "loss"))[0][1 + i]
             self.assertAlmostEqual(float(losses[1]), record["steps"]["loss"][0], delta=0.01)
-            self.assertEqual(losses[4], "0")  # All have the first run's losses.
+            self.assertEqual(losses[4], "0")  # All runs have the first run's losses.
 
     def test_ladder(self):
         dom = self.shown(sample_runs.write_ladder(self.folder))

@@ -18,7 +18,7 @@ TraceSpan span(TraceKind kind, std::uint32_t name, int begin_ms, int end_ms) {
           .end = Time(milliseconds(end_ms))};
 }
 
-/// Two steps of a bucket, the second of which is waited for; and a wait for nothing known.
+/// Two steps of a bucket, of which the second is waited for, and a wait for an unknown operation.
 TraceLog log_of_two_steps() {
   return {.names = {"bucket 1", "wait for bucket 1", "backward", "wait for bucket 2"},
           .spans = {span(TraceKind::communication, 0, 10, 20), span(TraceKind::backward, 2, 0, 30),

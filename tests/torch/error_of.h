@@ -6,7 +6,7 @@
 
 namespace gradwire::test {
 
-/// What an action throws, in words, or "no error".
+/// Returns the error message of `action`, or "no error".
 inline std::string error_of(const std::function<void()>& action) {
   try {
     action();

@@ -14,9 +14,9 @@
 
 namespace gradwire::test {
 
-/// Runs `body` once for each rank, each on a thread with a Communicator of its own, connected over
-/// loopback; addresses are exchanged in a c10d store in memory. Rethrows the first rank's exception
-/// after all have ended.
+/// Runs `body` once per rank, each on a thread with its own Communicator, connected over loopback.
+/// Addresses are exchanged in a c10d store in memory. Rethrows the first rank's exception after all
+/// have ended.
 inline void run_on_loopback(
     int ranks, const std::function<void(const c10::intrusive_ptr<c10d::ProcessGroup>&)>& body,
     const CommunicatorOptions& options = {}) {

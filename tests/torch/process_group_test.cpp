@@ -181,7 +181,7 @@ TEST(ProcessGroup, CoalescesTheOperationsOfOneThread) {
     backend->startCoalescing();
     std::thread([&] { received = backend->recv(theirs, peer, 1); }).join();
     backend->allreduce(ours);
-    backend->endCoalescing()->wait();  // The message has not been sent.
+    backend->endCoalescing()->wait();  // The message has not been sent yet.
     EXPECT_TRUE(ours[0].eq(2).all().template item<bool>());
     backend->send(ours, peer, 1)->wait();
     received->wait();
@@ -193,7 +193,7 @@ TEST(ProcessGroup, CoalescingThatNobodyEndsKeepsNoTensors) {
   run_on_loopback(2, [](const auto& group) {
     const auto backend = group->getBackend(c10::DeviceType::CPU);
     std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> made;
-    backend->startCoalescing();  // An exception comes; PyTorch does not end it.
+    backend->startCoalescing();  // After an exception PyTorch does not end it.
     for (int i = 0; i < 1000; ++i) {
       Tensors tensors{torch::ones({4})};
       made.emplace_back(tensors[0].getIntrusivePtr());

@@ -33,7 +33,7 @@ using Signal = std::shared_future<void>;
 
 struct Piece {
   std::size_t bytes = 0;
-  at::Device device = at::kCPU;  ///< Of the CPU: pinned memory.
+  at::Device device = at::kCPU;  ///< If the CPU: pinned memory.
 };
 
 struct State {
@@ -41,9 +41,9 @@ struct State {
   std::atomic<bool> capturing = false;
   std::atomic<bool> out_of_memory = false;
   std::mutex mutex;
-  std::map<const void*, Piece> pieces;  ///< Memory that is in use.
+  std::map<const void*, Piece> pieces;  ///< Memory in use.
   std::function<void(const DeviceCopy&)> before_copy;
-  /// The first to end: what they still have to do uses all the others.
+  /// Destroyed first: their queued work uses all other members.
   std::vector<std::unique_ptr<CompletionThreads>> streams;
 
   State() {
@@ -125,7 +125,7 @@ struct QueueGuard final : c10::impl::DeviceGuardImplInterface {
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 };
 
-/// Memory of the device, or pinned memory, which is known by its address.
+/// Allocates memory of the device, or pinned memory, which is recognized by its address.
 struct Memory final : c10::Allocator {
   explicit Memory(at::Device device) : device_(device) {}
 
@@ -150,7 +150,7 @@ struct Memory final : c10::Allocator {
     report(data, -static_cast<std::int64_t>(piece.bytes), piece.device);
     std::free(data);
   }
-  /// To profilers, as CUDA's allocator does.
+  /// Reports to profilers, as CUDA's allocator does.
   static void report(void* data, std::int64_t bytes, at::Device device) {
     if (!device.is_cpu()) c10::reportMemoryUsageToProfiler(data, bytes, 0, 0, device);
   }
@@ -257,7 +257,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_of_result);
-  // Others than the CPU have it in terms of other operations, with other last bits.
+  // Devices other than the CPU compose it from other operations, with different last bits.
   m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&compute_on_host>());
 }
 

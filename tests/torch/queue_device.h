@@ -5,14 +5,14 @@
 
 #include <ATen/ATen.h>
 
-/// A device for tests of what treats devices alike: PyTorch's PrivateUse1 ("queue"), its memory
-/// that of the host, its streams threads that do one thing after the other, its events what such
-/// a thread waits for. So copies happen when their stream comes to them, and no sooner. Operations
-/// compute on copies in the host's memory, with the CPU's kernels. PyTorch's tables are of the
-/// process, hence so is this device.
+/// A device for tests of device-independent code: PyTorch's PrivateUse1 ("queue"). Its memory is
+/// the host's, its streams are threads that run one task after the other, and its events are waited
+/// for by such threads. So a copy happens only when its stream reaches it. Operations compute on
+/// copies in the host's memory, with the CPU's kernels. PyTorch's tables are global to the process,
+/// and so is this device.
 namespace gradwire::test {
 
-/// What a stream copied; `pinned`: the host's side was pinned memory.
+/// A copy by a stream; `pinned`: the host's side was pinned memory.
 struct DeviceCopy {
   int device = 0;
   bool to_device = false;
@@ -21,7 +21,7 @@ struct DeviceCopy {
   bool asynchronous = false;
 };
 
-/// Makes the device known to PyTorch. Any number of times.
+/// Registers the device with PyTorch. May be called repeatedly.
 void install_queue_device();
 
 inline at::Device queue_device(int index) {
@@ -31,23 +31,23 @@ inline at::Device queue_device(int index) {
 /// Makes it the calling thread's current device and returns a copy on it.
 at::Tensor to_queue_device(const at::Tensor& tensor, int index);
 
-/// Has a tensor of the host itself be one on that device, as Module::to() does for the devices that
-/// libtorch has in its lists. Before it is used in any graph.
+/// Moves a host tensor to that device in place, as Module::to() does for devices known to libtorch.
+/// Called before the tensor is used in any graph.
 void move_to_queue_device(const at::Tensor& tensor, int index);
 
-/// What the tensor is on the host, once the current stream has come to the copy.
+/// Returns the tensor's value on the host, after the current stream has reached the copy.
 at::Tensor to_host(const at::Tensor& tensor);
 
-/// The same memory as a tensor of the host, for what compute() does.
+/// Returns the same memory as a host tensor, for use in compute().
 at::Tensor memory_of(const at::Tensor& tensor);
 
-/// Queues something on the calling thread's current stream of its current device.
+/// Queues `action` on the calling thread's current stream of its current device.
 void compute(std::function<void()> action);
 
-/// What streams do before each copy, from now on: on their threads.
+/// Streams call `action` before each copy from here on, on their threads.
 void before_copies(std::function<void(const DeviceCopy&)> action);
 
-/// Whether streams say that they are being captured; whether there is no pinned memory left.
+/// Makes streams report that they are being captured; simulates exhausted pinned memory.
 void set_capturing(bool capturing);
 void set_out_of_memory(bool out);
 

@@ -12,9 +12,9 @@ namespace gradwire::test {
 using Tensors = std::vector<at::Tensor>;
 using Group = c10::intrusive_ptr<StagedProcessGroup>;
 
-constexpr std::size_t kSegment = 1024;  ///< Bytes: several for small tensors.
+constexpr std::size_t kSegment = 1024;  ///< In bytes: several segments for small tensors.
 
-/// Each rank has a device of its own.
+/// Each rank has its own device.
 inline void run_staged(int ranks, const std::function<void(const Group&)>& body) {
   install_queue_device();
   run_on_loopback(ranks, [&](const auto& group) {

@@ -16,7 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// From now on, on all devices; never at copies that ranks themselves make before or after.
+/// Calls `action` for all later copies on all devices. The barriers keep the ranks' other copies
+/// from overlapping with the change.
 void look_at_copies(const Group& group, const std::function<void(const DeviceCopy&)>& action) {
   group->barrier({})->wait();
   if (group->getRank() == 0) before_copies(action);
@@ -58,7 +59,7 @@ TEST(StagedProcessGroup, WaitHoldsTheCurrentStreamAndNotTheHost) {
       if (copy.to_device) released.wait();
     });
     Tensors tensors{data};
-    group->allreduce(tensors, {})->wait();  // Copies back are held: the host goes on all the same.
+    group->allreduce(tensors, {})->wait();  // Copies back are held, but the host continues.
     compute([&, data] { EXPECT_TRUE(memory_of(data).eq(3).all().item<bool>()); });
     if (++waited == 2) release.set_value();
     EXPECT_TRUE(to_host(data).eq(3).all().item<bool>());
@@ -67,7 +68,7 @@ TEST(StagedProcessGroup, WaitHoldsTheCurrentStreamAndNotTheHost) {
 }
 
 TEST(StagedProcessGroup, OverlapsCopiesToFromAndTheNetwork) {
-  // The last segment leaves the device of rank 0 only after the first has come back to it.
+  // The last segment leaves rank 0's device only after the first has been copied back to it.
   constexpr std::size_t kSegments = 8;
   std::promise<void> first_is_back;
   const auto back = first_is_back.get_future().share();
@@ -120,7 +121,7 @@ TEST(StagedProcessGroup, ListsAreCutIntoSegmentsToo) {
     EXPECT_TRUE(to_host(lists[0][1]).equal(values(1, kCount)));
     EXPECT_TRUE(to_host(own[0]).equal(2 * values(rank, kCount)));
   });
-  // Each rank 3 tensors for the first two; then 2 out, 2 to the root; 2 from it, 2 back.
+  // Each rank: 3 tensors for each of the first two; then 2 out, 2 to the root; 2 from it, 2 back.
   EXPECT_EQ(copied, (2 * 3 + 2 * 3 + 4 + 4) * kCount * sizeof(float));
 }
 
@@ -170,7 +171,7 @@ TEST(StagedProcessGroup, KeepsNoTensorsOfWhatIsOver) {
     const c10::weak_intrusive_ptr<at::TensorImpl> tensor(data[0].getIntrusivePtr());
     group->allreduce(data, {})->wait();
     data.clear();
-    // The threads that completed it let go in a moment.
+    // The threads that completed it release it soon after.
     const SteadyClock clock;
     const Time until = clock.now() + std::chrono::seconds(20);
     while (!tensor.expired() && clock.now() < until) std::this_thread::yield();
@@ -194,7 +195,7 @@ TEST(StagedProcessGroup, CallbacksSeeResultsAndMayCommunicate) {
     const auto work = group->allreduce(data, {});
     work->getFutureResult()->wait();
     EXPECT_TRUE(work->isCompleted() && work->isSuccess());
-    work->getFuture()->wait();  // One that is asked for when all is over.
+    work->getFuture()->wait();  // A future requested after completion.
     EXPECT_TRUE(to_host(work->result()[0]).eq(8).all().item<bool>());
   });
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kStagedRanks = 3;
 
-/// What a body makes of host tensors, and of the same ones on a device, which must be equal.
+/// Computes tensors from host tensors, or from the same ones on a device; results must be equal.
 using Body = std::function<Tensors(c10d::Backend&, const std::function<at::Tensor(at::Tensor)>&)>;
 
 void expect_same(const Group& group, const char* what, const Body& body) {

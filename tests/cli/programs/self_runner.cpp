@@ -1,4 +1,4 @@
-// Runs itself as three ranks, each of which says who it is.
+// Runs itself as three ranks, each of which prints its rank.
 #include <iostream>
 
 #include "gradwire/cli/launch/run_self.h"
