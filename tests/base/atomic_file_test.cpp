@@ -79,7 +79,7 @@ TEST_F(AtomicFileTest, CheckingLeavesWhatWasThereAlone) {
   EXPECT_THROW(check_writable("/dev/null/x"), Exception);
   const auto pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  check_writable(pipe);  // Else it would wait for somebody who reads.
+  check_writable(pipe);  // Otherwise it would wait for a reader.
 }
 
 TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {

@@ -21,7 +21,7 @@ TEST(Crc32c, KnownValues) {
   EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xFF})), 0x62A8AB43u);  // RFC 3720, B.4
 }
 
-/// One bit after the other, as the definition has it.
+/// Bit by bit, as in the definition.
 std::uint32_t by_definition(ConstBytes bytes) {
   std::uint32_t crc = ~0u;
   for (const std::byte b : bytes) {

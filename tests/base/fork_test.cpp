@@ -24,7 +24,7 @@ bool is_pipe(int descriptor) {
   return ::fstat(descriptor, &about) == 0 && S_ISFIFO(about.st_mode);
 }
 
-/// What `ask` returns in a child that is forked now.
+/// Returns the result of `ask` in a child that is forked now.
 template <class Ask>
 int in_child(const Ask& ask) {
   const pid_t child = ::fork();
@@ -40,7 +40,8 @@ TEST(Fork, DescriptorsAreTakenFromChildrenWhileTheyAreGuarded) {
   const auto pipes = [&] { return int{is_pipe(pipe.ends[0])} + int{is_pipe(pipe.ends[1])}; };
   EXPECT_EQ(in_child(pipes), 0);
   EXPECT_EQ(pipes(), 2);
-  // The numbers stay in use: a child's copy of their owner closes nobody else's.
+  // The numbers stay in use, so that a child's copy of their owner cannot close another's
+  // descriptor.
   EXPECT_EQ(in_child([&] { return ::fcntl(pipe.ends[0], F_GETFD) >= 0 ? 1 : 0; }), 1);
   guard.reset();
   EXPECT_EQ(in_child(pipes), 2);

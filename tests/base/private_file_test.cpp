@@ -67,7 +67,7 @@ TEST(PrivateFile, LinksFoldersAndFifosAreRefusedWithoutWaiting) {
 }
 
 TEST(PrivateFile, OfAnotherUserIsRefused) {
-  // Without the right to give files away there still is one that is not ours.
+  // Without permission to change owners, uses a file of another user that always exists.
   const TemporaryFolder folder;
   const std::string given = written(folder, 0600);
   const bool root = ::chown(given.c_str(), ::geteuid() + 1, static_cast<gid_t>(-1)) == 0;

@@ -30,7 +30,7 @@ struct CheckpointFolder : ::testing::Test {
     return names;
   }
 
-  /// The only word `from` of the manifest becomes `to`.
+  /// Replaces the only occurrence of `from` in the manifest by `to`.
   void edit_manifest(const std::string& from, const std::string& to) {
     const auto path = place / "step-000007" / kManifestName;
     std::string text;

@@ -7,7 +7,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
-/// Beginnings of safetensors files that nobody of ours has written.
+/// Malformed headers of safetensors files.
 namespace gradwire::test {
 namespace {
 
@@ -19,7 +19,7 @@ std::string file_with(const std::string& json) {
   return length + json;
 }
 
-/// What is said of a file with that header and `data` bytes behind it; nothing if it is read.
+/// Returns the error for a file with that header and `data` bytes after it; empty if it is read.
 std::string error_of(const std::string& json, std::uint64_t data = 16) {
   const auto bytes = file_with(json);
   const auto header = parse_safetensors_header(bytes, bytes.size() + data);

@@ -17,7 +17,7 @@
 #include "tests/checkpoint/written_checkpoint.h"
 #include "tests/data/temporary_folder.h"
 
-/// Manifests that nobody of ours has written, whose checksums are right.
+/// Malformed manifests with valid checksums.
 namespace gradwire::test {
 namespace {
 
@@ -34,8 +34,8 @@ struct HostileManifest : ::testing::Test {
     std::getline(std::ifstream(manifest), text, '\0');
   }
 
-  /// What list_checkpoints() says of the manifest once it is `content`. The other checkpoint must
-  /// be seen whole.
+  /// Returns list_checkpoints()'s error for a manifest with this content. The other checkpoint must
+  /// be reported intact.
   std::string damage_of(const std::string& content) {
     std::ofstream(manifest, std::ios::binary) << content;
     return damage();
@@ -52,7 +52,7 @@ struct HostileManifest : ::testing::Test {
     return damage;
   }
 
-  /// The manifest after `edit`, with the checksum of what it then holds.
+  /// Returns the manifest after `edit`, with the checksum of its new content.
   std::string edited(const std::function<void(json&)>& edit) const {
     auto root = json::parse(text);
     root.erase("checksum");

@@ -21,7 +21,7 @@ constexpr int kRanks = 4;
 constexpr int kSteps = 4;
 constexpr int kKeep = 2;
 
-/// Saves after each of four steps; tells `said(step)` what is complete.
+/// Saves after each of four steps; reports each complete checkpoint to `said(step)`.
 template <class Said>
 void save_all(Disk& disk, const std::filesystem::path& folder, const Said& said) {
   for (int step = 1; step <= kSteps; ++step) {
@@ -31,7 +31,7 @@ void save_all(Disk& disk, const std::filesystem::path& folder, const Said& said)
   }
 }
 
-/// What a process that dies at that call has said to be complete: the last step; 0: none.
+/// Returns the last step that a process, killed at that call, has reported complete; 0: none.
 int step_when_killed(const std::filesystem::path& folder, std::int64_t call) {
   int said[2];
   EXPECT_EQ(::pipe(said), 0);
@@ -55,7 +55,7 @@ int step_when_killed(const std::filesystem::path& folder, std::int64_t call) {
   return step;
 }
 
-/// All that is there is whole, and it goes on.
+/// Expects all remaining checkpoints to be intact, and saving to continue.
 void expect_whole(const std::filesystem::path& folder, int said, std::int64_t call) {
   const auto found = list_checkpoints(folder);
   ASSERT_FALSE(said > 0 && found.empty()) << "call " << call;
@@ -64,22 +64,22 @@ void expect_whole(const std::filesystem::path& folder, int said, std::int64_t ca
     EXPECT_EQ(read_checkpoint(checkpoint.path), content_of_step(checkpoint.step));
   }
   if (said > 0) {
-    // It may have died between completing one and saying so.
+    // It may have been killed between completing one and reporting it.
     EXPECT_GE(found.back().step, said) << "call " << call;
     EXPECT_LE(found.back().step, said + 1) << "call " << call;
     EXPECT_GE(std::ssize(found), std::min(said, kKeep)) << "call " << call;
   }
 }
 
-/// Whether somebody was killed before he had written into his lock. It stays for a while: it might
-/// belong to one who is about to.
+/// Returns true if a saver was killed before it had written to its lock. Such a lock stays for a
+/// while, because it might belong to a saver that is about to write to it.
 bool is_begun_lock(const std::filesystem::path& path) {
   std::string text;
   std::getline(std::ifstream(path), text, '\0');
   return path.extension() == ".lock" && !text.ends_with('\n');
 }
 
-/// All that is there but such.
+/// All entries except such locks.
 std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -105,7 +105,7 @@ TEST(KilledSaver, LeavesTheLastCompleteCheckpointWholeAtTwoHundredRandomPoints) 
     const auto call = random.between(0, calls - 1);
     const int said = step_when_killed(place, call);
     expect_whole(place, said, call);
-    // The next saver goes on, and cleans up.
+    // The next saver continues, and cleans up.
     MortalDisk disk(-1, false);
     write_checkpoint(disk, place, 9, kRanks, 9);
     prune_checkpoints(disk, place, 1);

@@ -8,8 +8,8 @@
 
 namespace gradwire::test {
 
-/// Counts what is asked of the file system, and makes call number `last` (from 0) the end: `kill`:
-/// the process dies, a write half done; otherwise the call throws. Counts threads' calls together.
+/// Counts file-system calls, and fails at call number `last` (from 0): with `kill` the process dies
+/// in a half-done write; otherwise the call throws. Calls of all threads are counted together.
 class MortalDisk final : public Disk {
  public:
   MortalDisk(std::int64_t last, bool kill) : last_(last), kill_(kill) {}
@@ -33,7 +33,7 @@ class MortalDisk final : public Disk {
     count();
     Disk::write(file, bytes, path);
   }
-  /// Takes no time: the machine goes on when the process dies, with all that was written.
+  /// Does nothing: the machine survives the process, and keeps all written data.
   void flush(const UniqueFd&, const std::filesystem::path&) override { count(); }
   void flush_folder(const std::filesystem::path&) override { count(); }
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {

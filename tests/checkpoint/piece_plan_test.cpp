@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Load = std::vector<std::uint64_t>;
 
-/// Every element is written once, by a rank that has it in one piece.
+/// Expects every element to be written once, by a rank that holds it in one piece.
 void expect_right(const std::vector<HeldPiece>& plan, std::int64_t elements,
                   const std::vector<HeldPiece>& held) {
   std::int64_t next = 0;
@@ -60,13 +60,13 @@ TEST(PiecePlan, IsRightForAnyOverlap) {
     const auto ranks = static_cast<int>(random.between(1, 6));
     const auto anybody = [&] { return static_cast<int>(random.between(0, ranks - 1)); };
     std::vector<HeldPiece> held;
-    // What covers all, in pieces of anybody ...
+    // Pieces of random ranks that cover all elements ...
     for (std::int64_t at = 0; at < elements;) {
       const auto count = std::min(elements - at, random.between(1, 9000));
       held.push_back({anybody(), at, count});
       at += count;
     }
-    // ... and more that overlaps, in no order.
+    // ... and more that overlap, in random order.
     for (int more = 0; more < 5 && elements > 0; ++more) {
       const auto begin = random.between(0, elements - 1);
       const auto count = std::min(elements - begin, random.between(1, 9000));

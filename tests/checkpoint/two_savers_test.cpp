@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-/// A process that does `act`, and ends well if that does not throw.
+/// A child process that runs `act`, and exits with 0 unless it throws.
 class Process {
  public:
   explicit Process(const std::function<void()>& act) : id_(::fork()) {
@@ -41,7 +41,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  /// How it ended: 0, or the signal's number below 0.
+  /// Returns 0, or minus the signal's number.
   int wait() {
     int status = 0;
     ::waitpid(std::exchange(id_, -1), &status, 0);
@@ -58,7 +58,7 @@ class Process {
   pid_t id_;
 };
 
-/// What one process tells another, once.
+/// A signal from one process to another, used once.
 struct Signal {
   Signal() { EXPECT_EQ(::pipe(ends), 0); }
   ~Signal() {
@@ -73,7 +73,7 @@ struct Signal {
   int ends[2] = {-1, -1};
 };
 
-/// Stops once, before it gives a checkpoint its name, until it is told to go on.
+/// Pauses once before it renames a checkpoint, until it is told to continue.
 class PausingDisk final : public Disk {
  public:
   PausingDisk(const Signal& reached, const Signal& go_on) : reached_(reached), go_on_(go_on) {}

@@ -20,7 +20,7 @@ std::vector<std::int64_t> shape_of(const std::string& name, std::size_t count) {
   return {elements / 10, 10};
 }
 
-/// One rank's file, and its part of the manifest.
+/// Writes one rank's file; returns its part of the manifest.
 void write_rank(Disk& disk, const std::filesystem::path& partial, const Content& content, int rank,
                 int ranks, Manifest& manifest) {
   std::map<std::string, std::span<const float>> parts;

@@ -9,7 +9,7 @@
 #include "gradwire/codec/catalogue.h"
 #include "tests/codec/values.h"
 
-/// What is lost in one step must not be lost in the long run.
+/// Errors of single steps must not accumulate over many steps.
 namespace gradwire::testing {
 namespace {
 
@@ -50,9 +50,9 @@ TEST_P(Unbiased, IsRightOnAverageOverSeeds) {
     }
     double error = 0;
     for (std::size_t i = 0; i < count; ++i) error += std::pow(sum[i] / kSeeds - values[i], 2);
-    // Around the mean of independent draws a mean has variance / kSeeds: give or take six standard
-    // deviations of the sum of so many squares. A Hadamard transform is
-    // not quite a random rotation: of a few values it leaves a bias, which the bound knows.
+    // The mean of independent draws has variance / kSeeds around their mean, within six standard
+    // deviations of the sum of squares. A Hadamard transform is not quite a random rotation: for a
+    // few values it leaves a bias, which the bound includes.
     const bool rotates = GetParam().starts_with("rotation");
     const double bias = rotates ? (count < 100 ? 0.01 : 0.0004) * square(values) : 0;
     const double spread = 1 + 6 * std::sqrt(2 / static_cast<double>(count));
@@ -76,13 +76,13 @@ TEST(RandomMask, PicksEveryValueEquallyOften) {
     EXPECT_EQ(std::ranges::count(decoded, 1.0F), 100);
     for (std::size_t i = 0; i < kCount; ++i) picked[i] += decoded[i] == 1.0F ? 1 : 0;
   }
-  // Runs have 10 or 11 values: 1/10 or 1/11, and six standard deviations of 18 and 19.
+  // Runs have 10 or 11 values: 1/10 or 1/11, within six standard deviations of 18 and 19.
   EXPECT_GT(std::ranges::min(picked), kSeeds / 11 - 110);
   EXPECT_LT(std::ranges::max(picked), kSeeds / 10 + 115);
 }
 
 TEST(StochasticRounding, DiffersBetweenRanksOfOneSeed) {
-  // Two ranks whose values differ a little: if they rounded alike, the errors of their sum would
+  // Two ranks with slightly different values: if they rounded alike, the errors of their sum would
   // be twice those of one.
   for (const char* spec : {"ternary", "qsgd:4"}) {
     Encoder encoder(spec);
@@ -128,7 +128,7 @@ TEST_P(Feedback, LosesNothingInTheLongRun) {
   for (std::size_t i = 0; i < kCount; ++i) {
     ASSERT_NEAR(decoded_sum[i] + carry[i], values_sum[i], 0.2);
   }
-  // What is carried stops growing, so that its share of the sum goes to nothing.
+  // The residual stops growing, so that its share of the sum goes to zero.
   EXPECT_LT(square(carry), 1.3 * half);
 }
 

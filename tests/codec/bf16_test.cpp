@@ -14,7 +14,8 @@ double relative_error(float value) {
 }
 
 TEST(Bf16, LosesTwoToTheMinusEightOfAValueAtMost) {
-  // Just above a power of two, where half a unit is the largest part of the value.
+  // Just above a power of two, where half a unit in the last place is the largest part of the
+  // value.
   EXPECT_DOUBLE_EQ(relative_error(1 + 0x1p-8F), 1 / 257.0);
   EXPECT_GT(relative_error(std::numeric_limits<float>::max()), 0.999 * 0x1p-8);
   double greatest = 0;

@@ -19,11 +19,12 @@ struct Expected {
   std::uint32_t encoded, decoded;
 };
 
-/// Checksums of what a codec makes of fixed values. Every processor must come to these, with
-/// whatever instructions it has; who changes what travels changes them.
+/// Checksums of a codec's output for fixed values. They must be identical on every processor and
+/// instruction set; a change of the encoding changes them.
 class Bits : public ::testing::TestWithParam<Expected> {};
 
-/// From whole numbers, as libraries' logarithms differ: magnitudes from 2^-20 to 2^11.
+/// Computed from integers, because logarithms differ between libraries: magnitudes from 2^-20 to
+/// 2^11.
 std::vector<float> fixed_values(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(count);

@@ -60,7 +60,7 @@ class EveryCodec : public ::testing::TestWithParam<std::string> {
     return values;
   }
 
-  /// Calls check(values, what) for everything that there is to try.
+  /// Calls check(values, what) for all combinations.
   template <class Check>
   void for_all_values(Check check) {
     for (Kind kind : value_kinds()) {
@@ -83,7 +83,7 @@ void expect_within_formulas(const std::string& spec, const std::vector<float>& v
     for (std::size_t i = 0; i < n; ++i) {
       const double error = static_cast<double>(decoded[at + i]) - block[i];
       square += error * error;
-      if (at > 0 && i % 16 != 0) continue;  // The formulas of each value are slow.
+      if (at > 0 && i % 16 != 0) continue;  // The formulas of single values are slow.
       const auto allowed = allowed_error(spec, block, block[i]);
       if (allowed) {
         ASSERT_LE(std::abs(error), *allowed) << "value " << at + i << ", " << block[i];
@@ -147,7 +147,7 @@ TEST_P(EveryCodec, CarriesNothingThatIsNotFinite) {
     std::vector<float> carry(values.size());
     for (int step = 0; step < 3; ++step) codec_->encode(values, carry, kSeed, bytes);
     for (float lost : carry) ASSERT_TRUE(std::isfinite(lost));
-    // And the step after is as if nothing had been.
+    // The next step is unaffected.
     const auto good = make_values(Kind::gaussian, values.size(), 3);
     codec_->encode(good, carry, kSeed, bytes);
     if (kind == Kind::huge) return;
@@ -237,7 +237,7 @@ TEST_P(EveryCodec, SurvivesAnyBytes) {
   Random random(11);
   for (std::size_t count : {1, 3, 8, 31, 257, 1000, 4099, 10000}) {
     for (int attempt = 0; attempt < 20; ++attempt) {
-      // In a vector of their own size, so that sanitizers see what is read beyond.
+      // In a vector of exactly that size, so that sanitizers detect reads beyond it.
       std::vector<std::byte> bytes(codec_->encoded_bytes(count));
       if (attempt % 2 == 0) codec_->encode(make_values(Kind::heavy, count, 2), {}, kSeed, bytes);
       for (std::byte& byte : bytes) {

@@ -7,10 +7,10 @@
 namespace gradwire::testing {
 namespace {
 
-/// Sums of float32 are not exact, nor are quotients.
+/// Sums and quotients of float32 are not exact.
 constexpr double kRounding = 1 + 1e-4;
 
-/// Half of the least positive float32, or what a limit of a codec's own is.
+/// Half of the smallest positive float32; some codecs have a limit of their own.
 constexpr double kLeast = 1e-45;
 
 double greatest(std::span<const float> block) {
@@ -25,19 +25,19 @@ double square_of(std::span<const float> block) {
   return sum;
 }
 
-/// Multiples of greatest / levels, or of 10^-36 if that is more.
+/// Multiples of maximum / levels, or of 10^-36 if that is more.
 double step_of(std::span<const float> block, double levels) {
   return std::max(greatest(block) / levels, 1e-36) * kRounding;
 }
 
-/// All but what the mean magnitude explains.
+/// All but the part that the mean magnitude explains.
 double one_bit_square(std::span<const float> block) {
   double sum = 0;
   for (float x : block) sum += std::abs(static_cast<double>(x));
   return square_of(block) - sum * sum / static_cast<double>(block.size());
 }
 
-/// Gaussian values lose so much; few values are not Gaussian, even when they are rotated.
+/// The error for Gaussian values; a few values are not Gaussian even when rotated.
 double rotation_square(int bits, std::span<const float> block) {
   const double lost[] = {0, 0.571, 0.1349, 0.0390, 0.0117};
   const double few[] = {0, 1.01, 0.6, 0.3, 0.2};

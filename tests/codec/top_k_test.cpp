@@ -30,7 +30,7 @@ TEST(Selection, FindsWhatSortingFinds) {
     const std::size_t k = 1 + random.below(random.one_in(2) ? n : 1 + n / 20);
     std::vector<float> x =
         make_values(random.one_in(2) ? Kind::gaussian : Kind::heavy, n, random.next());
-    const std::uint64_t distinct = 1 + random.below(20);  // With ties, then.
+    const std::uint64_t distinct = 1 + random.below(20);  // Few distinct values, hence ties.
     if (random.one_in(2)) {
       for (float& value : x) value = static_cast<float>(random.below(distinct)) - 3;
     }
@@ -73,7 +73,7 @@ TEST(TopK, KeepsTheLargestOfEachBlock) {
   }
 }
 
-/// The mean of what `ranks` ranks sent, all of whose values must reach the others.
+/// Checks the mean of contributions of `ranks` ranks, all of whose values must reach the others.
 void expect_mean_loses_nothing(const Codec& codec, int ranks, std::size_t count) {
   std::vector<float> mean(count);
   for (int rank = 0; rank < ranks; ++rank) {

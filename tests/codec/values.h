@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-/// What codecs are tried on.
+/// Test data for codecs.
 namespace gradwire::testing {
 
-/// Every codec of the catalogue that is one, with some parameters.
+/// Every codec of the catalogue (without none), with some parameters.
 std::vector<std::string> codec_specs();
 
-/// Odd ones, those around blocks, and one of many blocks.
+/// Odd ones, those around block sizes, and one of many blocks.
 std::vector<std::size_t> value_counts();
 
 enum class Kind { gaussian, heavy, zeros, denormal, huge, constant, one_hot, nan, infinity };
 
-/// All of them; the last two have values that are not finite.
+/// All kinds; the last two have non-finite values.
 std::vector<Kind> value_kinds();
 std::string name_of(Kind kind);
 bool has_only_finite(Kind kind);

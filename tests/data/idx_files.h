@@ -8,7 +8,7 @@
 
 namespace gradwire::test {
 
-/// An IDX file's bytes: header for unsigned bytes of this shape, then `values`.
+/// Returns an IDX file's bytes: the header for unsigned bytes of this shape, then `values`.
 inline std::string idx_bytes(const std::vector<std::uint32_t>& shape, const std::string& values) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(shape.size())};
   for (const auto size : shape) {
@@ -21,8 +21,8 @@ inline void write_file(const std::filesystem::path& path, const std::string& byt
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// The four files of a data set of `train` and `test` images, in which class c has its lines 2c and
-/// 2c + 1 white, and the rest black: easy to learn, and small.
+/// Writes the four files of a data set of `train` and `test` images. In class c, rows 2c and 2c + 1
+/// are white and the rest is black: small and easy to learn.
 inline void write_image_data(const std::filesystem::path& folder, std::uint32_t train,
                              std::uint32_t test) {
   const auto write = [&](const std::string& prefix, std::uint32_t count) {

@@ -30,7 +30,7 @@ TEST(Prefetcher, WorksAhead) {
         return i++;
       },
       3);
-  for (int i = 0; i < 3; ++i) made.acquire();  // Nobody has asked for any.
+  for (int i = 0; i < 3; ++i) made.acquire();  // Without any request.
   EXPECT_EQ(prefetcher.next(), 0);
 }
 
@@ -38,7 +38,7 @@ TEST(Prefetcher, NeverKeepsMoreThanItsCapacity) {
   std::atomic<int> made = 0;
   Prefetcher<int> prefetcher([&]() -> std::optional<int> { return ++made; }, 2);
   for (int taken = 1; taken <= 200; ++taken) {
-    // Two wait ready, and one more may be under way once there is room.
+    // Two are ready, and one more may be in preparation once there is room.
     EXPECT_LE(made.load(), taken + 2);
     prefetcher.next();
   }

@@ -19,7 +19,7 @@ std::vector<Sampler> all_ranks(SamplerOptions options) {
   return samplers;
 }
 
-/// How often each sample is somebody's own in an epoch.
+/// Counts how often any sampler owns each sample in an epoch.
 std::map<std::int64_t, int> own_counts(std::vector<Sampler>& samplers, std::int64_t epoch) {
   std::map<std::int64_t, int> counts;
   for (auto& sampler : samplers) {

@@ -9,7 +9,7 @@
 
 namespace gradwire::test {
 
-/// A folder of the test's own, removed with all that is in it.
+/// A temporary folder, removed with its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

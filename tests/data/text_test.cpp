@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// 'a', 'b', 'c', ... so that every byte tells where it was.
+/// 'a', 'b', 'c', ... so that every byte reveals its position.
 std::string alphabet(std::size_t size) {
   std::string text;
   for (std::size_t i = 0; i < size; ++i) text += static_cast<char>('a' + i % 26);

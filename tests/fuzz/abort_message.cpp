@@ -15,7 +15,7 @@ void repair(std::string& input) {
   if (input.size() > kMaxControlPayload) input.resize(kMaxControlPayload);  // As a frame does.
 }
 
-/// Whatever comes is an abort, of a kind that there is, and travels on as it is.
+/// Any input is an abort of a valid kind, and is forwarded unchanged.
 void test(std::string_view input) {
   if (input.size() > kMaxControlPayload) return;
   constexpr Rank kFrom = 5;

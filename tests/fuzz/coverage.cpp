@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The linker's name for where the program begins: places are the same wherever it is loaded.
+/// The linker's name for the start of the program: code positions relative to it do not depend on
+/// the load address.
 extern "C" const char __executable_start;
 
 namespace gradwire::fuzz {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::size_t kPlaces = 1 << 16;
 
 /// Static, because the compiler calls a function without arguments at each branch.
-constinit std::array<std::uint8_t, kPlaces> now{};   // How often each has run, up to 255.
+constinit std::array<std::uint8_t, kPlaces> now{};   // Executions of each position, up to 255.
 constinit std::array<std::uint8_t, kPlaces> seen{};  // Bit n: about 2^n times in one input.
 constinit std::array<std::uint16_t, kPlaces> touched{};
 constinit std::size_t touched_count = 0;

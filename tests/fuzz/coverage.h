@@ -2,11 +2,11 @@
 
 namespace gradwire::fuzz {
 
-/// Forgets what code the last input has reached.
+/// Resets the coverage of the last input.
 void begin_input();
 
-/// Returns true if the input has reached code that none before it had, or more often: with
-/// -fsanitize-coverage=trace-pc. Otherwise always false.
+/// Returns true if the input has reached code that no earlier input reached, or reached it more
+/// often. Requires -fsanitize-coverage=trace-pc; otherwise always false.
 bool reached_anything_new();
 
 }  // namespace gradwire::fuzz

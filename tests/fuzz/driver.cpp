@@ -1,8 +1,8 @@
-// What libFuzzer does for a target, without clang: runs its seeds and then mutations of them,
-// always the same for the same seed. What reaches new code is kept, and mutated in turn.
+// Replaces libFuzzer if clang is not available: runs a target's seeds and then mutations of them,
+// deterministically for a seed. Inputs that reach new code are kept and mutated in turn.
 //
-// A child process runs the inputs; each lies in shared memory before it runs. So whatever the child
-// dies of, the parent has the input: it prints it, and leaves it in a file for --replay.
+// A child process runs the inputs; each is in shared memory before it runs. So if the child dies
+// for any reason, the parent has the input: it prints it, and writes it to a file for --replay.
 
 #include <chrono>
 #include <csignal>
@@ -29,7 +29,7 @@
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/target.h"
 
-/// A length that a peer only claims is not believed: no input needs an allocation beyond this.
+/// Lengths claimed by a peer must not be trusted: no input needs an allocation beyond this.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "max_allocation_size_mb=16:allocator_may_return_null=0:detect_leaks=1";
@@ -43,18 +43,19 @@ namespace gradwire::fuzz {
 namespace {
 
 constexpr std::size_t kMostKept = 4096;
-constexpr std::size_t kMostShown = 1024;  // Of an input, in hexadecimal.
+constexpr std::size_t kMostShown = 1024;  // Maximum bytes of an input that are printed in
+                                          // hexadecimal.
 
 struct Options {
   std::uint64_t seed = 1;
   std::optional<std::uint64_t> executions;
   double seconds = 10;
-  int most_seconds = 10;  ///< Of processor time, for one input.
+  int most_seconds = 10;  ///< Maximum processor time for one input.
   std::string replay;
   std::string write_seeds;
 };
 
-/// What child and parent share.
+/// Shared by child and parent.
 struct Shared {
   std::uint64_t executions = 0;
   std::uint64_t kept = 0;
@@ -69,7 +70,7 @@ Shared& make_shared_memory() {
   return *static_cast<Shared*>(memory);
 }
 
-/// Processor time, which a busy machine does not use up.
+/// Limits processor time, which does not depend on the machine's load.
 void limit_time(int seconds) {
   itimerval limit = {};
   limit.it_value.tv_sec = seconds;
@@ -77,7 +78,7 @@ void limit_time(int seconds) {
 }
 
 void run(const std::string& input) {
-  // Exactly as large, so that a byte read beyond it is noticed.
+  // Exactly the input's size, so that sanitizers detect reads beyond it.
   const std::vector<char> exact(input.begin(), input.end());
   test({exact.data(), exact.size()});
 }
@@ -176,7 +177,7 @@ int replay(const Options& options) {
   return 0;
 }
 
-/// For libFuzzer, as its corpus.
+/// Writes the seeds as a corpus for libFuzzer.
 int write_seeds(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   int number = 0;

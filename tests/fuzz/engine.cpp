@@ -9,9 +9,8 @@
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"
 
-/// Rank 0 of two, while rank 1 sends anything. An input is a byte that says how many rails there
-/// are, and then what happens one after the other: a byte that says what, a number of two bytes,
-/// and where frames come as many bytes of them.
+/// Rank 0 of two, while rank 1 sends arbitrary bytes. An input is a byte with the number of rails,
+/// followed by events: a byte for the kind, a two-byte number, and, for frames, that many bytes.
 namespace gradwire::fuzz {
 namespace {
 
@@ -28,7 +27,7 @@ class Ending final : public Completion {
   int failures = 0;
 };
 
-/// One of the operations that an input can name.
+/// An operation that an input can select.
 struct Call {
   CollectiveSpec spec;
   const char* algorithm;
@@ -48,7 +47,7 @@ constexpr std::array<Call, 8> kCalls{{
     {{Collective::point_to_point, 1, 0}, "", DataType::uint8, 5, 5},
 }};
 
-/// Its memory is exactly as large as it says.
+/// Its memory has exactly the required size.
 class Operation {
  public:
   Operation(const Call& call, Rank self)
@@ -73,7 +72,7 @@ class Operation {
   const Ending& ending() const { return *ending_; }
 
  private:
-  /// Compiled once: an input takes microseconds.
+  /// Compiled once, because an input takes microseconds.
   static std::shared_ptr<const CompiledProgram> program_of(const Call& call, Rank self) {
     static std::array<std::array<std::shared_ptr<const CompiledProgram>, kCalls.size()>, 2> known;
     const auto index = static_cast<std::size_t>(&call - kCalls.data());
@@ -93,13 +92,13 @@ class Operation {
   OperationRequest request_;
 };
 
-/// Small limits, so that short inputs meet them.
+/// Small limits, so that short inputs reach them.
 ExecutorOptions options() {
   return {.limits = {.segment_bytes = 64, .eager_bytes = 48, .eager_budget = 512},
           .receive_buffer_bytes = 512};
 }
 
-/// Has what the input says, and takes everything.
+/// Delivers the input's bytes, and accepts all writes.
 class Script final : public Transport {
  public:
   explicit Script(int rails) : rails_(static_cast<std::size_t>(rails)) {}
@@ -139,7 +138,7 @@ class Script final : public Transport {
   void comes(int rail, std::string_view bytes) { at({1, rail}).coming = bytes; }
   void breaks(int rail) { at({1, rail}).broken = true; }
 
-  /// What has been written is whole frames, numbered.
+  /// Checks that the written bytes are whole, correctly numbered frames.
   void check_written() const {
     for (const RailEnd& rail : rails_) {
       std::string_view left = rail.written;
@@ -165,7 +164,7 @@ class Script final : public Transport {
   std::vector<RailEnd> rails_;
 };
 
-/// One life of the rank.
+/// One run of the rank.
 class Life {
  public:
   explicit Life(int rails) : script_(rails), executor_(0, 2, options(), script_, now_) {}
@@ -199,7 +198,8 @@ class Life {
     }
   }
 
-  /// Whatever has come: time ends everything, once, and what was written is readable.
+  /// Whatever arrived: every operation ends exactly once as time passes, and the written bytes are
+  /// valid frames.
   void check() {
     pass(std::chrono::seconds(20));
     for (const auto& operation : operations_) {
@@ -236,7 +236,7 @@ class Life {
   bool said_goodbye_ = false;
 };
 
-/// Writes down what comes, frame by frame.
+/// Records received frames.
 class Recorder final : public Transport {
  public:
   Recorder(Transport& inner, std::string& record) : inner_(inner), record_(record) {}
@@ -274,7 +274,7 @@ class Recorder final : public Transport {
   std::array<std::string, 2> held_;
 };
 
-/// What rank 1 really says when both call these operations.
+/// Returns what rank 1 really sends when both call these operations.
 std::string recorded(int rails, const std::vector<std::size_t>& calls) {
   std::string input(1, static_cast<char>(rails - 1));
   std::string frames;
@@ -300,7 +300,7 @@ std::string recorded(int rails, const std::vector<std::size_t>& calls) {
   return input + frames;
 }
 
-/// The rank comes to the same end when it hears the same.
+/// Checks that the same input leads to the same result.
 std::string checked(std::string input) {
   Reader reader(input);
   Life life(1 + reader.byte() % 2);
@@ -339,7 +339,7 @@ void repair(std::string& input) {
   }
 }
 
-/// Whatever a peer sends, every operation ends, once, and what this rank says stays readable.
+/// Whatever a peer sends, every operation ends exactly once, and this rank's frames stay valid.
 void test(std::string_view input) {
   Reader reader(input);
   Life life(1 + reader.byte() % 2);

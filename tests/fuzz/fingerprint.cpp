@@ -35,8 +35,8 @@ void repair(std::string& input) {
   input.resize(kFingerprintBytes);
 }
 
-/// What is not refused names a collective, a type and a reduction that there are, says so in words,
-/// and comes back as it was.
+/// An accepted fingerprint has a valid collective, type and reduction, can be printed, and is
+/// encoded to the same bytes.
 void test(std::string_view input) {
   const Result<Fingerprint> found = decode_fingerprint(bytes_of(input));
   if (!found) {

@@ -12,7 +12,7 @@
 namespace gradwire::fuzz {
 namespace {
 
-/// The first byte of an input says how the stream is cut into pieces and where payloads go.
+/// The first byte of an input determines how the stream is split, and where payloads are stored.
 std::string with_mode(char mode, const std::string& stream) {
   return mode + stream;
 }
@@ -23,7 +23,7 @@ struct Seen {
   bool ended_in_error = false;
 };
 
-/// What is in the stream, by the book, all of it in one piece.
+/// Reference implementation: reads the whole stream at once.
 Seen read_whole(std::string_view stream) {
   Seen seen;
   while (stream.size() >= kFrameHeaderBytes) {
@@ -43,7 +43,7 @@ Seen read_whole(std::string_view stream) {
   return seen;
 }
 
-/// Keeps what has come. Memory for a payload is exactly as large.
+/// Stores received frames. Memory for a payload has exactly its size.
 class Keeper final : public Inbox::Handler {
  public:
   explicit Keeper(bool xors) : xors_(xors) {}
@@ -82,7 +82,7 @@ class Keeper final : public Inbox::Handler {
   Seen seen_;
 };
 
-/// Hands the stream over in pieces whose sizes follow from `mode`. Returns false at an error.
+/// Passes the stream in pieces whose sizes depend on `mode`. Returns false at an error.
 bool read_in_pieces(Inbox& inbox, Keeper& keeper, std::string_view stream, std::uint8_t mode) {
   std::array<std::byte, 256> shared;
   Random random(mode);
@@ -134,8 +134,8 @@ void repair(std::string& input) {
   if (input.size() > 1) seal_frames(std::span(input).subspan(1), 0);
 }
 
-/// However a stream is cut into pieces and wherever its payloads go, the same frames come out of
-/// it, and an error ends it at the same frame.
+/// However a stream is split and wherever its payloads are stored, the result is the same frames,
+/// and an error at the same frame.
 void test(std::string_view input) {
   Reader reader(input);
   const std::uint8_t mode = reader.byte();

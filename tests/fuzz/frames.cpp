@@ -23,7 +23,7 @@ std::uint64_t seal_frames(std::span<char> stream, std::uint64_t first) {
   for (std::size_t at = 0; at + kFrameHeaderBytes <= bytes.size(); ++number) {
     const auto head = bytes.subspan(at).first<kFrameHeaderBytes>();
     const std::size_t left = bytes.size() - at - kFrameHeaderBytes;
-    // The fields as net/frame.h has them; what is not named here stays as it is.
+    // The fields of net/frame.h; fields not named here keep their values.
     FrameHeader header{.type = static_cast<FrameType>(head[3]),
                        .length = load_little_endian<std::uint32_t>(&head[4]),
                        .channel = load_little_endian<std::uint32_t>(&head[8]),

@@ -20,9 +20,8 @@ class FrameStream {
   std::uint64_t frames_ = 0;
 };
 
-/// Makes one frame after the other out of what is there, whatever it is: with magic, version,
-/// number (from `first` on) and checksums as they must be, and a length that fits. Returns the
-/// number after the last.
+/// Turns arbitrary bytes into consecutive frames with valid magic, version, number (from `first`),
+/// checksums and length. Returns the number after the last frame.
 std::uint64_t seal_frames(std::span<char> stream, std::uint64_t first);
 
 }  // namespace gradwire::fuzz

@@ -6,7 +6,8 @@
 #include "gradwire/net/handshake.h"
 #include "tests/fuzz/target.h"
 
-/// What a stranger says where a handshake should be. The first byte says to which end.
+/// Bytes of an unauthenticated peer in place of a handshake. The first byte selects the receiving
+/// end.
 namespace gradwire::fuzz {
 namespace {
 
@@ -16,14 +17,14 @@ SharedSecret shared() {
   return {.secret = "a secret that no input has", .purpose = "mesh"};
 }
 
-/// With bytes in place of the random ones, which would make each run another one.
+/// With fixed bytes in place of the random ones, so that runs are reproducible.
 std::string hello(const Claims& claims) {
   constexpr std::size_t kNonce = 32;
   return string_of(make_hello(claims, "mesh")).substr(0, kHelloSize - kNonce) +
          std::string(kNonce, 'n');
 }
 
-/// An answer begins as a hello does: with magic and version.
+/// An answer starts as a hello does: with magic and version.
 std::string answer() {
   return hello({}).substr(0, 12) + std::string(4, '\0') + std::string(32, 'n');
 }
@@ -40,14 +41,14 @@ Ends connect_both() {
   return {Socket(descriptors[0]), Socket(descriptors[1])};
 }
 
-/// Everything comes at once and then the end.
+/// Sends all bytes at once, and then closes.
 void say(Socket& end, std::string_view said) {
   const ssize_t written = ::write(end.descriptor(), said.data(), said.size());
   expect(written == static_cast<ssize_t>(said.size()), "(a socket takes that much)");
   ::shutdown(end.descriptor(), SHUT_WR);
 }
 
-/// Each step reads one message at least, or the end.
+/// Each step reads at least one message, or the end of the stream.
 void check_refused(Handshake& handshake) {
   for (int step = 0; step < 10; ++step) {
     if (!handshake.advance()) return;
@@ -85,8 +86,8 @@ std::vector<std::string> seeds() {
 
 void repair(std::string&) {}
 
-/// Who does not know the secret is refused, whatever it says; and what is read of a hello before it
-/// is proved is what was said.
+/// A peer without the secret is refused, whatever it sends. Fields that are read from a hello
+/// before it is authenticated match the sent ones.
 void test(std::string_view input) {
   Reader reader(input);
   const bool to_server = reader.byte() % 2 == 0;

@@ -1,4 +1,4 @@
-// What libFuzzer needs besides a target: its mutations are followed by the target's repair().
+// Additional functions for libFuzzer: its mutations are followed by the target's repair().
 
 #include <algorithm>
 #include <string>

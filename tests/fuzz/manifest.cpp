@@ -32,7 +32,7 @@ std::vector<std::string> seeds() {
   return {manifest_text(manifest(1)), manifest_text(manifest(2))};
 }
 
-/// The checksum is of the content without it, keys in order.
+/// The checksum covers the content without it, with keys in order.
 void repair(std::string& input) {
   auto root = nlohmann::json::parse(input, nullptr, false);
   if (!root.is_object()) return;
@@ -66,7 +66,8 @@ void check(const Manifest& found) {
 
 }  // namespace
 
-/// What is not refused, by the project's own error, is consistent, and the same once written.
+/// A manifest is either refused with the project's own error, or consistent and unchanged when
+/// written again.
 void test(std::string_view input) {
   try {
     const Manifest found = parse_manifest(std::string(input), "m.json");

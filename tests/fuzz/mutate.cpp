@@ -9,7 +9,7 @@
 namespace gradwire::fuzz {
 namespace {
 
-/// Where integers of 1, 2, 4 and 8 bytes wrap, change their sign or lose their last bits as double.
+/// Limits of integers of 1, 2, 4 and 8 bytes: where they wrap, change sign, or lose bits as double.
 constexpr std::array<std::uint64_t, 16> kNumbers = {0,
                                                     1,
                                                     2,
@@ -27,7 +27,7 @@ constexpr std::array<std::uint64_t, 16> kNumbers = {0,
                                                     0x7FFFFFFFFFFFFFFF,
                                                     0xFFFFFFFFFFFFFFFF};
 
-/// The same in texts, and what JSON may have in their place.
+/// Such numbers as text, and other values that JSON permits in their place.
 constexpr std::array<std::string_view, 32> kWords = {"0",
                                                      "-1",
                                                      "1",
@@ -105,7 +105,7 @@ class Change {
     input_[random_.below(input_.size())] = static_cast<char>(random_.next());
   }
 
-  /// By one at which programs break, by the input's size, or by one that is a little different.
+  /// Replaces a number by a limit, by the input's size, or by a slightly different one.
   void replace_binary() {
     const std::size_t bytes = std::size_t{1} << random_.below(4);
     if (input_.size() < bytes) return;
@@ -154,7 +154,7 @@ class Change {
     return text.substr(random_.below(text.size()), length() * 4);
   }
 
-  /// Its beginning, and the end of another one; or a part of that in the middle.
+  /// Joins its beginning and the end of another input; or inserts a part of that in the middle.
   void splice() {
     const std::string& other = others_[random_.below(others_.size())];
     if (random_.one_in(2)) return insert(part_of(other));

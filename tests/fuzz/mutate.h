@@ -7,12 +7,12 @@
 
 namespace gradwire::fuzz {
 
-/// No input is longer, in bytes.
+/// Maximum bytes of an input.
 inline constexpr std::size_t kMostInput = 8192;
 
-/// `input` with one to several small changes: bits flipped, bytes put in, taken out, moved and
-/// repeated, numbers (binary, little-endian, and decimal) replaced by those at which programs
-/// break, parts of `others` put in. The same for the same state of `random`.
+/// Returns `input` with one to several small changes: bits flipped, bytes inserted, removed, moved
+/// and repeated, numbers (little-endian binary, and decimal) replaced by limit values, parts of
+/// `others` inserted. Determined by the state of `random`.
 std::string mutate(std::string input, const std::vector<std::string>& others, Random& random);
 
 }  // namespace gradwire::fuzz

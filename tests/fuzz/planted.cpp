@@ -4,7 +4,7 @@
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"
 
-/// Bugs that are planted: the driver must find each (test_driver.py). They lie behind a checksum.
+/// Planted bugs, each of which the driver must find (test_driver.py). They are behind a checksum.
 namespace gradwire::fuzz {
 
 std::vector<std::string> seeds() {
@@ -19,7 +19,7 @@ void repair(std::string& input) {
 
 namespace {
 
-/// Not optimised away.
+/// Keeps the compiler from removing the reads.
 volatile std::size_t sink = 0;
 
 void read_beyond_the_end(ConstBytes bytes) {

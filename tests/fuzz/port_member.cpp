@@ -23,7 +23,7 @@ void repair(std::string& input) {
   if (input.size() > kMaxLocalMessage) input.resize(kMaxLocalMessage);  // As the socket does.
 }
 
-/// What a process of this host says is understood as what could have been said, or not at all.
+/// A message of a local process is either parsed as a valid one or refused.
 void test(std::string_view input) {
   const auto member = decode_port_member(input);
   if (!member) return;

@@ -28,8 +28,8 @@ std::vector<std::string> seeds() {
 
 void repair(std::string&) {}
 
-/// What a rank has left in the store has one to kMaxRails addresses, can be shown, and comes back
-/// as it was.
+/// A rank's place in the store has one to kMaxRails addresses, can be printed, and is encoded to
+/// the same bytes.
 void test(std::string_view input) {
   const Result<RankPlace> place = decode_rank_place(std::string(input));
   if (!place) {

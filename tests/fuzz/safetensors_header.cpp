@@ -30,7 +30,7 @@ std::vector<std::string> seeds() {
           file_of({{"nothing", "F64", {0, 3}}, {"mask", "BOOL", {5}}})};
 }
 
-/// The eight bytes in front say how long the JSON is: up to the last brace.
+/// The first eight bytes are the length of the JSON: up to the last brace.
 void repair(std::string& input) {
   if (input.size() < 8) return;
   const std::size_t last = input.rfind('}');
@@ -55,7 +55,7 @@ void check(const SafetensorsHeader& header, std::size_t size) {
 
 }  // namespace
 
-/// What is not refused, by the project's own error, fits the file.
+/// A header is either refused with the project's own error, or fits the file.
 void test(std::string_view input) {
   const UniqueFd file(::memfd_create("fuzz", MFD_CLOEXEC));
   expect(::write(file.get(), input.data(), input.size()) == static_cast<ssize_t>(input.size()),

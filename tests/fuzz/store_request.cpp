@@ -3,8 +3,8 @@
 #include "gradwire/comm/store_protocol.h"
 #include "tests/fuzz/target.h"
 
-/// The first byte of an input says what follows: what a client says, what the server answers, or a
-/// Newcomer.
+/// The first byte of an input selects the type of the rest: a client's request, the server's
+/// answer, or a Newcomer.
 namespace gradwire::fuzz {
 namespace {
 
@@ -18,7 +18,7 @@ StoreCodes codes_of(StoreCodes::Speaker speaker) {
   return {key, speaker};
 }
 
-/// A header whose code was right, and what follows it.
+/// An authenticated header, and its body.
 template <class Header>
 struct Said {
   Header header;
@@ -38,7 +38,7 @@ std::size_t body_of(const ResponseHeader& header) {
   return header.value_size;
 }
 
-/// As the two ends read. Nothing: it is refused, or not all there.
+/// Reads as either end does. Returns nothing if it is refused or incomplete.
 template <class Header>
 std::optional<Said<Header>> next_of(std::string_view& left, StoreCodes& codes) {
   constexpr std::size_t kHead = Header::kSize + kCodeSize;
@@ -97,7 +97,7 @@ void check_newcomer(std::string_view text) {
          "who joins is the same when it is said again");
 }
 
-/// Puts the right code behind each header and body that is all there.
+/// Appends the correct authentication code to each complete header and body.
 template <class Header>
 void put_codes(std::string& input, StoreCodes codes) {
   for (std::size_t at = 1; at + Header::kSize + kCodeSize <= input.size();) {
@@ -146,7 +146,7 @@ void repair(std::string& input) {
   }
 }
 
-/// Sizes that are believed are bounded, and what is understood can be said again.
+/// Accepted sizes are bounded, and accepted messages can be encoded again.
 void test(std::string_view input) {
   if (input.empty()) return;
   const std::string_view text = input.substr(1);

@@ -9,22 +9,22 @@
 
 #include "gradwire/base/bytes.h"
 
-/// A target is a file of this folder that defines test(), seeds() and repair(). Around them is
-/// either libFuzzer, by the function that it calls (LLVMFuzzerTestOneInput in target.cpp), or our
-/// driver.
+/// A target is a file of this folder that defines test(), seeds() and repair(). It runs either
+/// under libFuzzer, through the function that libFuzzer calls (LLVMFuzzerTestOneInput in
+/// target.cpp), or under our driver.
 namespace gradwire::fuzz {
 
-/// Ends the process, by expect() or by a sanitizer, if an input breaks what the target promises.
+/// Ends the process, by expect() or by a sanitizer, if an input violates a property of the target.
 void test(std::string_view input);
 
-/// Valid inputs, as our own encoders make them: mutations begin with these. The same in each run.
+/// Valid inputs from our own encoders, with which mutation starts. Deterministic.
 std::vector<std::string> seeds();
 
-/// Puts right what no mutation hits by chance, checksums above all, so that what lies behind it is
-/// reached. Called after most mutations.
+/// Repairs fields that mutations cannot hit by chance, mainly checksums, so that the code behind
+/// them is reached. Called after most mutations.
 void repair(std::string& input);
 
-/// Ends the process with these words: the input breaks what the target promises.
+/// Ends the process with this message if the property does not hold.
 void expect(bool holds, std::string_view promise);
 
 inline ConstBytes bytes_of(std::string_view text) {
@@ -35,7 +35,7 @@ inline std::string string_of(ConstBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Takes an input apart from its front. What is not there reads as zeros, or is empty.
+/// Splits an input from its front. Missing bytes read as zeros or as empty.
 class Reader {
  public:
   explicit Reader(std::string_view input) : left_(input) {}

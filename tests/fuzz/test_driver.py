@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The driver of the fuzz targets finds what is planted, says which input did it, and finds the same
-again with the same seed.
+"""The driver of the fuzz targets finds planted bugs, reports the input of each, and is reproducible
+with the same seed.
 
 usage: test_driver.py COMMAND...   (that starts fuzz_planted)
 """
@@ -15,7 +15,7 @@ import unittest
 COMMAND = sys.argv[1:]
 SEEDS = range(1, 60)
 
-# What is planted, and the words by which it is known.
+# Planted bugs, and the messages that identify them.
 PLANTED = {
     "read beyond the end": "heap-buffer-overflow",
     "believed length": "exceeds maximum supported size|allocation-size-too-big",

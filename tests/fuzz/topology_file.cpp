@@ -37,13 +37,13 @@ Cluster cluster() {
                        .segments = 4}}};
 }
 
-/// A double of microseconds has no nanoseconds of more than some weeks.
+/// A double of microseconds does not represent nanoseconds of more than a few weeks.
 bool nearly(Duration a, Duration b) {
   const auto ns = [](Duration d) { return static_cast<double>(d.count()); };
   return std::abs(ns(a) - ns(b)) <= 1e-12 * std::abs(ns(a));
 }
 
-/// They are equal, but for the last digits of great differences of clocks.
+/// Compares for equality, except for the last digits of large clock differences.
 bool same_meaning(const Cluster& a, Cluster b) {
   if (a.hosts.size() != b.hosts.size()) return false;
   for (std::size_t i = 0; i < a.hosts.size(); ++i) {
@@ -69,7 +69,7 @@ std::vector<std::string> seeds() {
 
 void repair(std::string&) {}
 
-/// What is read is in range, so that it makes a topology, and is read as the same once written.
+/// A topology that is read is in range, makes a Topology, and is unchanged when written and read.
 void test(std::string_view input) {
   const Result<Cluster> read = parse_cluster(input);
   if (!read) {

@@ -30,7 +30,7 @@ void check(const TrainConfig& config) {
   }
 }
 
-/// As load_train_config() does with a file.
+/// As load_train_config() reads a file.
 void read(std::string_view text) {
   const std::size_t end = std::min(text.find('\0'), text.size());
   auto json = nlohmann::json::parse(text.substr(0, end), nullptr, false, true);
@@ -48,7 +48,7 @@ void read(std::string_view text) {
 
 }  // namespace
 
-/// A file, and behind zeros the settings of a command line.
+/// A file, followed by a zero byte and the settings of a command line.
 std::vector<std::string> seeds() {
   const std::string zero(1, '\0');
   const std::vector<std::string> all = {
@@ -66,11 +66,11 @@ std::vector<std::string> seeds() {
       R"({"local_steps": {"steps": 8}, "gradient_accumulation_steps": 4,
               "model": {"name": "mlp", "hidden": 32}})" +
           zero + "model.hidden=64" + zero + "data.path=/tmp" + zero + "seed=7"};
-  for (const std::string& seed : all) read(seed);  // Throws, if it is not valid.
+  for (const std::string& seed : all) read(seed);  // Throws unless it is valid.
   return all;
 }
 
-/// A configuration that is not refused, by the project's own error, can be trained.
+/// A configuration is either refused with the project's own error, or can be used for training.
 void test(std::string_view input) {
   try {
     read(input);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Plants bugs in copies of the executor's sources, one at a time, and demands that the fault
-simulations find every one, or the tests that a bug names, where nothing ends wrong but late.
+"""Plants bugs in copies of the executor's sources, one at a time. Each must be found by the fault
+simulations, or by the tests named with a bug whose only effect is a delay.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
-Each entry of mutants.json is a file of src/gradwire/comm and a piece of text that stands in it
-exactly once, with what to put in its place, and perhaps "test", a filter of tests. The changed file
-is compiled with the project's own flags and linked, before the libraries, with the objects of the
-simulation test.
+Each entry of mutants.json has a file of src/gradwire/comm, a piece of text that occurs in it
+exactly once, its replacement, and optionally "test", a filter of tests. The changed file is compiled
+with the project's own flags and linked, before the libraries, with the objects of the simulation
+test.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def compile_mutant(build, original, text, folder):
     replaced = {str(original): str(changed)}
     arguments = [replaced.get(word, word) for word in command]
     arguments[arguments.index("-o") + 1] = str(output)
-    # A planted bug may leave something unused. That must not be what finds it.
+    # A planted bug may cause unused-variable warnings, which must not count as detection.
     subprocess.run(arguments + ["-w", "-O1"], check=True, cwd=build, capture_output=True, text=True)
     return output
 
@@ -59,7 +59,7 @@ def link(build, mutant, folder):
 
 
 def survives(program, filters):
-    """Whether no test fails. A filter that finds none is an error: it would find no bug either."""
+    """Returns True if no test fails. A filter that selects no test is an error."""
     for tests in filters:
         environment = {**os.environ, "GRADWIRE_SIMULATIONS": SIMULATIONS}
         try:

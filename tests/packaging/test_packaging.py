@@ -1,4 +1,4 @@
-"""What another project sees: find_package(gradwire) in the build tree and in an install tree.
+"""gradwire as seen by other projects: find_package(gradwire) in the build and install trees.
 
 usage: test_packaging.py BUILD_FOLDER [unittest arguments]
 """
@@ -22,7 +22,7 @@ TORCH_SYMBOL = re.compile(r"\b(at|c10|c10d|torch)::")
 
 
 def run(*command):
-    """The output of a command; a failure shows it whole."""
+    """Returns the output of a command; a failure shows all of it."""
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
@@ -31,13 +31,13 @@ def run(*command):
 
 
 def torch_symbols(library):
-    """The symbols of libtorch that a static library needs."""
+    """Returns the undefined symbols of libtorch in a static library."""
     undefined = run("nm", "--demangle", "--undefined-only", library)
     return [line.strip() for line in undefined.splitlines() if TORCH_SYMBOL.search(line)]
 
 
 def write_images(prefix, count):
-    """A data set of noise in the format of Fashion-MNIST."""
+    """Writes a data set of noise in the format of Fashion-MNIST."""
     header = struct.pack(">iiii", 0x803, count, 28, 28)
     pixels = random.Random(1).randbytes(count * 28 * 28)
     pathlib.Path(f"{prefix}-images-idx3-ubyte").write_bytes(header + pixels)
@@ -47,12 +47,12 @@ def write_images(prefix, count):
 
 
 def torch_cmake():
-    """Where find_package(Torch) is to look."""
+    """Returns the folder for find_package(Torch)."""
     return cached("GRADWIRE_TORCH_CMAKE") or cached("Torch_DIR") + "/.."
 
 
 def cached(variable):
-    """What the build's own cache says of a variable."""
+    """Returns a variable of the build's cache."""
     text = (BUILD / "CMakeCache.txt").read_text()
     found = re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)
     return found.group(1) if found else ""
@@ -71,11 +71,11 @@ class Packaging(unittest.TestCase):
     def consumer(self, project, package, *arguments):
         """Configures and builds a project against a package; returns the folder of its programs."""
         build = self.folder / "consumer"
-        configured = run(  # Not optimised: what is proved here is not speed.
+        configured = run(  # Not optimized: the test is not about speed.
             "cmake", "-S", project, "-B", build, "-G", "Ninja",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={cached('CCACHE_PROGRAM')}",
             f"-DCMAKE_PREFIX_PATH={package};{torch_cmake()}", *arguments)
-        # Of ours; the path of PyTorch's own files may have gradwire in it, too.
+        # Our files only; the path of PyTorch's files may contain gradwire, too.
         ours = r"(gradwire-|Gradwire)[\w-]*\.cmake"
         self.assertNotRegex(configured, r"CMake (Warning|Deprecation)[^\n]*" + ours)
         run("cmake", "--build", build)
@@ -152,7 +152,7 @@ class Installed(Packaging):
 
 
 class InstallScript(Packaging):
-    """What `make install` does as another user than the one who built."""
+    """`make install` as a user other than the one who built."""
 
     NOBODY = 65534
 
@@ -187,7 +187,7 @@ class InstallScript(Packaging):
 
 
 class HostTests(Packaging):
-    """scripts/host_tests.sh says before anything else what `make test` leaves out."""
+    """scripts/host_tests.sh reports the tests that `make test` omits before anything else."""
 
     def chosen(self, user, sudo):
         for name, script in (("id", f"echo {user}"), ("sudo", f"exit {sudo}")):

@@ -10,8 +10,8 @@
 #include "gradwire/schedule/cost.h"
 #include "tests/schedule/textbook_links.h"
 
-/// Steps, bytes and times of the algorithms against the textbook's formulas, which the cost does
-/// not know. (Ring, direct, tree and recursive doubling: cost_test.cpp.)
+/// Steps, bytes and times of the algorithms, compared with textbook formulas, which the cost model
+/// does not use. (Ring, direct, tree and recursive doubling: cost_test.cpp.)
 namespace gradwire {
 namespace {
 
@@ -38,7 +38,7 @@ class AnyRanks : public testing::TestWithParam<int> {
  protected:
   int p() const { return GetParam(); }
   std::size_t others() const { return static_cast<std::size_t>(p() - 1); }
-  /// Of one rank's part of the data, and of all of it, which halves evenly too.
+  /// Bytes of one rank's part, and of all data, which also divides evenly by two.
   std::size_t part() const { return 4096; }
   std::size_t whole() const { return part() * static_cast<std::size_t>(p()); }
   bool power_of_two() const { return std::has_single_bit(static_cast<unsigned>(p())); }
@@ -49,7 +49,7 @@ class AnyRanks : public testing::TestWithParam<int> {
   Counts counts(const Schedule& schedule) const {
     return ScheduleCost(schedule).count(layout(schedule, whole()));
   }
-  /// Without cutting messages into segments, as the textbook has it.
+  /// Without segmentation of messages, as in the textbook.
   double time(const Schedule& schedule, std::size_t bytes) const {
     const CostOptions options{.segment_bytes = std::numeric_limits<std::size_t>::max() / 2,
                               .max_segments = 1};
@@ -66,7 +66,7 @@ class AnyRanks : public testing::TestWithParam<int> {
 TEST_P(AnyRanks, HalvingDoublingTakesTwoLogPStepsAndTheLeastBytes) {
   const Schedule schedule = halving_doubling_all_reduce(links(p()));
   const Counts counted = counts(schedule);
-  // With some numbers of ranks those without a counterpart save a step.
+  // With some numbers of ranks, ranks without a counterpart save a step.
   EXPECT_LE(counted.steps, 2 * ceil_log2(p()));
   EXPECT_GE(counted.steps, 2 * floor_log2(p()));
   EXPECT_EQ(sum(counted.bytes_sent), 2 * others() * whole());
@@ -108,7 +108,7 @@ TEST_P(AnyRanks, DoubleTreeTakesTheTreesStepsAndSharesTheLoad) {
   EXPECT_EQ(counted.steps, 2 * floor_log2(p()));
   EXPECT_EQ(sum(counted.bytes_sent), 2 * others() * whole());
   EXPECT_NEAR(time(schedule, 0), 2 * floor_log2(p()) * kLatency, 1);
-  // Nobody has children in both trees: half the data up twice, and down at most twice.
+  // No rank has children in both trees: half the data up twice, and down at most twice.
   for (std::size_t sent : counted.bytes_sent) EXPECT_LE(sent, 2 * whole());
 }
 
@@ -181,14 +181,14 @@ TEST_P(AnyRanks, BinomialTreesTakeAStepForEachBitOfAPlace) {
     const Counts counted = counts(schedule);
     EXPECT_EQ(counted.steps, most_bits);
     EXPECT_LE(counted.steps, ceil_log2(p()));
-    // A part travels as often as its place has bits.
+    // A part is sent as often as its position has one bits.
     EXPECT_EQ(sum(counted.bytes_sent), bits * part());
   }
   const Counts down = counts(binomial_broadcast(links(p()), root));
   EXPECT_EQ(down.steps, most_bits);
   EXPECT_EQ(sum(down.bytes_sent), others() * whole());
-  // Who has it sends to one after the other, those with the most below them first: ceil(log P)
-  // rounds, in the last of which the latency of others has passed.
+  // A rank that has the data sends it to one child after the other, the largest subtree first:
+  // ceil(log P) rounds, in the last of which the latency of others has passed.
   EXPECT_LE(time(binomial_broadcast(links(p()), root), whole()),
             ceil_log2(p()) * (kLatency + wire(static_cast<double>(whole()))) + 1);
 }
@@ -210,7 +210,7 @@ TEST_P(AnyRanks, AllToAllMovesEveryPartOnce) {
 INSTANTIATE_TEST_SUITE_P(OneToSeventy, AnyRanks, testing::Range(1, 71));
 INSTANTIATE_TEST_SUITE_P(More, AnyRanks, testing::Values(100, 127, 128));
 
-/// Bytes that leave a host, by host.
+/// Bytes that each host sends.
 std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule, const Topology& topology,
                                             std::size_t bytes) {
   const ChunkLayout layout(schedule.chunks, bytes / 4, 4);
@@ -225,7 +225,7 @@ std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule, const Topo
   return out;
 }
 
-/// `hosts` hosts with `ranks` ranks each, dealt out one after the other as cards are.
+/// `hosts` hosts with `ranks` ranks each, assigned round-robin.
 Topology dealt_out(int hosts, int ranks) {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts * ranks; ++rank) host_of.push_back(rank % hosts);
@@ -263,7 +263,7 @@ TEST(OnHosts, HostTreesCrossOnceAHost) {
            {host_tree_broadcast(topology, root), host_tree_reduce(topology, root)}) {
         const std::vector<std::size_t> out = bytes_out_of_hosts(schedule, topology, 4096);
         EXPECT_EQ(sum(out), 4096u * static_cast<std::size_t>(hosts - 1));
-        // One level inside, below a leaf of the tree too.
+        // One level inside a host, also below a leaf of the tree.
         const unsigned steps = ScheduleCost(schedule).count({1, 1, 4}).steps;
         EXPECT_EQ(steps, floor_log2(hosts) + 1);
       }

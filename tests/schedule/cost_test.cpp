@@ -13,7 +13,7 @@
 #include "gradwire/schedule/catalogue.h"
 #include "tests/schedule/textbook_links.h"
 
-/// Checks the cost of schedules against the textbook's formulas, which the cost does not know.
+/// Compares the cost of schedules with textbook formulas, which the cost model does not use.
 namespace gradwire {
 namespace {
 
@@ -24,7 +24,7 @@ using test::kRate;
 using test::links;
 using test::wire;
 
-/// Without cutting messages into segments, as the textbook has it.
+/// Without segmentation of messages, as in the textbook.
 constexpr CostOptions kWhole{.segment_bytes = std::numeric_limits<std::size_t>::max() / 2,
                              .max_segments = 1};
 
@@ -112,7 +112,7 @@ TEST_P(Ranks, RecursiveDoublingExchangesTheWholeLogTimes) {
   const std::uint32_t rounds = floor_log2(p());
   const int members = 1 << rounds;
   const int extra = p() - members;
-  // One hop more where anybody is extra, two if both ends of a chain through all rounds can be.
+  // One more hop if there is an extra rank, two if both ends of a chain through all rounds can be.
   const unsigned more = (extra > 0 ? 1 : 0) + (2 * extra > members ? 1 : 0);
   EXPECT_EQ(counts_of(doubling, kBytes).steps, rounds + more);
   const double time = time_of(doubling, kBytes);
@@ -145,7 +145,7 @@ TEST_P(Ranks, RingBroadcastFlowsThroughTheChain) {
 INSTANTIATE_TEST_SUITE_P(OneToSixteen, Ranks, testing::Range(1, 17));
 
 TEST(Cost, PortsCarryOneMessageAtATime) {
-  // Both children of a root come in through its one port, and the result leaves through it twice.
+  // Both children of a root send to its one port, and the result leaves through it twice.
   EXPECT_NEAR(time_of(tree_all_reduce(links(2)), kBytes), 2 * (kLatency + wire(kBytes)), 1);
   EXPECT_NEAR(time_of(tree_all_reduce(links(3)), kBytes), 2 * (kLatency + 2 * wire(kBytes)), 1);
   EXPECT_NEAR(time_of(tree_all_reduce(links(7)), kBytes), 4 * (kLatency + 2 * wire(kBytes)), 1);
@@ -203,7 +203,7 @@ TEST(Cost, WhatWasMeasuredBetweenTwoHostsHoldsUpOnlyThese) {
   EXPECT_NEAR(time(0, 1), 70e3 + 3 * wire(kBytes), 1);
   EXPECT_NEAR(time(1, 0), kLatency + wire(kBytes), 1);
   EXPECT_NEAR(time(0, 2), kLatency + wire(kBytes), 1);
-  // While the slow one goes on, the port is free for others after its own time.
+  // While the slow one continues, the port is free for others after its own time.
   const Schedule star = star_all_reduce(topology);
   const Estimate estimate = ScheduleCost(star).estimate(topology, layout_of(star, kBytes), kWhole);
   EXPECT_NEAR(static_cast<double>(estimate.total.count()),
@@ -228,7 +228,7 @@ TEST(Cost, RanksThatShareProcessorsTakeTurns) {
   EXPECT_NEAR(time(0, 2), 50e3 + 2 * 5e3 + 5e3, 1);
 }
 
-/// Segments may wait for each other, each where the other came first: at a port, at a processor.
+/// Segments may wait for each other, each where the other arrived first: at a port, at a processor.
 TEST(Cost, FindsACriticalPathOnAnyLinks) {
   const CostOptions options{.segment_bytes = 4096,
                             .max_segments = 16,
@@ -309,7 +309,7 @@ TEST(Cost, CountsOddSizesExactly) {
   const Schedule ring = ring_all_gather(links(4));
   const Counts counts = ScheduleCost(ring).count(ChunkLayout(4, 10, 4));
   EXPECT_EQ(sum(counts.bytes_sent), 3u * 40u);
-  EXPECT_EQ(counts.bytes_sent[0], 4u * (10 - 3));  // All but the chunk of its neighbour, rank 1.
+  EXPECT_EQ(counts.bytes_sent[0], 4u * (10 - 3));  // All but the chunk of its neighbor, rank 1.
 }
 
 TEST(Cost, LargeWorldsAreEstimatedToo) {

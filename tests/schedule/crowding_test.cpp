@@ -57,7 +57,7 @@ TEST(Crowding, CountsInTheBusiestPortsAlone) {
     return crowding(ScheduleCost(make_schedule(spec, "spanning_trees", topology).value()),
                     topology);
   };
-  EXPECT_EQ(on(5e7), 1);  // The slow host hears from two, and the others have time.
+  EXPECT_EQ(on(5e7), 1);  // The slow host receives from two, and the others have spare time.
 }
 
 TEST(Crowding, CostsMoreWhereDataIsPassedOn) {

@@ -65,8 +65,8 @@ TEST(Drawing, IsAPictureInSvg) {
   for (const char* text : {">rank 0<", ">rank 2<", ">ring all_reduce of 3 ranks: 240 us<"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
-  EXPECT_EQ(occurrences(svg, "<polygon"), 12u);         // An arrow's head for each message.
-  EXPECT_EQ(occurrences(svg, "<rect"), 1u + 3u + 24u);  // Paper, legend, sends and receives.
+  EXPECT_EQ(occurrences(svg, "<polygon"), 12u);         // An arrowhead for each message.
+  EXPECT_EQ(occurrences(svg, "<rect"), 1u + 3u + 24u);  // Background, legend, sends and receives.
   EXPECT_EQ(occurrences(svg, "<g "), occurrences(svg, "</g>"));
   EXPECT_EQ(occurrences(svg, "<text"), occurrences(svg, "</text>"));
 }
@@ -77,7 +77,7 @@ TEST(Drawing, EscapesWhatXmlCannotHold) {
 }
 
 TEST(Drawing, TakesEventsOfAnyOrigin) {
-  // As a measured run would have them: in no order, and the receiver's clock a little ahead.
+  // As in a measured run: unordered, with the receiver's clock slightly ahead.
   Drawing drawing{.title = "measured", .ranks = 2, .chunks = 1};
   drawing.events.push_back({.rank = 1,
                             .op = 0,

@@ -16,17 +16,17 @@ struct EditableProgram {
   std::vector<EditableOp> ops;
   std::vector<std::uint32_t> scratch_mirrors;
 
-  /// Takes an op out. What came after it then comes after what it came after.
+  /// Removes an op. Its dependents inherit its dependencies.
   void remove(OpIndex index);
 
-  /// Puts an op in at `index`, which those from there on make room for.
+  /// Inserts an op at `index`; the ops from there on shift by one.
   void insert(OpIndex index, EditableOp op);
 
-  /// Makes op `from` the last but those after `to`, that is, op `to`.
+  /// Moves op `from` to position `to`.
   void move_behind(OpIndex from, OpIndex to);
 };
 
-/// A schedule with all its programs at hand.
+/// A schedule with all its programs in memory.
 struct EditableSchedule {
   explicit EditableSchedule(const Schedule& schedule);
 

@@ -7,7 +7,7 @@
 #include "gradwire/schedule/verifier.h"
 #include "tests/schedule/printing.h"
 
-/// The verifier's finer points, on schedules written for the purpose.
+/// Details of the verifier, on schedules written for the purpose.
 namespace gradwire {
 namespace {
 
@@ -30,7 +30,7 @@ Slice output(std::uint32_t first, std::uint32_t count = 1) {
   return {Buffer::output, first, count};
 }
 
-/// Two ranks that each send the other everything and add what comes to their own.
+/// Two ranks that send each other everything and add the received data to their own.
 std::vector<Program> exchange(bool receive_into_scratch) {
   std::vector<Program> programs;
   for (Rank rank : {0, 1}) {
@@ -53,7 +53,7 @@ std::vector<Program> exchange(bool receive_into_scratch) {
 
 TEST(Faults, WhatIsRightApartMayBeARaceInPlace) {
   EXPECT_FALSE(find_fault(schedule_of({Collective::all_reduce}, 1, exchange(true))));
-  // Adding into the output while the same memory is being sent as the input.
+  // Reduces into the output while the same memory is being sent as the input.
   const auto violation = find_fault(schedule_of({Collective::all_reduce}, 1, exchange(false)));
   ASSERT_TRUE(violation);
   EXPECT_EQ(violation->fault, Fault::race);
@@ -76,8 +76,8 @@ TEST(Faults, WaitingForOnesOwnSendMakesAReceiveWait) {
   EXPECT_THAT(violation->message, HasSubstr("receive into scratch instead"));
 }
 
-/// Rank 0 sends chunks 0 and 1 of an all_gather to rank 1, which sends them on and gets them back
-/// into the slice that begins with chunk `back`.
+/// Rank 0 sends chunks 0 and 1 of an all_gather to rank 1, which sends them back into the slice
+/// that begins with chunk `back`.
 Schedule there_and_back(std::uint32_t back) {
   ProgramBuilder zero;
   zero.send(1, output(0, 2));
@@ -93,15 +93,15 @@ Schedule there_and_back(std::uint32_t back) {
 }
 
 TEST(Faults, OrderByteByByteDoesNotCoverShiftedSlices) {
-  // The same slice: byte n comes back after byte n has left. (It then reads what it should not.)
+  // The same slice: byte n comes back after byte n was sent. (It then reads undefined data.)
   EXPECT_EQ(find_fault(there_and_back(0)).value().fault, Fault::undefined_read);
-  // One chunk further: byte n lands where a later byte has not left yet.
+  // Shifted by one chunk: byte n is written where a later byte has not been sent yet.
   const Violation shifted = find_fault(there_and_back(1)).value();
   EXPECT_EQ(shifted.fault, Fault::race);
   EXPECT_THAT(shifted.message, HasSubstr("output[1..3) and output[0..2)"));
 }
 
-/// A broadcast of two chunks that arrive at rank 1 as one message and leave it as two.
+/// A broadcast of two chunks that arrive at rank 1 as one message and are sent on as two.
 Schedule split_at_one(bool wait) {
   ProgramBuilder zero;
   zero.send(1, output(0, 2));
@@ -126,7 +126,7 @@ TEST(Faults, WaitingForAllOfAnOpCoversEverySlice) {
 }
 
 TEST(Faults, WhatIsInOrderMayStillBeWrongInPlace) {
-  // Rank 0 puts what comes into its output and adds its input, which in place is gone by then.
+  // Rank 0 receives into its output and adds its input, which in place is overwritten by then.
   ProgramBuilder zero;
   const Slice held = zero.scratch(0);
   const OpIndex came = zero.recv(1, held);
@@ -147,7 +147,7 @@ TEST(Faults, WhatIsInOrderMayStillBeWrongInPlace) {
 }
 
 TEST(Faults, StreamsKeepTheirOrder) {
-  // Each message may go by itself, but the second to rank 1 must go before the first can.
+  // Each message may be sent alone, but the second to rank 1 must be sent before the first can be.
   ProgramBuilder zero;
   ProgramBuilder one;
   const Slice kept = zero.scratch(0);
@@ -181,7 +181,8 @@ TEST(Faults, LengthsMustAgreeForEverySize) {
 }
 
 TEST(Faults, PartsOfAnAllToAllHaveNoCommonLength) {
-  // Two ranks. What 0 has for 1 must land where 1 keeps what comes from 0: nothing else is as long.
+  // Two ranks. Data from 0 for 1 must be stored where 1 keeps data from 0: nothing else has its
+  // size.
   const auto made = [](std::uint32_t from, std::uint32_t to) {
     ProgramBuilder zero;
     zero.copy(output(0), input(0));
@@ -209,7 +210,7 @@ TEST(Faults, AllToAllHasNoScratch) {
   EXPECT_THAT(violation->message, HasSubstr("all_to_all has no scratch"));
 }
 
-/// A scatter to one other rank by way of two slots, mirroring chunks `first` and `second`.
+/// A scatter to one other rank through two slots, which mirror chunks `first` and `second`.
 Schedule through_two_slots(std::uint32_t first, std::uint32_t second) {
   ProgramBuilder zero;
   zero.send(1, input(1, 2));
@@ -248,8 +249,7 @@ TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
 }
 
 TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
-  // The root sends its input away while it adds to it, which is the same memory if the caller
-  // likes.
+  // The root sends its input while it adds to it; both are the same memory if the caller wants.
   ProgramBuilder zero;
   zero.send(1, input(0));
   zero.finish(zero.recv_reduce(1, output(0), input(0), Order::local_first));

@@ -12,7 +12,7 @@
 #include "tests/schedule/printing.h"
 #include "tests/schedule/random_execution.h"
 
-/// Tests the verifier with schedules that it must refuse: right ones with one thing changed.
+/// Tests the verifier with schedules that it must refuse: correct ones with one change.
 namespace gradwire {
 namespace {
 
@@ -33,8 +33,8 @@ std::string title(const Algorithm& algorithm) {
   return std::string(name_of(algorithm.collective)) + "/" + std::string(algorithm.name);
 }
 
-/// Runs a schedule in random orders, input and output apart and together where that is allowed.
-/// Returns the first problem met.
+/// Runs a schedule in random orders, with separate input and output and, if allowed, in place.
+/// Returns the first problem.
 std::string execute_often(const Schedule& schedule, int times, Random& random) {
   const Collective collective = schedule.spec.collective;
   const bool may_alias = collective == Collective::all_reduce ||
@@ -98,8 +98,8 @@ TEST(Mutants, CoverEveryAlgorithmAndFault) {
   }
 }
 
-/// The verifier and random execution have nothing in common: what the one proves right, the other
-/// must not be able to break, whatever was changed.
+/// The verifier and random execution are independent: a schedule that the verifier accepts must not
+/// fail in execution, whatever was changed.
 TEST(Mutants, ThatAreAcceptedRunRightInAnyOrder) {
   Random random(13);
   int accepted = 0;
@@ -121,7 +121,7 @@ TEST(Mutants, ThatAreAcceptedRunRightInAnyOrder) {
   EXPECT_GT(refused, 500);
 }
 
-/// If this failed, the tests above would prove nothing.
+/// Otherwise the tests above would prove nothing.
 TEST(RandomExecution, BreaksWhatIsBroken) {
   const std::set<std::string_view> timing{"send too early",      "reduce too early",
                                           "make a receive wait", "share a scratch slot",
@@ -140,7 +140,7 @@ TEST(RandomExecution, BreaksWhatIsBroken) {
       }
     }
     EXPECT_GT(made, 0) << mutation.name;
-    // Not all: an order that breaks it may be rare, or waiting may do no harm in this instance.
+    // Not all of them: an order that breaks it may be rare, or a wait may be harmless in this case.
     EXPECT_GT(10 * broken, 6 * made) << mutation.name << ": " << broken << " of " << made;
   }
 }

@@ -24,14 +24,14 @@ struct Site {
 
 using SitePredicate = std::function<bool(const Site&)>;
 
-/// A site at random out of those that `fits`; nothing if there is none.
+/// Returns a random site out of those that `fits` accepts; nothing if there is none.
 std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SitePredicate& fits);
 
-/// Calls `change` on a site that fits; false if there is none.
+/// Calls `change` on a random fitting site; returns false if there is none.
 bool change_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits,
                 const std::function<void(const Site&)>& change);
 
-/// Takes out an op that fits; false if there is none.
+/// Removes a random fitting op; returns false if there is none.
 bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits);
 
 bool is_send(const Site& site);
@@ -40,18 +40,18 @@ bool is_kind(const Site& site, OpKind kind);
 bool is_reduce(const Site& site);
 bool has_peer(const Site& site);
 
-/// Whether it is a reduce or a recv_reduce.
+/// Returns true for a reduce or a recv_reduce.
 bool computes(const Site& site);
 
 bool is_barrier(const Site& site);
 
-/// What it sends or writes.
+/// The slice that it sends or writes.
 Slice& used_slice(const Site& site);
 
-/// Whether its slice could be another chunk of the same buffer.
+/// Returns true if its slice could be another chunk of the same buffer.
 bool has_other_chunk(const Site& site);
 
-/// Makes its slice the next chunk.
+/// Changes its slice to the next chunk.
 void next_chunk(const Site& site);
 
 }  // namespace gradwire::testing_support

@@ -9,16 +9,15 @@
 
 namespace gradwire::testing_support {
 
-/// One way to break a schedule. `apply` changes it at a place drawn at random, and returns false
-/// where the schedule has none: then nothing is changed. What it makes is always wrong, in one of
-/// the ways of `faults`.
+/// One way to break a schedule. `apply` changes it at a random place, and returns false without a
+/// change if it has none. The result always has one of `faults`.
 struct Mutation {
   std::string_view name;
   std::vector<Fault> faults;
   bool (*apply)(EditableSchedule& schedule, Random& random);
 };
 
-/// Those of op_mutations.cpp, order_mutations.cpp and schedule_mutations.cpp.
+/// The mutations of op_mutations.cpp, order_mutations.cpp and schedule_mutations.cpp.
 std::vector<Mutation> op_mutations();
 std::vector<Mutation> order_mutations();
 std::vector<Mutation> schedule_mutations();
@@ -26,8 +25,8 @@ std::vector<Mutation> schedule_mutations();
 /// All of them.
 std::vector<Mutation> harmful_mutations();
 
-/// Changes something at random that may or may not matter: an operand order, a dependency, a
-/// chunk, the order of two ops, a finish flag.
+/// Makes a random change that may be harmless: an operand order, a dependency, a chunk, the order
+/// of two ops, a finish flag.
 void change_something(EditableSchedule& schedule, Random& random);
 
 }  // namespace gradwire::testing_support

@@ -4,7 +4,7 @@
 #include "tests/schedule/mutation_sites.h"
 #include "tests/schedule/mutations.h"
 
-/// One op does something else.
+/// One op is changed.
 namespace gradwire::testing_support {
 namespace {
 
@@ -26,7 +26,7 @@ bool drop_copy(EditableSchedule& s, Random& r) {
   return remove_one(s, r, [](const Site& site) { return is_kind(site, OpKind::copy); });
 }
 
-/// Does an op a second time, right after the first; what came after the first comes after both.
+/// Repeats an op right after the original; dependents of the original depend on both.
 void duplicate(const Site& site) {
   EditableOp again = site.entry();
   again.after.push_back(site.index);
@@ -49,7 +49,7 @@ bool duplicate_reduce(EditableSchedule& s, Random& r) {
   return change_one(s, r, is_reduce, duplicate);
 }
 
-/// The peer becomes a rank that is neither the old one nor the op's own.
+/// Changes the peer to a rank other than the old one and the op's own.
 bool redirect(EditableSchedule& s, Random& r, bool (*fits)(const Site&)) {
   const int ranks = s.frame.ranks;
   if (ranks < 3) return false;
@@ -150,7 +150,7 @@ bool add_instead_of_overwriting(EditableSchedule& s, Random& r) {
       });
 }
 
-/// Where every rank computes the sum itself, one of them must not swap operands.
+/// If every rank computes the sum itself, no single rank may swap operands.
 bool swap_operands(EditableSchedule& s, Random& r) {
   const std::string& name = s.frame.name;
   if (name != "recursive_doubling" && name != "exchange" && name != "leaders") return false;
@@ -160,7 +160,7 @@ bool swap_operands(EditableSchedule& s, Random& r) {
   });
 }
 
-/// Passes on what this rank brought instead of what it has computed or received.
+/// Sends this rank's input in place of computed or received data.
 bool forward_the_input(EditableSchedule& s, Random& r) {
   if (s.frame.spec.collective != Collective::all_reduce) return false;
   const auto forwards = [](const Site& site) {

@@ -12,8 +12,8 @@ namespace {
 using enum Fault;
 
 bool forget_to_wait(EditableSchedule& s, Random& r, bool (*fits)(const Site&)) {
-  // With a number of ranks that is no power of two, a barrier's last rounds tell things twice.
-  // A pairwise exchange waits only so as not to crowd, not for the data.
+  // If the number of ranks is no power of two, a barrier's last rounds are redundant. A pairwise
+  // exchange waits only to avoid incast, not for data.
   if (s.frame.name == "pairwise") return false;
   const auto needed = [&](const Site& site) {
     const int ranks = s.frame.ranks;
@@ -40,7 +40,7 @@ bool wait_for_nothing(EditableSchedule& s, Random& r) {
   return change_one(s, r, any, [](const Site& site) { site.after().push_back(10000); });
 }
 
-/// The order of the schedule's ops, to choose places with.
+/// The order of the schedule's ops, for choosing places.
 struct OpOrder {
   explicit OpOrder(const EditableSchedule& schedule)
       : set(schedule.build()),
@@ -58,7 +58,7 @@ struct OpOrder {
   std::vector<NodeId> order;
 };
 
-/// A send is put off until a receive has come that cannot come without it.
+/// Delays a send until a receive that cannot complete without it.
 bool wait_in_a_circle(EditableSchedule& s, Random& r) {
   const auto send = pick(s, r, is_send);
   if (!send) return false;
@@ -81,7 +81,7 @@ bool wait_in_a_circle(EditableSchedule& s, Random& r) {
   return false;
 }
 
-/// A receive comes after another one, which need not have come when its message arrives.
+/// Makes a receive depend on another one that may complete after its message arrives.
 bool make_receive_wait(EditableSchedule& s, Random& r) {
   const OpOrder order(s);
   const auto second = pick(s, r, is_receive);

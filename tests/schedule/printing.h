@@ -6,7 +6,7 @@
 #include "gradwire/schedule/verifier.h"
 #include "tests/schedule/mutations.h"
 
-/// How GoogleTest shows our types.
+/// How GoogleTest prints our types.
 namespace gradwire {
 
 inline void PrintTo(Fault fault, std::ostream* out) {

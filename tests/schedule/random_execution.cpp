@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kBytes = 2;  // Of every chunk.
 
-/// A byte under way: which byte of which receive, and its value.
+/// A byte in flight: its receive, its position in it, and its value.
 struct Flying {
   NodeId receive;
   std::size_t byte;
@@ -251,11 +251,11 @@ class Execution {
   std::vector<NodeId> partner_;
   bool in_place_;
   Random& random_;
-  bool unbuffered_;  ///< A byte is sent only when the one before it to that peer has arrived.
+  bool unbuffered_;  ///< A byte is sent only when the previous one to that peer has arrived.
   std::vector<std::size_t> done_;
   std::vector<bool> complete_;
   std::vector<bool> started_;
-  Rank straggler_;  ///< Starts only when the others can do no more.
+  Rank straggler_;  ///< Starts only when the other ranks are blocked.
   std::map<Cell, std::string> memory_;
   std::map<Stream, std::deque<Flying>> streams_;
   std::string problem_;

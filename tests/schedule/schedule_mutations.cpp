@@ -5,15 +5,15 @@
 #include "tests/schedule/mutation_sites.h"
 #include "tests/schedule/mutations.h"
 
-/// A whole program, or the frame round all of them, is another.
+/// A whole program, or the frame around all programs, is replaced.
 namespace gradwire::testing_support {
 namespace {
 
 using enum Fault;
 
-/// Two scratch slots become one.
+/// Merges two scratch slots.
 bool share_scratch(EditableSchedule& s, Random& r) {
-  // In recursive halving one level may be over, for all that come in, before the next begins.
+  // In recursive halving, one level may be complete, for all receives, before the next begins.
   if (s.frame.name == "halving_doubling" || s.frame.name == "recursive_halving") return false;
   std::vector<EditableProgram*> programs;
   for (EditableProgram& program : s.programs) {

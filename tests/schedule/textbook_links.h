@@ -4,7 +4,7 @@
 
 #include "gradwire/topology/topology.h"
 
-/// The links on which costs are compared with the textbook's formulas.
+/// The links on which costs are compared with textbook formulas.
 namespace gradwire::test {
 
 inline constexpr double kLatency = 50e3;  // Nanoseconds.

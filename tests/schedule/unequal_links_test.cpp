@@ -12,7 +12,7 @@
 #include "gradwire/schedule/algorithms/uneven.h"
 #include "gradwire/schedule/cost.h"
 
-/// Algorithms for hosts and links that are not all as fast, against exhaustive search.
+/// Algorithms for hosts and links of different speed, compared with exhaustive search.
 namespace gradwire {
 namespace {
 
@@ -29,7 +29,7 @@ Topology with_rates(const std::vector<double>& rates) {
   return Topology(ports);
 }
 
-/// The estimated time in units of G/B.
+/// Estimated time in units of G/B.
 double relative_time(const Schedule& schedule, const Topology& topology) {
   const Estimate estimate = ScheduleCost(schedule).estimate(
       topology, ChunkLayout(schedule.chunks, kBytes / 4, 4), {.max_segments = 64});
@@ -102,7 +102,7 @@ TEST(Uneven, NoSharesAreBetter) {
       best = std::min(best, time_with_shares(tried, rates));
     });
     EXPECT_GE(best, ours * (1 - 1e-9));
-    EXPECT_LE(best, ours * 1.2);  // The grid is that coarse.
+    EXPECT_LE(best, ours * 1.2);  // The resolution of the grid.
   }
 }
 
@@ -120,7 +120,7 @@ TEST(Uneven, SchedulesComeNearTheBoundForAnyPorts) {
   }
 }
 
-/// The tree that a Pruefer sequence of length n-2 stands for.
+/// The tree of a Pruefer sequence of length n-2.
 HostTree tree_of(const std::vector<int>& sequence) {
   const std::size_t n = sequence.size() + 2;
   std::vector<int> degree(n, 1);
@@ -161,7 +161,7 @@ std::vector<HostTree> all_trees_of_four() {
   return trees;
 }
 
-/// The shortest time of any one, two, three or four trees.
+/// Minimum time over all sets of one to four trees.
 double best_time(const Topology& topology) {
   const std::vector<HostTree> all = all_trees_of_four();
   double best = 1e9;
@@ -206,7 +206,7 @@ TEST(SpanningTrees, AreNearlyTheBestOfAllFourTreesOverFourHosts) {
 }
 
 TEST(SpanningTrees, AvoidASlowWire) {
-  // A ring of four hosts, say, whose two other wires are bad.
+  // For example a ring of four hosts whose two other links are slow.
   Topology topology = with_rates({kRate, kRate, kRate, kRate});
   for (const auto& [a, b] : {std::pair(0, 2), std::pair(1, 3)}) {
     topology.set_measured(a, b, {.bytes_per_second = kRate / 20});

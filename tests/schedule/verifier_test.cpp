@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-/// One for each sensible root and target, where the collective has them.
+/// One spec for each sensible root and target, if the collective has them.
 std::vector<CollectiveSpec> specs_of(Collective collective, int ranks) {
   const Rank middle = ranks / 2;
   const Rank last = ranks - 1;
@@ -60,7 +60,7 @@ TEST_P(EveryAlgorithm, IsRightForHundredsOfRanks) {
   constexpr int kRanks = 300;
   const Schedule schedule =
       GetParam().make(Topology::uniform(kRanks), {GetParam().collective, 150, 0});
-  // Those in which all ranks talk to all would take minutes.
+  // Algorithms in which all ranks send to all would take minutes.
   const std::size_t ops = schedule.program(0).ops.size() + schedule.program(150).ops.size();
   if (ops > 100) {
     EXPECT_GE(ops, static_cast<std::size_t>(kRanks));
@@ -70,7 +70,7 @@ TEST_P(EveryAlgorithm, IsRightForHundredsOfRanks) {
   ASSERT_FALSE(finding) << finding->message;
 }
 
-/// What a topology does to schedules: who is where, and whose ports are fast.
+/// The properties of a topology that affect schedules: placement of ranks, and fast ports.
 Topology random_hosts(Random& random) {
   std::vector<Host> hosts(random.between(1, 5));
   std::vector<int> host_of;
@@ -108,7 +108,8 @@ TEST_P(EveryAlgorithm, IsRightWhoeverIsWhereAndHoweverFast) {
   }
 }
 
-/// Programs of different ranks are made on different machines: they must be of the same schedule.
+/// Programs of different ranks are made on different machines, and must belong to the same
+/// schedule.
 TEST_P(EveryAlgorithm, MakesTheSameScheduleOfEqualTopologies) {
   Random random(29);
   for (int repetition = 0; repetition < 20; ++repetition) {

@@ -1,4 +1,4 @@
-"""Calls that are not made directly, and what to use instead."""
+"""Calls that must not be made directly, and their replacements."""
 
 import re
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from tree import CPP, blank, code_of
 
 
 class Ban(NamedTuple):
-    """`call` is not written in the files that `where` matches, but for those that `but` does, nor
-    otherwise than as in `fine`."""
+    """`call` must not occur in files that match `where`, except in files that match `but` and in
+    expressions that match `fine`."""
     call: str
     instead: str
     where: str = r"^src/gradwire/"
@@ -16,8 +16,8 @@ class Ban(NamedTuple):
     fine: str = r"$^"
 
 
-# Everything a simulation or a test must be able to own is an argument; everything that blocks or
-# reaches out of the process has one place.
+# Everything that a simulation or a test must control is an argument; everything that blocks or has
+# effects outside the process is in one place.
 BANS = [
     Ban(r"\b(steady|system|high_resolution)_clock::now\b|\b(gettimeofday|clock_gettime)\s*\(",
         "take a Clock as an argument (base/clock.h)", but=r"/base/clock\.cpp$"),
@@ -32,7 +32,7 @@ BANS = [
         "return it, or log it with spdlog: only commands print", but=r"/(cli/|base/check\.cpp)"),
     Ban(r"\b(sprintf|snprintf|strcpy|strcat|atoi|atol|atof|gets)\s*\(",
         "use fmt::format, std::string and std::from_chars", where=r"^(src|tests|bench|examples)/"),
-    # A private constructor is out of make_unique's reach.
+    # make_unique cannot call a private constructor.
     Ban(r"\bnew\s+[\w:(]|(?<!=)(?<!= )\bdelete\b", "own it with std::make_unique or make_shared",
         where=r"^(src|tests|bench|examples)/",
         fine=r"\b(unique|shared)_ptr<[\w:\[\]]+>( \w+)?\(\s*new\b"),
@@ -46,7 +46,7 @@ BANS = [
 
 
 def banned_calls(path, text):
-    """Yields (line, what is wrong)."""
+    """Yields (line, message)."""
     if path.suffix not in CPP:
         return
     name = path.as_posix()

@@ -1,4 +1,4 @@
-"""docs/cli.md and what the commands say of themselves must have the same options."""
+"""docs/cli.md and --help of the commands must have the same options."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ _SECTION = re.compile(r"^## gradwire ([a-z]+(?: [a-z]+)?)$", re.MULTILINE)
 
 
 def sections(text):
-    """{command: its section of docs/cli.md}"""
+    """Returns {command: its section of docs/cli.md}."""
     parts = _SECTION.split(text)
     return dict(zip(parts[1::2], parts[2::2]))
 
@@ -21,13 +21,13 @@ def options_of(text):
 
 
 def defined_options(help_text):
-    """The options that --help defines: those before the first gap of an indented line."""
+    """Returns the options that --help defines: those before the first gap of an indented line."""
     defined = re.findall(r"^ +(-.*?)(?:  |$)", help_text, re.MULTILINE)
     return {option for words in defined for option in _OPTION.findall(words)} - {"--help"}
 
 
 def disagreements(command, documented, defined):
-    """Yields what the document and --help say differently of a command's options."""
+    """Yields differences between the document and --help of a command."""
     for option in sorted(defined - documented):
         yield f"docs/cli.md: gradwire {command} has {option}, undocumented"
     for option in sorted(documented - defined):

@@ -13,11 +13,11 @@ import subprocess
 
 from tree import CPP, ROOT, files
 
-CLANG_FORMAT_VERSION = "14.0"  # Others format a few constructs differently. setup.sh installs it.
+CLANG_FORMAT_VERSION = "14.0"  # Other versions format differently. setup.sh installs this one.
 
 
 def clang_format():
-    """The clang-format to check with; AssertionError if there is none of the right version."""
+    """Returns the clang-format to check with; AssertionError if the required version is missing."""
     tried = [ROOT / ".venv/bin/clang-format", "clang-format-14", "clang-format"]
     for program in filter(None, (shutil.which(str(name)) for name in tried)):
         version = subprocess.run([program, "--version"], text=True, stdout=subprocess.PIPE).stdout
@@ -27,7 +27,7 @@ def clang_format():
 
 
 def unformatted(paths):
-    """'file: in how many places' for each file that clang-format would change."""
+    """Returns 'file: number of places' for each file that clang-format would change."""
     style = f"--style=file:{ROOT}/.clang-format"
     done = subprocess.run([clang_format(), style, "--dry-run", "-Werror", *map(str, paths)],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
@@ -37,7 +37,7 @@ def unformatted(paths):
 
 
 class Compiler:
-    """Compiles headers alone, with the options that the build gives to their layer."""
+    """Compiles headers separately, with the build's options for their layer."""
 
     def __init__(self, build):
         self.stubs = pathlib.Path(build).resolve() / "style"
@@ -45,8 +45,8 @@ class Compiler:
         self.commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
 
     def options(self, layer, torch=False):
-        """(folder, words) of the command for some source of the layer, or of base. With torch: of
-        one for which libtorch's headers are precompiled, if there is any."""
+        """Returns (folder, words) of the command for some source of the layer, or of base. With
+        torch: of a source with precompiled libtorch headers, if there is one."""
         for name in (layer, "base"):
             found = [command for command in self.commands
                      if f"/gradwire_{name}.dir/" in f"/{command['command']}"]
@@ -57,8 +57,8 @@ class Compiler:
         raise AssertionError(f"nothing compiles {layer}, nor base")
 
     def errors(self, include, layer, *more):
-        """What the compiler says of a file that holds nothing but this include. A real file, and a
-        whole compilation, so that ccache remembers it."""
+        """Returns the compiler's messages for a file that contains only this include. It is a real
+        file and a complete compilation, so that ccache caches it."""
         folder, words = self.options(layer, includes_torch(include))
         stub = self.stubs / (str(include).replace("/", "__") + ".cpp")
         stub.write_text(f'#include "{include}"\n')
@@ -69,8 +69,8 @@ class Compiler:
 
 @functools.cache
 def includes_torch(header):
-    """Whether a header of ours brings libtorch's along. They bring the whole standard library, so
-    that precompiling them hides nothing."""
+    """Returns True if one of our headers includes libtorch's. Those include the whole standard
+    library, so that precompiling them hides nothing."""
     path = ROOT / "src" / header
     if not path.exists():
         return False
@@ -79,7 +79,7 @@ def includes_torch(header):
 
 
 def _without_files(words):
-    """A compiler's command (ccache and all) without source and output."""
+    """Returns a compiler's command (ccache included) without source and output."""
     kept = list(words)
     for option in ("-o", "-c", "-MF", "-MT", "-MQ"):
         while option in kept:
@@ -89,7 +89,7 @@ def _without_files(words):
 
 
 def _without_precompiled(words):
-    """The same without headers that are there for every file."""
+    """Returns the words without headers that are included in every file."""
     kept = [word for word in words if word != "-Winvalid-pch"]
     while "-include" in kept:
         place = kept.index("-include")
@@ -98,18 +98,18 @@ def _without_precompiled(words):
 
 
 def lone_headers(layers):
-    """The headers of these layers that no source of the same name includes first: for the others
-    own_header_first and the build, which standard_headers.py completes, show that they compile
-    alone."""
+    """Returns the headers of these layers that no source of the same name includes first. For the
+    others, own_header_first and the build, completed by standard_headers.py, show that they compile
+    separately."""
     headers = (path for path in files(suffixes={".h"}) if path.parts[:2] == ("src", "gradwire"))
     return [h for h in headers
             if h.parts[2] in layers and not (ROOT / h.with_suffix(".cpp")).exists()]
 
 
 def headers_that_need_others(build):
-    """'header: errors' for each header of ours that does not compile alone."""
+    """Returns 'header: errors' for each of our headers that does not compile separately."""
     compiler = Compiler(build)
-    # Without libtorch, a build leaves some layers out.
+    # A build without libtorch omits some layers.
     sources = "\n".join(command["file"] for command in compiler.commands)
     built = set(re.findall(r"/src/gradwire/(\w+)/", sources))
     headers = lone_headers(built)

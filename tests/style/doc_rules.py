@@ -1,4 +1,4 @@
-"""What the documents name must exist."""
+"""Files and names in the documents must exist."""
 
 import re
 
@@ -12,7 +12,7 @@ _TYPE = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 
 
 def broken_links(path, text, root=ROOT):
-    """Yields (line, what is wrong): relative links that lead nowhere."""
+    """Yields (line, message) for relative links without a target."""
     for number, line in enumerate(_FENCE.sub(lambda m: "\n" * m.group(0).count("\n"), text)
                                   .splitlines(), 1):
         for target in _LINK.findall(line):
@@ -27,14 +27,14 @@ def broken_links(path, text, root=ROOT):
 
 
 def _anchors(text):
-    """As GitHub makes them of headings."""
+    """Returns the anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 def names_nothing(text, words, root=ROOT):
-    """Yields (line, what is wrong): paths and types in backticks that do not exist. `words` are
-    those of the sources."""
+    """Yields (line, message) for paths and types in backticks that do not exist. `words`: the words
+    of the sources."""
     for number, line in enumerate(text.splitlines(), 1):
         for name in _CODE.findall(line):
             if _PATH.fullmatch(name) and not _exists(name, root):

@@ -1,4 +1,4 @@
-"""The layers: ARCHITECTURE.md has the table, CMakeLists.txt and the includes must agree with it."""
+"""The table of layers in ARCHITECTURE.md must agree with CMakeLists.txt and the includes."""
 
 import re
 
@@ -12,7 +12,7 @@ RIM = {"torch", "data", "train", "cli"}  # The layers that may include libtorch.
 
 
 def table(architecture):
-    """{layer: the layers its row in ARCHITECTURE.md names}; `cli` uses everything."""
+    """Returns {layer: the layers of its row in ARCHITECTURE.md}; `cli` uses everything."""
     rows = {layer: set(re.findall(r"`(\w+)`", uses)) for layer, uses in _ROW.findall(architecture)}
     if "cli" in rows:
         rows["cli"] = set(rows) - {"cli"}
@@ -20,7 +20,7 @@ def table(architecture):
 
 
 def reachable(uses):
-    """{layer: itself and all that it may use, directly or through others}."""
+    """Returns {layer: itself and all that it may use, directly or indirectly}."""
     closed = {}
 
     def close(layer):
@@ -36,7 +36,7 @@ def reachable(uses):
 
 
 def wrong_includes(path, text, uses):
-    """Yields (line, what is wrong) for a file under src/gradwire/LAYER."""
+    """Yields (line, message) for a file under src/gradwire/LAYER."""
     layer = path.parts[2]
     if layer not in uses:
         yield 1, f"{layer} is no layer of ARCHITECTURE.md"
@@ -51,7 +51,7 @@ def wrong_includes(path, text, uses):
 
 
 def wrong_in_cmake(cmake, uses):
-    """Yields what CMakeLists.txt says differently from the table."""
+    """Yields differences between CMakeLists.txt and the table."""
     said = {layer: set(names.split()) for layer, _, names in _CMAKE.findall(cmake)}
     for layer in sorted((set(uses) - {"cli"}) | set(said)):
         if said.get(layer) != uses.get(layer):

@@ -1,4 +1,4 @@
-"""What the documents say was measured must be what bench/results.json holds."""
+"""Measured figures in the documents must be those of bench/results.json."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import results_page  # noqa: E402
 
 
 def differences(path, written, made):
-    """Yields (line, what is wrong) for the first line that the results would write otherwise."""
+    """Yields (line, message) for the first line that differs from the generated one."""
     lines, others = written.splitlines(), made.splitlines()
     for number in range(max(len(lines), len(others))):
         if lines[number:number + 1] != others[number:number + 1]:

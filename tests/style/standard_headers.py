@@ -1,12 +1,12 @@
-"""Headers that are precompiled are there for every file, which therefore compiles without including
-them; where they are not (in a project that uses ours, say), it would not."""
+"""Precompiled headers are available to every file, which therefore compiles without including them.
+Without precompilation (in a project that uses our headers, for example) it would not compile."""
 
 import functools
 import re
 
 from tree import ROOT, code_of, files, read
 
-# What of each precompiled header is used here, as regular expressions.
+# The names of each precompiled header that the project uses, as regular expressions.
 NAMES = {
     "algorithm": r"std::(ranges::)?(stable_)?(sort|min|max|clamp|find|find_if|copy|fill|all_of|"
                  r"any_of|none_of|count_if|transform|equal|min_element|max_element)\(",
@@ -25,7 +25,7 @@ _INCLUDE = re.compile(r'^#include ["<](.*?)[">]', re.MULTILINE)
 
 
 def precompiled():
-    """The headers that the layers without libtorch have precompiled."""
+    """Returns the headers that the layers without libtorch have precompiled."""
     cmake = read("cmake/GradwireLayers.cmake")
     call = re.search(r"gradwire_precompile\(gradwire_common_headers(.*?)\)", cmake, re.DOTALL)
     return set(re.findall(r"<(.*?)>", call.group(1)))
@@ -33,7 +33,7 @@ def precompiled():
 
 @functools.cache
 def _brings(header):
-    """All that a header of ours includes, and what headers of ours bring along."""
+    """Returns all headers that one of our headers includes, directly or through our headers."""
     path = ROOT / "src" / header
     return included(path.read_text(encoding="utf-8")) if path.exists() else frozenset()
 
@@ -44,10 +44,11 @@ def included(text):
 
 
 def missing(text):
-    """(line, what) of names whose header the text neither includes nor gets by one of ours."""
+    """Yields (line, message) for names whose header the text does not include, directly or through
+    our headers."""
     have, code = included(text), code_of(text)
     if any(name.startswith(("torch/", "ATen/", "c10/")) for name in have):
-        return  # Libtorch's headers bring all of them.
+        return  # libtorch's headers include all of them.
     for header, names in NAMES.items():
         use = re.search(names, code)
         if use and header not in have:

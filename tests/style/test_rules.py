@@ -1,4 +1,4 @@
-"""Each rule finds a violation planted for it, and leaves alone what is right.
+"""Each rule finds a violation planted for it, and accepts correct text.
 
 usage: test_rules.py BUILD_FOLDER [unittest arguments]
 """
@@ -25,7 +25,7 @@ HEADER = pathlib.PurePath("src/gradwire/comm/example.h")
 
 
 def found(rule, text, path=LIBRARY):
-    """The lines in which a rule finds something."""
+    """Returns the lines in which a rule finds a violation."""
     return [line for line, _ in rule(path, text)]
 
 

@@ -1,4 +1,4 @@
-"""Rules about the text of one file. Each takes (path, text) and yields (line, what is wrong)."""
+"""Rules about the text of one file. Each takes (path, text) and yields (line, message)."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ _NO_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|extern|templat
 
 def whitespace(path, text):
     for number, line in enumerate(text.splitlines(), 1):
-        if line != line.rstrip() and path.suffix != ".md":  # In Markdown two blanks break a line.
+        if line != line.rstrip() and path.suffix != ".md":  # In Markdown, two blanks break a line.
             yield number, "trailing whitespace"
         if "\t" in line and path.name != "Makefile":
             yield number, "a tab: use blanks"
@@ -50,7 +50,7 @@ def pragma_once(path, text):
 
 
 def include_paths(path, text):
-    """One way to name a header, so that an include tells the layer."""
+    """A header has one name, so that an include shows the layer."""
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r'#include "([^"]+)"', line)
         if path.suffix in CPP and found and not found.group(1).startswith(("gradwire/", "tests/")):
@@ -58,7 +58,7 @@ def include_paths(path, text):
 
 
 def own_header_first(path, text):
-    """Which shows, whenever the source is compiled, that the header needs no other before it."""
+    """Shows, whenever the source is compiled, that the header needs no other header before it."""
     own = header_of(path)
     includes = [(n, line) for n, line in enumerate(text.splitlines(), 1)
                 if line.startswith("#include")]
@@ -67,7 +67,7 @@ def own_header_first(path, text):
 
 
 def header_of(path):
-    """The header that a source under src implements, as includes name it, or None."""
+    """Returns the header of a source under src, as includes name it, or None."""
     header = path.with_suffix(".h")
     if path.suffix == ".cpp" and path.parts[0] == "src" and (ROOT / header).exists():
         return header.relative_to("src").as_posix()
@@ -89,7 +89,7 @@ def _python_functions(text):
 
 
 def _cpp_functions(text):
-    """First and last line of each function, by indentation: clang-format sees to that."""
+    """Returns first and last line of each function, by clang-format's indentation."""
     lines = code_of(text).splitlines()
     for first, line in enumerate(lines):
         if "(" not in line or _NO_FUNCTION.match(line):

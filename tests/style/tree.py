@@ -1,4 +1,4 @@
-"""The files of the project, and their text without comments and strings."""
+"""The project's files, and their text without comments and strings."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ _TOKEN = re.compile(
 
 
 def files(root=ROOT, suffixes=None):
-    """Paths relative to `root`, sorted, of its files with one of the suffixes (None: all)."""
+    """Returns sorted paths, relative to `root`, of files with one of the suffixes (None: all)."""
     found = []
     for folder in sorted(root.iterdir()):
         if not NOT_OURS.match(folder.name):
@@ -26,7 +26,7 @@ def files(root=ROOT, suffixes=None):
 
 
 def blank(match):
-    """As many lines, nothing on them."""
+    """Returns the same number of empty lines."""
     text = match.group(0)
     if text.startswith('"'):
         return '""'
@@ -34,7 +34,7 @@ def blank(match):
 
 
 def code_of(text):
-    """C++ without its comments and what its strings say, line for line."""
+    """Returns C++ without comments and without the content of strings, line by line."""
     return _TOKEN.sub(blank, text)
 
 

@@ -1,11 +1,12 @@
 """No two types of one name in one namespace of one program: the linker would keep one of them, and
-use its destructor for objects of the other (the one-definition rule, which no compiler checks)."""
+use its destructor for objects of the other (a violation of the one-definition rule, which no
+compiler checks)."""
 
 import re
 
 from tree import CPP, ROOT, code_of, files, read
 
-# What goes before a brace, back to the last statement or brace, says what it opens.
+# The text before a brace, back to the last statement or brace, shows what the brace opens.
 _BRACE = re.compile(r"[{};]")
 _NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace(?:\s+(?P<name>[\w:]+))?\s*$")
 _TYPE = re.compile(r"(?:^|>|\s)(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+"
@@ -17,7 +18,7 @@ UNNAMED = "(unnamed)"
 
 
 def definitions(text):
-    """(line, qualified name) of each type that a namespace with a name, or none, contains."""
+    """Returns (line, qualified name) of each type in a named namespace or in none."""
     code = _DIRECTIVE.sub(lambda match: "\n" * match.group(0).count("\n"), code_of(text))
     scopes, begin = [], 0
     for brace in _BRACE.finditer(code):
@@ -37,8 +38,7 @@ def definitions(text):
 
 
 def programs(paths):
-    """The sources of each program, as far as they can be in one: all of src, and with it each
-    folder of tests."""
+    """Returns the possible sources of each program: all of src, with each folder of tests."""
     library = [path for path in paths if path.parts[0] != "tests"]
     folders = {path.parts[1] for path in paths if path.parts[0] == "tests"}
     yield library

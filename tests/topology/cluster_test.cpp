@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 constexpr double kGigabit = 1.17e8;
 
-/// Hosts a, b, c, ... with one rail each; the rate from i to j is the smaller of theirs.
+/// Hosts a, b, c, ... with one rail each; the rate from i to j is the minimum of theirs.
 Cluster cluster_of(const std::vector<double>& rates) {
   Cluster cluster;
   const int hosts = static_cast<int>(rates.size());
@@ -104,13 +104,14 @@ TEST(ClusterTest, ABlackHoleIsWhatBothEndsMaySendAndDoesNotArrive) {
   EXPECT_FALSE(is_black_hole(cluster, path));
   path.largest_packet = 1400;
   EXPECT_TRUE(is_black_hole(cluster, path));
-  path.largest_packet = 0;  // No datagram at all: not known.
+  path.largest_packet = 0;  // No datagram at all: unknown.
   EXPECT_FALSE(is_black_hole(cluster, path));
   path.largest_packet = 1500;
   cluster.hosts[0].rails[0].mtu = 9000;  // The other end would not send them either.
   EXPECT_FALSE(is_black_hole(cluster, path));
   path.largest_packet = kLargestPacket;
-  for (MeasuredHost& host : cluster.hosts) host.rails[0].mtu = 65536;  // As loopback interfaces.
+  // As loopback interfaces have.
+  for (MeasuredHost& host : cluster.hosts) host.rails[0].mtu = 65536;
   EXPECT_FALSE(is_black_hole(cluster, path));
 }
 

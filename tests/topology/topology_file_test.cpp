@@ -39,7 +39,7 @@ Cluster example() {
   return cluster;
 }
 
-/// The error that reading the example gives after one replacement in its text.
+/// Returns the error of reading the example after one replacement in its text.
 std::string refusal(const std::string& old_text, const std::string& new_text) {
   std::string text = to_json(example());
   const std::size_t at = text.find(old_text);
