@@ -1,8 +1,8 @@
 #!/bin/bash
 # Replaces ssh between the hosts of hosts.sh: rsh.sh HOST COMMAND... runs the command, as one string
 # passed to a shell, in the namespace named HOST. As with ssh, the environment and the working
-# directory are not passed on, and the command runs in its own session. If this process is killed the
-# command is not: it sees its standard input and output close.
+# directory are not passed on, and the command runs in its own session. If this process is killed
+# the command is not: it sees its standard input and output close.
 set -euo pipefail
 
 host=${1:?host}

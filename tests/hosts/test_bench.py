@@ -53,7 +53,7 @@ class OneCommand(unittest.TestCase):
                 "--algorithm", "hierarchical,leaders", slots=":2")
             self.assertEqual([(row["algorithm"], row["ranks"], row["wrong"]) for row in rows],
                              [("hierarchical", 4, 0), ("leaders", 4, 0)])
-            # With both algorithms, a host of two sends the data once: 2 (H - 1) / H and H - 1 times.
+            # With both algorithms a host of two sends the data once: 2 (H - 1) / H and H - 1 times.
             # One operation with known data precedes and one follows the measured ones.
             expected = len(rows) * (1 + 1 + iterations + 1) * size
             for host in range(2):

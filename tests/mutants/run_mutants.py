@@ -5,9 +5,9 @@ simulations, or by the tests named with a bug whose only effect is a delay.
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
 Each entry of mutants.json has a file of src/gradwire/comm, a piece of text that occurs in it
-exactly once, its replacement, and optionally "test", a filter of tests. The changed file is compiled
-with the project's own flags and linked, before the libraries, with the objects of the simulation
-test.
+exactly once, its replacement, and optionally "test", a filter of tests. The changed file is
+compiled with the project's own flags and linked, before the libraries, with the objects of the
+simulation test.
 """
 
 import argparse

@@ -20,7 +20,7 @@ struct Convolution {
   int side = 0;  ///< Of the output.
 };
 
-/// A convolution without bias, and the batch normalisation after it.
+/// A convolution without bias, and the batch normalization after it.
 void add(ProfileBuilder& builder, const Convolution& c) {
   const double per_place = static_cast<double>(c.from) * c.to * c.kernel * c.kernel;
   builder.add(c.name,
