@@ -42,7 +42,7 @@ const Json& array_of(const Json& object, const char* key, const Place& place) {
 
 std::string text_of(const Json& object, const char* key, const Place& place) {
   if (!object.is_object() || !object.contains(key) || !object[key].is_string())
-    place.refuse_here(key, "a text");
+    place.refuse_here(key, "a string");
   return object[key].get<std::string>();
 }
 
