@@ -186,22 +186,23 @@ def many_ranks(results):
     return ", ".join(f"{size_text(r['bytes'])} {time_text(r['median_us'])}" for r in rows)
 
 
-HEAD = """# What was measured
+HEAD = """# Results
 
-Made by `make results`; the figures are in [results.json](results.json). One kind of link anew:
+`make results` writes this page; the figures are in [results.json](results.json). To measure one
+kind of link again:
 `PYTHONPATH=tests/hosts .venv/bin/python bench/results.py --gradwire build/bin/gradwire --only 1g`.
 
 - Machine: {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}; PyTorch {pytorch} (Gloo),
   Open MPI {openmpi}. Hosts are network namespaces on it, joined by veth links that `tc tbf` shapes,
   MTU 1500 (`tests/hosts/hosts.sh`): all hosts of a case share these cores. Plain TCP carries 95.6 %
-  of such a link's rate. The last column is how many cores were busy with something else before a
-  case began.
-- Each case runs gradwire, Gloo and Open MPI in turn, {rounds} rounds. A figure is the median over
+  of such a link's rate. The last column is the number of cores busy with other work before a case
+  began.
+- Each case alternates gradwire, Gloo and Open MPI for {rounds} rounds. A figure is the median over
   rounds of the round's median; lowest and highest round in brackets. An operation's time is that of
   the slowest rank. Percentages are busbw of the configured rate, all of a host's links together.
-- Open MPI: all algorithms of its `tuned` component are tried first, and the fastest for the size
-  taken. Between hosts `mpi_yield_when_idle` is set, as four of them share two cores here.
-- gradwire: the tuner's own choice; after `gradwire probe` and, up to 16 MiB, `gradwire tune`.
+- Open MPI: all algorithms of its `tuned` component are tried first, and the fastest for each size
+  is measured. Between hosts `mpi_yield_when_idle` is set, because four of them share two cores.
+- gradwire: the tuner's choice; after `gradwire probe` and, up to 16 MiB, `gradwire tune`.
 
 """
 
@@ -216,14 +217,14 @@ def page(results, folder):
     text = HEAD.format(**results["machine"], rounds=rounds) if "machine" in results else ""
     head = ["all-reduce, float32", *SYSTEMS.values(), "target", "holds", "busy"]
     text += markdown(head, [case_line(results, case) for case in CASES])
-    text += "\n## Slow operations\n\nMedian and 99th percentile of gradwire's rounds.\n\n"
+    text += "\n## Tail latency\n\nMedian and 99th percentile of gradwire's rounds.\n\n"
     text += markdown(["case", "median", "p99", "ratio"], tail_lines(results))
     text += f"\n## Every collective\n\n{links_named(COLLECTIVE_LINKS).title}: median time, "
-    text += "and how many times as long Gloo takes.\n\n"
+    text += "and Gloo's time divided by it.\n\n"
     text += table_or_not_measured(COLLECTIVE_SIZES, collective_lines(results))
-    text += "\n## The tuner\n\nIts choice for an all-reduce, and the time of what it chose by that "
-    text += "of the fastest algorithm: when both are chosen by hand, in turn, and when the tuner "
-    text += "chose, in runs of its own.\n\n"
+    text += "\n## The tuner\n\nThe tuner's choice for an all-reduce, and its time divided by that "
+    text += "of the fastest algorithm: first with both forced, alternating, then in separate runs "
+    text += "with the tuner's choice.\n\n"
     text += table_or_not_measured(TUNER_SIZES, tuner_lines(results))
     if many_ranks(results):
         text += f"\n64 ranks on this machine, all-reduce: {many_ranks(results)}.\n"
