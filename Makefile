@@ -122,8 +122,8 @@ tidy:
 # setarch -R: ThreadSanitizer needs an address space without randomization.
 sanitize: SANITIZE ?= thread
 sanitize: FOLDER = $(BUILD)-$(firstword $(subst $(comma), ,$(SANITIZE)))
-sanitize: LAYERS = net comm gradient \
-	$(if $(filter-out thread,$(SANITIZE)),base topology schedule codec report checkpoint plan)
+sanitize: LAYERS = net engine bootstrap comm gradient emulation \
+	$(if $(filter-out thread,$(SANITIZE)),base topology schedule codec trace report checkpoint workload plan)
 sanitize:
 	@scripts/setup.sh build test
 	@cmake -S . -B $(FOLDER) -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_TESTS=ON \

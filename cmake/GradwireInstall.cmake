@@ -5,7 +5,8 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(GRADWIRE_CORE_LAYERS base topology schedule codec net comm report checkpoint gradient)
+set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
+    checkpoint workload gradient)
 set(GRADWIRE_TORCH_LAYERS torch data train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 

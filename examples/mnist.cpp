@@ -6,7 +6,7 @@
 
 #include "gradwire/data/fashion_mnist.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 
 struct NetImpl : torch::nn::Module {
   NetImpl()

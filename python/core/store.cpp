@@ -14,7 +14,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "gradwire/comm/job.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/torch/gradwire_store.h"
 
 namespace gradwire::python {

@@ -8,7 +8,7 @@
 
 #include "gradwire/gradient/trace_session.h"
 #include "gradwire/torch/process_group.h"
-#include "gradwire/train/codec_hook.h"
+#include "gradwire/train/data_parallel/codec_hook.h"
 
 namespace gradwire::python {
 

@@ -10,7 +10,7 @@
 #include "gradwire/cli/bench/step_compare.h"
 #include "gradwire/cli/bench/step_options.h"
 #include "gradwire/cli/bench/step_report.h"
-#include "gradwire/gradient/profiles.h"
+#include "gradwire/workload/profiles.h"
 #include "tests/cli/launched.h"
 
 /// `gradwire bench step`, as the real program, and its figures.

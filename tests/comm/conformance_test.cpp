@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/local_job.h"
-#include "tests/comm/simulation/sim_collective.h"
+#include "tests/engine/simulation/sim_collective.h"
 
 /// The same collectives over simulated streams and over sockets: every rank's result right, the two
 /// the same bit for bit, and again on the next run.

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/comm/outbox.h"
 #include "gradwire/comm/planner.h"
+#include "gradwire/engine/outbox.h"
 
 namespace gradwire {
 namespace {

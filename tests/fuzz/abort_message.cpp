@@ -1,4 +1,4 @@
-#include "gradwire/comm/abort_message.h"
+#include "gradwire/net/abort_message.h"
 
 #include "gradwire/net/frame.h"
 #include "tests/fuzz/target.h"

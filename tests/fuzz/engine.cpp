@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "gradwire/comm/executor.h"
-#include "gradwire/comm/simulation.h"
+#include "gradwire/engine/executor.h"
+#include "gradwire/engine/simulation.h"
 #include "gradwire/schedule/catalogue.h"
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-#include "gradwire/comm/fingerprint.h"
+#include "gradwire/engine/fingerprint.h"
 
 #include <array>
 

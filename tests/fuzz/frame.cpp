@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "gradwire/base/random.h"
-#include "gradwire/comm/inbox.h"
+#include "gradwire/engine/inbox.h"
 #include "gradwire/net/payload_checksum.h"
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "gradwire/net/handshake.h"
+#include "gradwire/bootstrap/handshake.h"
 #include "tests/fuzz/target.h"
 
 /// Bytes of an unauthenticated peer in place of a handshake. The first byte selects the receiving

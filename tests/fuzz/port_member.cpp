@@ -1,5 +1,5 @@
+#include "gradwire/bootstrap/port_switch.h"
 #include "gradwire/net/local_socket.h"
-#include "gradwire/net/port_switch.h"
 #include "tests/fuzz/target.h"
 
 namespace gradwire::fuzz {

@@ -1,4 +1,4 @@
-#include "gradwire/comm/rail_notice.h"
+#include "gradwire/engine/rail_notice.h"
 
 #include "tests/fuzz/target.h"
 

@@ -1,4 +1,4 @@
-#include "gradwire/comm/rank_place.h"
+#include "gradwire/bootstrap/rank_place.h"
 
 #include "tests/fuzz/target.h"
 

@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "gradwire/comm/store_protocol.h"
+#include "gradwire/bootstrap/store_protocol.h"
 #include "tests/fuzz/target.h"
 
 /// The first byte of an input selects the type of the rest: a client's request, the server's

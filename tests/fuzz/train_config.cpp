@@ -1,9 +1,9 @@
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/train_config.h"
 
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/json_object.h"
+#include "gradwire/recipe/json_object.h"
 #include "tests/fuzz/target.h"
 
 namespace gradwire::fuzz {

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "gradwire/gradient/profiles.h"
 #include "gradwire/gradient/streaming_schedule.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

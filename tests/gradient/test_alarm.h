@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gradwire/gradient/emulated_device.h"
+#include "gradwire/emulation/emulated_device.h"
 
 namespace gradwire {
 

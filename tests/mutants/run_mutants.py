@@ -4,7 +4,7 @@ simulations, or by the tests named with a bug whose only effect is a delay.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
-Each entry of mutants.json has a file of src/gradwire/comm, a piece of text that occurs in it
+Each entry of mutants.json has a file of src/gradwire/engine, a piece of text that occurs in it
 exactly once, its replacement, and optionally "test", a filter of tests. The changed file is
 compiled with the project's own flags and linked, before the libraries, with the objects of the
 simulation test.
@@ -49,7 +49,7 @@ def compile_mutant(build, original, text, folder):
 def link(build, mutant, folder):
     program = folder / "simulation"
     objects = sorted((build / "tests/CMakeFiles/simulated_jobs.dir").rglob("*.o"))
-    layers = ("comm", "net", "schedule", "topology", "base")
+    layers = ("engine", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
                "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lspdlog", "-lssl", "-lcrypto",
@@ -80,7 +80,7 @@ def filters_of(mutant):
 
 
 def judge(build, source, mutant):
-    original = source / "src/gradwire/comm" / mutant["file"]
+    original = source / "src/gradwire/engine" / mutant["file"]
     text = original.read_text()
     if text.count(mutant["find"]) != 1:
         return f"stale: its text stands {text.count(mutant['find'])} times in {mutant['file']}"

@@ -6,8 +6,8 @@
 
 #include "gradwire/plan/check/phase_check.h"
 #include "gradwire/plan/check/run_phases.h"
-#include "gradwire/report/chrome_trace.h"
 #include "gradwire/report/run_record.h"
+#include "gradwire/trace/chrome_trace.h"
 
 namespace gradwire {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/gradient/profiles.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/comm/simulation.h"
+#include "gradwire/engine/simulation.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/schedule/catalogue.h"
 

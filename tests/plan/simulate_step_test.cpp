@@ -5,8 +5,8 @@
 #include <rapidcheck/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/gradient/profiles.h"
 #include "gradwire/plan/simulate/step_simulation.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

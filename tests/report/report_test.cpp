@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/base/statistics.h"
 #include "gradwire/report/progress.h"
-#include "gradwire/report/statistics.h"
 #include "gradwire/report/training_summary.h"
 
 namespace gradwire {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 #include "tests/schedule/textbook_links.h"
 
 /// Steps, bytes and times of the algorithms, compared with textbook formulas, which the cost model

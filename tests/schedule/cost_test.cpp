@@ -1,4 +1,4 @@
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 
 #include <bit>
 #include <chrono>

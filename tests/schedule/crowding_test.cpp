@@ -1,4 +1,4 @@
-#include "gradwire/schedule/crowding.h"
+#include "gradwire/schedule/cost/crowding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "gradwire/schedule/drawing.h"
+#include "gradwire/schedule/draw/drawing.h"
 
 #include <chrono>
 #include <string>

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/verify/verifier.h"
 #include "tests/schedule/printing.h"
 
 /// Details of the verifier, on schedules written for the purpose.

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/verify/verifier.h"
 #include "tests/schedule/editable.h"
 #include "tests/schedule/mutations.h"
 #include "tests/schedule/printing.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/random.h"
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/verify/verifier.h"
 #include "tests/schedule/editable.h"
 
 namespace gradwire::testing_support {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "gradwire/schedule/program_set.h"
-#include "gradwire/schedule/proof/precedence.h"
+#include "gradwire/schedule/verify/precedence.h"
 #include "tests/schedule/mutation_sites.h"
 #include "tests/schedule/mutations.h"
 

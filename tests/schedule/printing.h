@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/verify/verifier.h"
 #include "tests/schedule/mutations.h"
 
 /// How GoogleTest prints our types.

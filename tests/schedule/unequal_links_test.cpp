@@ -10,7 +10,7 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/algorithms/tree_packing.h"
 #include "gradwire/schedule/algorithms/uneven.h"
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 
 /// Algorithms for hosts and links of different speed, compared with exhaustive search.
 namespace gradwire {

@@ -1,4 +1,4 @@
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/verify/verifier.h"
 
 #include <string>
 #include <utility>

@@ -24,7 +24,7 @@ BANS = [
     Ban(r"(?<![\w.>])s?rand\s*\(|\brandom_device\b|\bmt19937",
         "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes",
         where=r"^(src|tests|bench)/"),
-    Ban(r"\b(secure_)?getenv\s*\(", "take an Environment as an argument (comm/job.h)",
+    Ban(r"\b(secure_)?getenv\s*\(", "take an Environment as an argument (bootstrap/job.h)",
         but=r"/(comm/job\.cpp|cli/\w+\.cpp)$"),
     Ban(r"\bsleep_(for|until)\b|(?<![\w.>])(usleep|nanosleep|sleep)\s*\(",
         "wait for the event itself", where=r"^(src|tests|bench)/"),

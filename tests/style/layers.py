@@ -8,7 +8,7 @@ _ROW = re.compile(r"^\| `(\w+)` \|.*\| *([^|]*)\|$", re.MULTILINE)
 _CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)( TORCH)?(?: USES ([\w ]+))?\)", re.MULTILINE)
 _OURS = re.compile(r'^#include "gradwire/(\w+)/', re.MULTILINE)
 _LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTILINE)
-RIM = {"torch", "data", "train", "cli"}  # The layers that may include libtorch.
+RIM = {"torch", "data", "train", "recipe", "cli"}  # The layers that may include libtorch.
 
 
 def table(architecture):

@@ -101,7 +101,7 @@ class BannedCalls(unittest.TestCase):
 
     def test_each_has_its_place(self):
         for path, call in (("src/gradwire/base/clock.cpp", self.PLANTED[0]),
-                           ("src/gradwire/comm/job.cpp", self.PLANTED[2]),
+                           ("src/gradwire/bootstrap/job.cpp", self.PLANTED[2]),
                            ("src/gradwire/cli/run.cpp", self.PLANTED[4]),
                            ("src/gradwire/net/tcp/socket.cpp", self.PLANTED[8])):
             self.assertEqual(found(banned_calls, call, pathlib.PurePath(path)), [], path)

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/activation_checkpoint.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
+#include "gradwire/train/activation/random_state.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/local_sgd.h"
+#include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/memory/mapped_tensor.h"
-#include "gradwire/train/random_state.h"
+#include "gradwire/train/optim/lamb.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"

@@ -1,13 +1,13 @@
-#include "gradwire/train/activation_checkpoint.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/train/amp.h"
+#include "gradwire/recipe/models.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "gradwire/train/models.h"
+#include "gradwire/train/optim/amp.h"
 #include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"
 

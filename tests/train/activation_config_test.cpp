@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/train_config.h"
 
 namespace gradwire::test {
 namespace {

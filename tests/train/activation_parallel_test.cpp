@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/recipe/models.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "gradwire/train/models.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"

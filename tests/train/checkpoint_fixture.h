@@ -14,7 +14,7 @@
 
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/thread_group.h"
 

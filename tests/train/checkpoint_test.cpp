@@ -10,8 +10,8 @@
 #include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/lars.h"
+#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/lars.h"
 #include "tests/train/checkpoint_fixture.h"
 #include "tests/train/subprocess.h"
 

@@ -5,7 +5,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/averager_state.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
 

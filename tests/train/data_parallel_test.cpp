@@ -1,4 +1,4 @@
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 
 #include <map>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/accumulate.h"
+#include "gradwire/train/data_parallel/accumulate.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/proof_model.h"
 #include "tests/train/thread_group.h"

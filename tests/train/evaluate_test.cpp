@@ -1,4 +1,4 @@
-#include "gradwire/train/evaluate.h"
+#include "gradwire/recipe/evaluate.h"
 
 #include <mutex>
 

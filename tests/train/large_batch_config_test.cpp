@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/learning_rate.h"
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/learning_rate.h"
+#include "gradwire/recipe/train_config.h"
 
 namespace gradwire::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/lars.h"
+#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/lars.h"
 
 namespace gradwire::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "gradwire/train/local_sgd.h"
+#include "gradwire/train/local_sgd/local_sgd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/train/trainer.h"
+#include "gradwire/recipe/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/thread_group.h"

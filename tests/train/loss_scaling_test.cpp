@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/loss_scaler.h"
-#include "gradwire/train/models.h"
-#include "gradwire/train/train_config.h"
-#include "gradwire/train/training_step.h"
+#include "gradwire/recipe/models.h"
+#include "gradwire/recipe/train_config.h"
+#include "gradwire/recipe/training_step.h"
+#include "gradwire/train/optim/loss_scaler.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/accumulate.h"
-#include "gradwire/train/loss_scaler.h"
-#include "gradwire/train/models.h"
-#include "gradwire/train/training_step.h"
+#include "gradwire/recipe/models.h"
+#include "gradwire/recipe/training_step.h"
+#include "gradwire/train/data_parallel/accumulate.h"
+#include "gradwire/train/optim/loss_scaler.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {

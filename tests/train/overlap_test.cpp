@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/mirror_group.h"
 #include "tests/train/proof_model.h"

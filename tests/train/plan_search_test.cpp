@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/train_config.h"
 #include "tests/train/subprocess.h"
 
 /// `gradwire train` must accept the output of `gradwire plan --search`.

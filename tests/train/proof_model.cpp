@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 
 namespace gradwire::test {
 namespace {

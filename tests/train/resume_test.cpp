@@ -8,8 +8,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/recipe/trainer.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"

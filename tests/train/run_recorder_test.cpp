@@ -1,4 +1,4 @@
-#include "gradwire/train/run_recorder.h"
+#include "gradwire/recipe/run_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

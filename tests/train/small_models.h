@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "gradwire/train/models.h"
+#include "gradwire/recipe/models.h"
 
 namespace gradwire::test {
 

@@ -1,9 +1,9 @@
-#include "gradwire/train/text_model.h"
+#include "gradwire/recipe/text_model.h"
 
 #include <gtest/gtest.h>
 
-#include "gradwire/train/models.h"
-#include "gradwire/train/trainer.h"
+#include "gradwire/recipe/models.h"
+#include "gradwire/recipe/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/thread_group.h"

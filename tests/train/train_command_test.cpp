@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/gradient/layer_profile.h"
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/workload/layer_profile.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/subprocess.h"

@@ -1,4 +1,4 @@
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/train_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/gradient/step_plan.h"
-#include "gradwire/train/json_object.h"
+#include "gradwire/recipe/json_object.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 

@@ -1,13 +1,13 @@
-#include "gradwire/train/trainer.h"
+#include "gradwire/recipe/trainer.h"
 
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/recipe/learning_rate.h"
+#include "gradwire/recipe/step_meter.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/learning_rate.h"
-#include "gradwire/train/step_meter.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/thread_group.h"

@@ -1,11 +1,11 @@
-#include "gradwire/train/zero/zero_config.h"
+#include "gradwire/recipe/zero_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/train_config.h"
+#include "gradwire/recipe/train_config.h"
 
 namespace gradwire::test {
 namespace {

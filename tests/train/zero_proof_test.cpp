@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/lars.h"
+#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/lars.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
 #include "tests/train/zero_model.h"

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/recipe/trained_model.h"
+#include "gradwire/recipe/trainer.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/trained_model.h"
-#include "gradwire/train/trainer.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"

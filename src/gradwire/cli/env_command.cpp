@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/local_rails.h"
 
 namespace gradwire {
 namespace {

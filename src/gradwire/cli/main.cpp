@@ -1,9 +1,9 @@
 #include <array>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/dispatch.h"
 #include "gradwire/cli/sibling.h"
-#include "gradwire/comm/job.h"
 
 namespace gradwire {
 namespace {

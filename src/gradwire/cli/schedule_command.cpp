@@ -12,12 +12,12 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/schedule_links.h"
-#include "gradwire/comm/simulation.h"
+#include "gradwire/engine/simulation.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/describe.h"
-#include "gradwire/schedule/drawing.h"
-#include "gradwire/schedule/verifier.h"
+#include "gradwire/schedule/draw/drawing.h"
+#include "gradwire/schedule/verify/verifier.h"
 
 namespace gradwire {
 namespace {

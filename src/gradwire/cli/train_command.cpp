@@ -14,19 +14,19 @@
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/run_self.h"
-#include "gradwire/cli/launch_arguments.h"
-#include "gradwire/comm/job.h"
 #include "gradwire/gradient/trace_session.h"
+#include "gradwire/recipe/record_profile.h"
+#include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "gradwire/train/record_profile.h"
-#include "gradwire/train/trainer.h"
 
 namespace gradwire {
 namespace {

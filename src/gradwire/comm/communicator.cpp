@@ -6,12 +6,12 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
+#include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
-#include "gradwire/comm/progress.h"
-#include "gradwire/comm/rendezvous.h"
 #include "gradwire/comm/scheduled_communicator.h"
 #include "gradwire/comm/solo_engine.h"
+#include "gradwire/engine/progress.h"
 
 namespace gradwire {
 namespace {

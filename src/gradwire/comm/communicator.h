@@ -11,9 +11,9 @@
 
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
-#include "gradwire/comm/job.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/tuner.h"
-#include "gradwire/comm/work.h"
+#include "gradwire/engine/work.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
+#include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/comm/rendezvous.h"
 #include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "gradwire/comm/compiled_program.h"
 #include "gradwire/comm/forced_algorithms.h"
 #include "gradwire/comm/tuner.h"
+#include "gradwire/engine/compiled_program.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "gradwire/comm/communicator.h"
-#include "gradwire/comm/operation.h"
 #include "gradwire/comm/planner.h"
-#include "gradwire/comm/work_state.h"
+#include "gradwire/engine/operation.h"
+#include "gradwire/engine/work_state.h"
 
 namespace gradwire {
 

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/comm/executor.h"
-#include "gradwire/comm/work_state.h"
+#include "gradwire/engine/executor.h"
+#include "gradwire/engine/work_state.h"
 
 namespace gradwire {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <utility>
 
-#include "gradwire/comm/executor_costs.h"
+#include "gradwire/engine/executor_costs.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/crowding.h"
+#include "gradwire/schedule/cost/crowding.h"
 
 namespace gradwire {
 namespace {

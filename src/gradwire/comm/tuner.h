@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"

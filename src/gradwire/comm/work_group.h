@@ -3,8 +3,8 @@
 #include <memory>
 #include <span>
 
-#include "gradwire/comm/work.h"
-#include "gradwire/comm/work_state.h"
+#include "gradwire/engine/work.h"
+#include "gradwire/engine/work_state.h"
 
 namespace gradwire {
 

@@ -8,7 +8,7 @@
 
 #include "gradwire/comm/communicator.h"
 #include "gradwire/gradient/averager.h"
-#include "gradwire/report/trace.h"
+#include "gradwire/trace/trace.h"
 
 namespace gradwire {
 

@@ -6,7 +6,7 @@
 #include "gradwire/gradient/averager.h"
 #include "gradwire/gradient/bucket_plan.h"
 #include "gradwire/gradient/defaults.h"
-#include "gradwire/gradient/layer_profile.h"
+#include "gradwire/workload/layer_profile.h"
 
 namespace gradwire {
 

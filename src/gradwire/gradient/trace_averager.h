@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/gradient/averager.h"
-#include "gradwire/report/trace.h"
+#include "gradwire/trace/trace.h"
 
 namespace gradwire {
 

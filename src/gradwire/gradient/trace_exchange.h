@@ -4,8 +4,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/trace_peers.h"
-#include "gradwire/report/trace_clock.h"
-#include "gradwire/report/trace_rank.h"
+#include "gradwire/trace/trace_clock.h"
+#include "gradwire/trace/trace_rank.h"
 
 namespace gradwire {
 

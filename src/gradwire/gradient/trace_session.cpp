@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "gradwire/gradient/trace_exchange.h"
-#include "gradwire/report/chrome_trace.h"
-#include "gradwire/report/step_trace.h"
+#include "gradwire/trace/chrome_trace.h"
+#include "gradwire/trace/step_trace.h"
 
 namespace gradwire {
 namespace {

@@ -9,11 +9,11 @@
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/trace_peers.h"
-#include "gradwire/report/memory_timeline.h"
-#include "gradwire/report/trace.h"
-#include "gradwire/report/trace_clock.h"
-#include "gradwire/report/trace_rank.h"
-#include "gradwire/report/trace_summary.h"
+#include "gradwire/trace/memory_timeline.h"
+#include "gradwire/trace/trace.h"
+#include "gradwire/trace/trace_clock.h"
+#include "gradwire/trace/trace_rank.h"
+#include "gradwire/trace/trace_summary.h"
 
 namespace gradwire {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gradwire/gradient/layer_profile.h"
+#include "gradwire/workload/layer_profile.h"
 
 namespace gradwire {
 

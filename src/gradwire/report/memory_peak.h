@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gradwire/report/memory_timeline.h"
+#include "gradwire/trace/memory_timeline.h"
 
 namespace gradwire {
 

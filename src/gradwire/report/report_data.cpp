@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/statistics.h"
 #include "gradwire/report/spread.h"
-#include "gradwire/report/statistics.h"
 
 namespace gradwire {
 namespace {

@@ -3,9 +3,9 @@
 #include <iterator>
 #include <map>
 
+#include "gradwire/base/statistics.h"
 #include "gradwire/report/report_data.h"
 #include "gradwire/report/spread.h"
-#include "gradwire/report/statistics.h"
 
 namespace gradwire {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/report/memory_timeline.h"
 #include "gradwire/report/training_summary.h"
+#include "gradwire/trace/memory_timeline.h"
 
 namespace gradwire {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/statistics.h"
 #include "gradwire/base/units.h"
 #include "gradwire/report/progress.h"
-#include "gradwire/report/statistics.h"
 
 namespace gradwire {
 namespace {

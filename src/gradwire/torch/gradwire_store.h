@@ -8,12 +8,12 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/job_store.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/job_store.h"
 
 namespace gradwire {
 
-/// The job's store (comm/job_store.h) as a c10d::Store. Only clients that know the job's secret can
+/// The job's store (bootstrap/job_store.h) as a c10d::Store. Only clients that know the job's secret can
 /// use it, on the named address only. Thread-safe. Throws c10::DistStoreError on timeouts, as
 /// c10d's stores do, and Exception for JobStore's other errors.
 class GradwireStore final : public c10d::Store {

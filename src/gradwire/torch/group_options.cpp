@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/comm/environment_variables.h"
-#include "gradwire/comm/job_secret.h"
+#include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/torch/gradwire_store.h"
 #include "gradwire/torch/store.h"
 

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/comm/job.h"
 
 namespace gradwire {
 

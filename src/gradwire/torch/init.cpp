@@ -1,6 +1,6 @@
 #include "gradwire/torch/init.h"
 
-#include "gradwire/comm/job_secret.h"
+#include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/store.h"
 #include "gradwire/torch/vector_math.h"

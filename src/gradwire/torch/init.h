@@ -2,8 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/comm/job.h"
 
 namespace gradwire {
 

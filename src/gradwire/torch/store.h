@@ -8,8 +8,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/store.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/store.h"
 
 namespace gradwire {
 

@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "gradwire/comm/work.h"
+#include "gradwire/engine/work.h"
 #include "gradwire/torch/completion_threads.h"
 
 namespace gradwire {

@@ -1,8 +1,8 @@
 // Runs itself as three ranks, each of which prints its rank.
 #include <iostream>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/launch/run_self.h"
-#include "gradwire/comm/job.h"
 
 int main() {
   const gradwire::Environment environment = gradwire::process_environment();

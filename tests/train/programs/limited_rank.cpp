@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "gradwire/torch/init.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/zero/zero.h"
 
 namespace {

@@ -5,9 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/bench/collective_bench.h"
-#include "gradwire/cli/launch_arguments.h"
-#include "gradwire/comm/job.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 
 namespace gradwire {
 

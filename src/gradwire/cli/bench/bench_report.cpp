@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/report/statistics.h"
+#include "gradwire/base/statistics.h"
 
 namespace gradwire {
 namespace {

@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/store.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/store.h"
 
 namespace gradwire {
 

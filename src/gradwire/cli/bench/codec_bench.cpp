@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/random.h"
+#include "gradwire/base/statistics.h"
 #include "gradwire/base/units.h"
 #include "gradwire/gradient/power_sgd_bucket.h"
-#include "gradwire/report/statistics.h"
 
 namespace gradwire {
 namespace {

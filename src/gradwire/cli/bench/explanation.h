@@ -3,9 +3,9 @@
 #include <span>
 #include <string>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/collective_bench.h"
-#include "gradwire/comm/job.h"
 #include "gradwire/comm/tuner.h"
 
 namespace gradwire {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gradwire/base/error.h"
-#include "gradwire/comm/job.h"
+#include "gradwire/bootstrap/job.h"
 
 namespace gradwire {
 

@@ -9,7 +9,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/usual_python.h"
 #include "gradwire/codec/catalogue.h"
-#include "gradwire/gradient/profiles.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 
 #include "gradwire/base/units.h"
-#include "gradwire/cli/launch_arguments.h"
-#include "gradwire/comm/job.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/cli/launch/launch_arguments.h"
+#include "gradwire/emulation/step_measurement.h"
 #include "gradwire/gradient/defaults.h"
-#include "gradwire/gradient/step_measurement.h"
 
 namespace gradwire {
 

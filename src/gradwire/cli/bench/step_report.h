@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/gradient/step_measurement.h"
+#include "gradwire/emulation/step_measurement.h"
 
 namespace gradwire {
 

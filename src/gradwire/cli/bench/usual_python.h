@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gradwire/comm/job.h"
+#include "gradwire/bootstrap/job.h"
 
 namespace gradwire {
 

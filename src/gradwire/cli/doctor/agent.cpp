@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/cli/doctor/look.h"
 #include "gradwire/cli/doctor/reach.h"
 #include "gradwire/cli/probe/measure.h"
 #include "gradwire/cli/probe/prober.h"
-#include "gradwire/comm/rendezvous.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire {

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/store.h"
 #include "gradwire/cli/doctor/endpoint.h"
 #include "gradwire/cli/doctor/facts.h"
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/store.h"
 
 namespace gradwire {
 

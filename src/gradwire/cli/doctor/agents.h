@@ -7,12 +7,12 @@
 
 #include <poll.h>
 
+#include "gradwire/bootstrap/store.h"
 #include "gradwire/cli/doctor/facts.h"
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/process.h"
-#include "gradwire/comm/store.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {

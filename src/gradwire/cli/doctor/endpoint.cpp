@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "gradwire/base/random_hex.h"
+#include "gradwire/bootstrap/shared_port.h"
 #include "gradwire/cli/doctor/look.h"
 #include "gradwire/net/datagram.h"
-#include "gradwire/net/shared_port.h"
 #include "gradwire/topology/interfaces.h"
 
 namespace gradwire {

@@ -5,15 +5,15 @@
 #include <thread>
 #include <vector>
 
+#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/rank_place.h"
 #include "gradwire/cli/doctor/facts.h"
 #include "gradwire/cli/probe/echo.h"
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/rank_place.h"
-#include "gradwire/net/gate.h"
 
 namespace gradwire {
 
-/// The purpose of the doctor's own connections (net/handshake.h).
+/// The purpose of the doctor's own connections (bootstrap/handshake.h).
 inline constexpr const char* kDoctorPurpose = "doctor";
 
 /// examined: the first host's doctor listens at the job's master address and port, as rank 0 will.

@@ -12,13 +12,13 @@
 #include <sys/utsname.h>
 
 #include "gradwire/base/units.h"
+#include "gradwire/bootstrap/handshake_messages.h"
+#include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/cli/doctor/installed.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/sibling.h"
-#include "gradwire/comm/local_rails.h"
 #include "gradwire/net/address.h"
-#include "gradwire/net/handshake_messages.h"
 #include "gradwire/topology/interfaces.h"
 
 namespace gradwire {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "gradwire/bootstrap/handshake.h"
 #include "gradwire/cli/doctor/endpoint.h"
 #include "gradwire/cli/probe/binding.h"
 #include "gradwire/cli/probe/echo.h"
-#include "gradwire/net/handshake.h"
 #include "gradwire/net/poll_set.h"
 
 namespace gradwire {

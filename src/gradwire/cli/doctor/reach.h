@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/rank_place.h"
 #include "gradwire/cli/doctor/facts.h"
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/rank_place.h"
 
 namespace gradwire {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/bootstrap/master_server.h"
+#include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/cli/doctor/agent.h"
-#include "gradwire/comm/job_secret.h"
-#include "gradwire/comm/master_server.h"
-#include "gradwire/comm/rendezvous_store.h"
 
 namespace gradwire {
 namespace {

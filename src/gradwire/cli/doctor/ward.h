@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/doctor/facts.h"
-#include "gradwire/comm/job.h"
 
 namespace gradwire {
 

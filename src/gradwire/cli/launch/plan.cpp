@@ -7,10 +7,10 @@
 #include "gradwire/base/cores.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/random_hex.h"
+#include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/cli/launch/master.h"
 #include "gradwire/cli/launch/process_tree.h"
-#include "gradwire/comm/environment_variables.h"
-#include "gradwire/comm/job_secret.h"
 
 namespace gradwire {
 namespace {

@@ -9,10 +9,10 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
-#include "gradwire/gradient/profiles.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
 #include "gradwire/topology/topology_file.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

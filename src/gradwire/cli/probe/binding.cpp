@@ -1,6 +1,6 @@
 #include "gradwire/cli/probe/binding.h"
 
-#include "gradwire/comm/local_rails.h"
+#include "gradwire/bootstrap/local_rails.h"
 
 namespace gradwire {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gradwire/comm/rank_place.h"
+#include "gradwire/bootstrap/rank_place.h"
 #include "gradwire/net/address.h"
 
 namespace gradwire {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/bootstrap/rank_place.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
-#include "gradwire/comm/rank_place.h"
 #include "gradwire/topology/cluster.h"
 
 namespace gradwire {

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/cli/probe/measure.h"
-#include "gradwire/comm/job.h"
-#include "gradwire/comm/rendezvous.h"
 
 namespace gradwire {
 

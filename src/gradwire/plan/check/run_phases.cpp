@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/read_file.h"
+#include "gradwire/base/statistics.h"
 #include "gradwire/plan/check/trace_phases.h"
 #include "gradwire/report/ladder_rows.h"
 #include "gradwire/report/run_record.h"
-#include "gradwire/report/statistics.h"
 
 namespace gradwire {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gradwire/report/statistics.h"
-#include "gradwire/report/step_trace.h"
+#include "gradwire/base/statistics.h"
+#include "gradwire/trace/step_trace.h"
 
 namespace gradwire {
 namespace {

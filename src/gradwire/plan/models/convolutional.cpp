@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/gradient/profiles.h"
 #include "gradwire/plan/models/built_in.h"
+#include "gradwire/workload/profiles.h"
 
 namespace gradwire {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/comm/outbox.h"
+#include "gradwire/engine/outbox.h"
 #include "gradwire/plan/simulate/levels.h"
 #include "gradwire/plan/simulate/link_load.h"
 #include "gradwire/plan/simulate/ring_path.h"

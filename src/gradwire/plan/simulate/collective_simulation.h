@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "gradwire/plan/simulate/fabric.h"
-#include "gradwire/schedule/cost.h"
+#include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {

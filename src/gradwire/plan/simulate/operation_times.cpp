@@ -8,13 +8,13 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
-#include "gradwire/comm/outbox.h"
 #include "gradwire/comm/tuner.h"
+#include "gradwire/engine/outbox.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/crowding.h"
-#include "gradwire/schedule/port_times.h"
+#include "gradwire/schedule/cost/crowding.h"
+#include "gradwire/schedule/cost/port_times.h"
 
 namespace gradwire {
 namespace {

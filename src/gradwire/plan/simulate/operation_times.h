@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "gradwire/comm/executor_costs.h"
+#include "gradwire/engine/executor_costs.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "gradwire/schedule/port_times.h"
+#include "gradwire/schedule/cost/port_times.h"
 
 namespace gradwire {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/comm/outbox.h"
+#include "gradwire/engine/outbox.h"
 #include "gradwire/schedule/program_set.h"
 
 namespace gradwire {

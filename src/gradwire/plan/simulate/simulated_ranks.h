@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "gradwire/plan/simulate/fabric.h"
-#include "gradwire/schedule/cost.h"
-#include "gradwire/schedule/link_model.h"
-#include "gradwire/schedule/message_graph.h"
+#include "gradwire/schedule/cost/cost.h"
+#include "gradwire/schedule/cost/link_model.h"
+#include "gradwire/schedule/cost/message_graph.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {

@@ -2,11 +2,11 @@
 
 #include <optional>
 
-#include "gradwire/gradient/layer_profile.h"
 #include "gradwire/gradient/overlap.h"
 #include "gradwire/gradient/step_plan.h"
 #include "gradwire/gradient/streaming_schedule.h"
 #include "gradwire/plan/simulate/bucket_stages.h"
+#include "gradwire/workload/layer_profile.h"
 
 namespace gradwire {
 

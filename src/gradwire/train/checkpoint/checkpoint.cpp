@@ -8,12 +8,12 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/train/activation/random_state.h"
 #include "gradwire/train/checkpoint/averager_state.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/local_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/checkpoint/together.h"
-#include "gradwire/train/random_state.h"
 
 namespace gradwire {
 namespace {

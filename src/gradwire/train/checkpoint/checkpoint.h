@@ -8,8 +8,8 @@
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/local_sgd.h"
-#include "gradwire/train/loss_scaler.h"
+#include "gradwire/train/local_sgd/local_sgd.h"
+#include "gradwire/train/optim/loss_scaler.h"
 
 namespace gradwire {
 

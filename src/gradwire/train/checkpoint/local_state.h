@@ -6,7 +6,7 @@
 
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/save.h"
-#include "gradwire/train/local_sgd.h"
+#include "gradwire/train/local_sgd/local_sgd.h"
 
 namespace gradwire {
 

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/lars.h"
+#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/lars.h"
 
 namespace gradwire {
 namespace {

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/data_parallel.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
 
 namespace gradwire {
 

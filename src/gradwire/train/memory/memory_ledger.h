@@ -7,7 +7,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/report/memory_peak.h"
-#include "gradwire/report/memory_timeline.h"
+#include "gradwire/trace/memory_timeline.h"
 
 namespace gradwire {
 

@@ -12,8 +12,8 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/gradient/overlap.h"
+#include "gradwire/train/data_parallel/reducer_stats.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/reducer_stats.h"
 #include "gradwire/train/zero/flat_unit.h"
 #include "gradwire/train/zero/unit_exchange.h"
 

@@ -8,11 +8,11 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
-#include "gradwire/train/lamb.h"
-#include "gradwire/train/lars.h"
+#include "gradwire/train/data_parallel/spread_norms.h"
 #include "gradwire/train/memory/mapped_tensor.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "gradwire/train/spread_norms.h"
+#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/lars.h"
 
 namespace gradwire {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/bucket_steps.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
+#include "gradwire/train/data_parallel/bucket_steps.h"
 #include "gradwire/train/zero/flat_unit.h"
 
 namespace gradwire {

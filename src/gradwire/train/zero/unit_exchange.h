@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/gradient/make_averager.h"
-#include "gradwire/report/trace.h"
+#include "gradwire/trace/trace.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire {

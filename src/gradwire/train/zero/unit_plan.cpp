@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/train/await_parameters.h"
+#include "gradwire/train/activation/await_parameters.h"
 
 namespace gradwire {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/await_parameters.h"
-#include "gradwire/train/output_tensors.h"
+#include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/data_parallel/output_tensors.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/graph_walk.h"
+#include "gradwire/train/data_parallel/graph_walk.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {

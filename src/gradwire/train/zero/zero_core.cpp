@@ -10,7 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/torch/vector_math.h"
-#include "gradwire/train/model_check.h"
+#include "gradwire/train/data_parallel/model_check.h"
 
 namespace gradwire {
 namespace {

@@ -1,0 +1,300 @@
+#include "gradwire/bootstrap/handshake.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kWrongSecret = "wrong secret: give every rank the same GRADWIRE_SECRET";
+
+constexpr std::string_view kSameEncryption = "give every rank the same GRADWIRE_ENCRYPTION";
+
+/// Quotes the first bytes of foreign data for a log line.
+std::string quoted(ConstBytes bytes) {
+  constexpr std::size_t kMost = 24;
+  std::string text = "\"";
+  for (const std::byte byte : bytes.first(std::min(bytes.size(), kMost))) {
+    const auto code = static_cast<unsigned>(byte);
+    const bool plain = code >= 0x20 && code < 0x7F && code != '"' && code != '\\';
+    text += plain ? std::string(1, static_cast<char>(code)) : fmt::format("\\x{:02x}", code);
+  }
+  return text + (bytes.size() > kMost ? "\"..." : "\"");
+}
+
+constexpr std::string_view encryption_words(bool encrypts) {
+  return encrypts ? "encrypts its traffic" : "does not encrypt";
+}
+
+std::string version_words(std::uint32_t theirs) {
+  return fmt::format(
+      "speaks version {} of gradwire's protocol, this rank version {}: install the same "
+      "version of gradwire on every host",
+      theirs, kProtocolVersion);
+}
+
+}  // namespace
+
+Handshake::Handshake(Socket socket, std::string other_end, SharedSecret shared)
+    : socket_(std::move(socket)), other_end_(std::move(other_end)), shared_(std::move(shared)) {}
+
+void Handshake::send(ConstBytes message) {
+  outbox_.insert(outbox_.end(), message.begin(), message.end());
+}
+
+void Handshake::fail_after_sending(ErrorKind kind, std::string message) {
+  failing_ = Error{kind, std::move(message)};
+}
+
+void Handshake::finish(const Transcript& said) {
+  HandshakeMessage transcript = said.hello;
+  transcript.insert(transcript.end(), said.answer.begin(), said.answer.end());
+  session_key_ = derive_session_key(shared_.secret, transcript);
+  finished_ = true;
+}
+
+short Handshake::wanted_events() const {
+  return outbox_.empty() ? POLLIN : POLLOUT;
+}
+
+Status Handshake::advance() {
+  for (;;) {
+    if (Status sent = flush(); !sent) return sent;
+    if (!outbox_.empty() || finished_) return {};
+    if (failing_) return tl::unexpected<Error>(*failing_);
+    const Result<bool> complete = receive();
+    if (!complete) return tl::unexpected<Error>(complete.error());
+    if (!*complete) return {};
+    ++messages_read_;
+    const HandshakeMessage message = std::exchange(inbox_, {});
+    if (Status understood = on_message(message); !understood) return understood;
+  }
+}
+
+Status Handshake::flush() {
+  while (!outbox_.empty()) {
+    const Transfer sent = send_some(socket_, outbox_);
+    if (sent.ended) {
+      const char* what = connected_ ? "lost the connection to " : "cannot connect to ";
+      return system_failure(what + other_end_, sent.cause, ErrorKind::disconnected);
+    }
+    if (sent.bytes == 0) return {};
+    if (!connected_ && connected_to_itself(socket_)) {
+      return failure(ErrorKind::disconnected, "no process listens at " + other_end_);
+    }
+    connected_ = true;
+    outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(sent.bytes));
+  }
+  return {};
+}
+
+/// Returns true once a complete message is received. Never reads beyond it.
+Result<bool> Handshake::receive() {
+  while (inbox_.size() < expected_) {
+    const std::size_t before = inbox_.size();
+    inbox_.resize(expected_);
+    const Transfer received = receive_some(socket_, Bytes(inbox_).subspan(before));
+    inbox_.resize(before + received.bytes);
+    if (received.cause != 0) {
+      return system_failure("lost the connection to " + other_end_, received.cause,
+                            ErrorKind::disconnected);
+    }
+    if (received.ended) {
+      return failure(ErrorKind::disconnected,
+                     fmt::format("{} closed the connection during the handshake "
+                                 "(after {} bytes of message {})",
+                                 other_end_, before, messages_read_ + 1));
+    }
+    if (received.bytes == 0) return false;
+    if (Status ours = check_magic(); !ours) return tl::unexpected<Error>(ours.error());
+  }
+  return true;
+}
+
+/// Refuses a foreign protocol at the first wrong byte: the peer may never send a complete message.
+Status Handshake::check_magic() const {
+  if (messages_read_ > 0) return {};
+  if (has_our_magic(inbox_)) return {};
+  return failure(
+      ErrorKind::corrupted,
+      fmt::format("{} does not speak gradwire's protocol: it sent {}", other_end_, quoted(inbox_)));
+}
+
+ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSecret shared,
+                                 Claims claims)
+    : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
+      claims_(claims),
+      said_({.hello = make_hello(claims, this->shared().purpose), .answer = {}}) {
+  send(said_.hello);
+  expect(kAnswerSize);
+}
+
+Status ClientHandshake::on_message(ConstBytes message) {
+  return said_.answer.empty() ? on_answer(message) : on_verdict(message);
+}
+
+Status ClientHandshake::on_answer(ConstBytes answer) {
+  if (version_in(answer) != kProtocolVersion) {
+    return failure(ErrorKind::mismatch,
+                   fmt::format("{} {}", other_end(), version_words(version_in(answer))));
+  }
+  said_.answer.assign(answer.begin(), answer.end());
+  proof_ = client_proof(shared(), said_);
+  send(proof_);
+  expect(kVerdictSize);
+  return {};
+}
+
+Status ClientHandshake::on_verdict(ConstBytes verdict) {
+  if (!is_proved(verdict, shared(), said_, proof_)) {
+    // Only the verdict on a wrong client proof carries no server proof.
+    const bool refused = verdict_in(verdict) == Verdict::wrong_secret;
+    return failure(ErrorKind::refused, refused
+                                           ? fmt::format("{}: {}", other_end(), kWrongSecret)
+                                           : fmt::format("{} has a {}", other_end(), kWrongSecret));
+  }
+  if (verdict_in(verdict) != Verdict::accepted) return on_refusal(verdict);
+  finish(said_);
+  return {};
+}
+
+/// Error for a client that the authenticated server has refused.
+Status ClientHandshake::on_refusal(ConstBytes verdict) const {
+  switch (verdict_in(verdict)) {
+    case Verdict::duplicate:
+      return failure(ErrorKind::invalid_argument,
+                     fmt::format("another process has already joined as rank {}: give each "
+                                 "process its own RANK (reported by {})",
+                                 claims_.from, other_end()));
+    case Verdict::other_world_size:
+      return failure(ErrorKind::mismatch,
+                     fmt::format("this process was started with a world size of {}, {} with {}",
+                                 claims_.world_size, other_end(), world_size_in(verdict)));
+    case Verdict::later:
+      return failure(ErrorKind::disconnected,
+                     fmt::format("{} still serves an earlier rendezvous", other_end()));
+    case Verdict::other_encryption:
+      return failure(ErrorKind::mismatch,
+                     fmt::format("rank {} {}, {} the opposite: {}", claims_.from,
+                                 encryption_words(claims_.encrypts), other_end(), kSameEncryption));
+    case Verdict::accepted:
+    case Verdict::wrong_secret:
+    case Verdict::impossible:
+      break;
+  }
+  return failure(ErrorKind::mismatch,
+                 fmt::format("{} does not expect a connection from rank {} to rank {}", other_end(),
+                             claims_.from, claims_.to));
+}
+
+ServerHandshake::ServerHandshake(Socket socket, std::string other_end, SharedSecret shared,
+                                 int world_size, Admit admit)
+    : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
+      world_size_(world_size),
+      admit_(std::move(admit)) {
+  expect(kHelloSize);
+}
+
+Status ServerHandshake::on_message(ConstBytes message) {
+  return said_.hello.empty() ? on_hello(message) : on_proof(message);
+}
+
+Status ServerHandshake::on_hello(ConstBytes hello) {
+  said_.hello.assign(hello.begin(), hello.end());
+  said_.answer = make_answer();
+  if (version_in(hello) != kProtocolVersion) return refuse_version();
+  send(said_.answer);
+  expect(kProofSize);
+  return {};
+}
+
+/// Tells the client this side's version, in the message size that older versions expect.
+Status ServerHandshake::refuse_version() {
+  said_.answer.resize(kOldAnswerSize);
+  send(said_.answer);
+  fail_after_sending(ErrorKind::mismatch,
+                     fmt::format("{} {}", other_end(), version_words(version_in(said_.hello))));
+  return {};
+}
+
+Verdict ServerHandshake::judge(const Claims& claims) const {
+  const bool any = world_size_ == kAnyWorldSize;
+  if (!any && claims.world_size != world_size_) return Verdict::other_world_size;
+  if (claims.from < 0 || claims.from >= claims.world_size) return Verdict::impossible;
+  return admit_(claims);
+}
+
+Status ServerHandshake::on_proof(ConstBytes proof) {
+  if (!is_client_proof(proof, shared(), said_)) {
+    send(make_refusal());
+    fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
+    return {};
+  }
+  claims_ = claims_in(said_.hello);
+  const Verdict verdict = judge(claims_);
+  send(make_verdict(verdict, world_size_, shared(), said_, proof));
+  conclude(verdict);
+  return {};
+}
+
+void ServerHandshake::conclude(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::accepted:
+      finish(said_);
+      break;
+    case Verdict::duplicate:
+      fail_after_sending(ErrorKind::invalid_argument,
+                         fmt::format("{} claims to be rank {}, which has already joined",
+                                     other_end(), claims_.from));
+      break;
+    case Verdict::later:
+      fail_after_sending(ErrorKind::aborted, fmt::format("{} is early", other_end()));
+      break;
+    case Verdict::other_encryption:
+      fail_after_sending(
+          ErrorKind::mismatch,
+          fmt::format("{}, rank {}, {}, and this rank the opposite: {}", other_end(), claims_.from,
+                      encryption_words(claims_.encrypts), kSameEncryption));
+      break;
+    case Verdict::wrong_secret:
+    case Verdict::other_world_size:
+    case Verdict::impossible:
+      fail_after_sending(
+          ErrorKind::mismatch,
+          fmt::format(
+              "{} claims to be rank {} of {} and looks for rank {}; the world size here is {}",
+              other_end(), claims_.from, claims_.world_size, claims_.to, world_size_));
+      break;
+  }
+}
+
+Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
+                      Deadline deadline) {
+  Result<Socket> socket = start_connect(to);
+  if (!socket) return tl::unexpected<Error>(socket.error());
+  ClientHandshake handshake(std::move(*socket), to.to_string(), shared, claims);
+  for (;;) {
+    const bool ready = wait_for(handshake.socket(), handshake.wanted_events(), deadline);
+    if (Status moved = handshake.advance(); !moved) return tl::unexpected<Error>(moved.error());
+    if (handshake.done()) return Greeted{handshake.take_socket(), handshake.session_key()};
+    if (!ready) {
+      return failure(ErrorKind::timeout,
+                     fmt::format("{} {}", to.to_string(),
+                                 handshake.connected() ? "does not answer as gradwire does"
+                                                       : "does not answer"));
+    }
+  }
+}
+
+Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
+                                 const Claims& claims, Deadline deadline) {
+  Result<Greeted> made = greet(to, shared, claims, deadline);
+  if (!made) return tl::unexpected<Error>(made.error());
+  return std::move(made->socket);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/bytes.h"
+#include "gradwire/base/error.h"
+#include "gradwire/bootstrap/handshake_messages.h"
+#include "gradwire/net/deadline.h"
+#include "gradwire/net/session_key.h"
+#include "gradwire/net/socket.h"
+
+namespace gradwire {
+
+/// Maximum time that an unauthenticated peer may keep a connection open, whatever it sends.
+inline constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
+
+/// One end of a handshake over a non-blocking socket, driven by events. Owns the socket until it is
+/// taken.
+class Handshake {
+ public:
+  virtual ~Handshake() = default;
+
+  /// Advances as far as possible without waiting. After an error the connection is unusable. Fails
+  /// with refused (wrong secret, or not admitted), mismatch (of version or world size), corrupted
+  /// (the peer is not gradwire), disconnected or invalid_argument (duplicate).
+  Status advance();
+
+  bool done() const { return finished_ && outbox_.empty(); }
+
+  /// Returns the poll(2) events for which advance() waits.
+  short wanted_events() const;
+
+  /// Key known only to the two ends of this connection. Valid once done().
+  const SessionKey& session_key() const { return session_key_; }
+
+  const Socket& socket() const { return socket_; }
+  Socket take_socket() { return std::move(socket_); }
+
+  /// Returns true if the connection is established (some bytes were sent).
+  bool connected() const { return connected_; }
+
+ protected:
+  Handshake(Socket socket, std::string other_end, SharedSecret shared);
+  void send(ConstBytes message);
+  void expect(std::size_t size) { expected_ = size; }
+  /// Completes the handshake and derives the session key from the transcript.
+  void finish(const Transcript& said);
+  /// Fails after the messages passed to send() are sent.
+  void fail_after_sending(ErrorKind kind, std::string message);
+  const SharedSecret& shared() const { return shared_; }
+  const std::string& other_end() const { return other_end_; }
+
+ private:
+  /// Called with each message of the expected size.
+  virtual Status on_message(ConstBytes message) = 0;
+
+  Status flush();
+  Result<bool> receive();
+  Status check_magic() const;
+
+  Socket socket_;
+  std::string other_end_;
+  SharedSecret shared_;
+  std::vector<std::byte> outbox_;
+  std::vector<std::byte> inbox_;
+  std::size_t expected_ = 0;
+  std::size_t messages_read_ = 0;
+  std::optional<Error> failing_;
+  SessionKey session_key_ = {};
+  bool finished_ = false;
+  bool connected_ = false;
+};
+
+/// The connecting end. The socket may still be connecting.
+class ClientHandshake final : public Handshake {
+ public:
+  /// `other_end` names the server in messages.
+  ClientHandshake(Socket socket, std::string other_end, SharedSecret shared, Claims claims);
+
+ private:
+  Status on_message(ConstBytes message) override;
+  Status on_answer(ConstBytes answer);
+  Status on_verdict(ConstBytes verdict);
+  Status on_refusal(ConstBytes verdict) const;
+
+  Claims claims_;
+  Transcript said_;
+  Proof proof_ = {};  ///< Set once the answer is received.
+};
+
+/// For a server that checks the world sizes of its clients itself.
+inline constexpr int kAnyWorldSize = 0;
+
+/// The accepting end.
+class ServerHandshake final : public Handshake {
+ public:
+  /// Decides on a client that has proved its claims.
+  using Admit = std::function<Verdict(const Claims&)>;
+
+  /// If `world_size` is kAnyWorldSize, clients of any world size are passed to `admit`.
+  ServerHandshake(Socket socket, std::string other_end, SharedSecret shared, int world_size,
+                  Admit admit);
+
+  /// Valid once done().
+  const Claims& claims() const { return claims_; }
+
+  /// Returns true if the client has sent a complete first message; unauthenticated peers rarely do.
+  bool has_hello() const { return !said_.hello.empty(); }
+
+ private:
+  Status on_message(ConstBytes message) override;
+  Status on_hello(ConstBytes hello);
+  Status on_proof(ConstBytes proof);
+  Status refuse_version();
+  Verdict judge(const Claims& claims) const;
+  void conclude(Verdict verdict);
+
+  int world_size_;
+  Admit admit_;
+  Claims claims_;
+  Transcript said_;
+};
+
+/// A connection after its handshake.
+struct Greeted {
+  Socket socket;
+  SessionKey key = {};  ///< Handshake::session_key().
+};
+
+/// Connects and performs the handshake, blocking. Fails like Handshake, and with timeout.
+Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
+                      Deadline deadline);
+
+/// greet() for callers that do not need the key.
+Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
+                                 const Claims& claims, Deadline deadline);
+
+}  // namespace gradwire

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "gradwire/base/error.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/net/address.h"
+
+namespace gradwire {
+
+/// Minimum length of a secret that protects connections over a network. A peer to which a rank
+/// connects, and an observer of the packets, gets a proof against which it can test guesses offline
+/// (bootstrap/handshake_messages.h).
+inline constexpr std::size_t kLeastSecretBytes = 16;
+
+/// Fails with invalid_argument if the secret is shorter, unless `address` is a loopback address,
+/// where only processes of this host can connect. An empty secret passes: it means that none is
+/// set. The message names `source`, the origin of the secret, and the remedy.
+Status check_secret(const std::string& secret, const SocketAddress& address,
+                    const std::string& source = "GRADWIRE_SECRET");
+
+/// check_secret() for every address of `host`, a name or an address. A name that cannot be resolved
+/// passes: connecting to it fails with its own error.
+Status check_secret_at(const std::string& secret, const std::string& host,
+                       const std::string& source = "GRADWIRE_SECRET");
+
+/// Returns the warning that rank 0 logs if the secret of its job is readable in a launcher's store
+/// by any process that reaches the store. Empty if the job has its own secret, or if the store is
+/// on the loopback address.
+std::string open_store_warning(const Job& job);
+
+/// Logs open_store_warning(), if this is rank 0 and the warning is not empty.
+void warn_of_open_store(const Job& job);
+
+}  // namespace gradwire

@@ -1,0 +1,298 @@
+#include "gradwire/bootstrap/job_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/bootstrap/master_server.h"
+
+namespace gradwire {
+namespace {
+
+/// The server responds immediately; a longer delay means trouble on its host or the link.
+constexpr Duration kPatience = std::chrono::seconds(10);
+
+/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
+/// this client may first queue behind such peers.
+constexpr Duration kAttempt = std::chrono::seconds(5);
+
+/// Maximum time that one request waits at the server; renewing it shows that the server is alive.
+constexpr Duration kTurn = std::chrono::seconds(5);
+
+/// Maximum time for which rank 0 keeps the server up for the other ranks.
+constexpr Duration kFarewell = std::chrono::seconds(2);
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+
+using Connection = std::unique_ptr<MessageStream>;
+
+/// Returns true if the error may only mean that rank 0 has not started yet.
+bool may_pass(const Error& error) {
+  return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout;
+}
+
+Result<Connection> connect_to(const SocketAddress& address, const Job& job, Deadline deadline) {
+  Result<Greeted> made = greet(address, {.secret = job.secret, .purpose = kJobStorePurpose},
+                               {.from = job.rank, .to = 0, .world_size = job.world_size}, deadline);
+  if (!made) return tl::unexpected<Error>(made.error());
+  return std::make_unique<MessageStream>(std::move(made->socket), made->key,
+                                         MessageStream::End::client, kMostMessageBytes);
+}
+
+Result<Connection> try_once(const Job& job, Deadline deadline) {
+  const auto addresses = resolve(job.master_address, job.master_port);
+  // In some clusters a host name resolves only once the host is up.
+  if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
+  Error last;
+  for (const SocketAddress& address : *addresses) {
+    auto connection = connect_to(address, job, deadline.or_after(kAttempt));
+    if (connection) return connection;
+    last = connection.error();
+    if (!may_pass(last)) break;
+  }
+  return tl::unexpected<Error>(std::move(last));
+}
+
+/// Retries until rank 0 accepts the connection.
+Result<Connection> connect(const Job& job, Deadline deadline) {
+  const Time start = SteadyClock().now();
+  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    auto connection = try_once(job, deadline);
+    if (connection || !may_pass(connection.error())) return connection;
+    if (deadline.passed()) {
+      const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
+      return failure(
+          ErrorKind::timeout,
+          fmt::format("cannot reach the job's store on rank 0 at {}:{} within {:.3g} s "
+                      "({}); has rank 0 started, and can this host reach that address?",
+                      job.master_address, job.master_port, waited, connection.error().message));
+    }
+    // There is no event for "rank 0 has started".
+    ::poll(nullptr, 0, milliseconds_of(std::min(pause, deadline.left())));
+  }
+}
+
+Status check(const Job& job) {
+  if (job.secret.empty()) {
+    return failure(ErrorKind::invalid_argument,
+                   "the job's store requires a secret: start the ranks with gradwire run, which "
+                   "makes one, or set GRADWIRE_SECRET=$(openssl rand -hex 16), once, for all "
+                   "ranks");
+  }
+  if (job.launcher_store) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{} already serves a store at {}:{}: use that one (env://)",
+                               job.launcher, job.master_address, job.master_port));
+  }
+  return check_secret_at(job.secret, job.master_address);
+}
+
+/// Sends a request and waits for its response.
+Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& request,
+                                  Deadline deadline) {
+  if (Status sent = stream.send(encode(request)); !sent) {
+    return tl::unexpected<Error>(sent.error());
+  }
+  for (;;) {
+    if (Status sent = stream.flush(); !sent) return tl::unexpected<Error>(sent.error());
+    std::string message;
+    const Result<bool> there = stream.receive(message);
+    if (!there) return tl::unexpected<Error>(there.error());
+    if (*there) return decode_job_store_response(message);
+    if (!wait_for(stream.socket(), stream.flushed() ? POLLIN : POLLIN | POLLOUT, deadline)) {
+      return failure(ErrorKind::disconnected, "it does not respond");
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JobStore>> JobStore::open(const Job& job, Deadline deadline) {
+  if (Status usable = check(job); !usable) return tl::unexpected<Error>(usable.error());
+  std::unique_ptr<JobStore> store(new JobStore(job));
+  if (job.rank == 0) {
+    auto door = open_master_door(job, kJobStorePurpose, deadline);
+    if (!door) return tl::unexpected<Error>(door.error());
+    auto server = JobStoreServer::start(std::move(*door), job.secret, job.world_size);
+    if (!server) return tl::unexpected<Error>(server.error());
+    store->server_ = std::move(*server);
+  }
+  auto first = connect(job, deadline);
+  if (!first) return tl::unexpected<Error>(first.error());
+  store->connections_ = 1;
+  store->idle_.push_back(std::move(*first));
+  store->opened_ = true;
+  return store;
+}
+
+JobStore::JobStore(const Job& job) : job_(job) {}
+
+JobStore::~JobStore() {
+  close(/*failed=*/false);
+}
+
+void JobStore::close(bool failed) {
+  if (fork_.in_child()) {
+    // The server thread does not exist here, and the sockets belong to the parent.
+    (void)server_.release();
+    return;
+  }
+  if (opened_.exchange(false)) (void)ask({.operation = StoreOperation::leave});
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    idle_.clear();
+  }
+  given_back_.notify_all();
+  if (server_ && !failed) server_->wait_until_alone(Deadline::after(kFarewell));
+  server_.reset();
+}
+
+Result<Connection> JobStore::take_connection() {
+  if (fork_.in_child()) {
+    return failure(ErrorKind::unsupported, "a forked child cannot use its parent's connection");
+  }
+  std::unique_lock lock(mutex_);
+  given_back_.wait(lock, [this] {
+    return closed_ || !idle_.empty() || connections_ < JobStoreServer::kMostConnections;
+  });
+  if (lost_) return tl::unexpected<Error>(*lost_);
+  if (closed_) return failure(ErrorKind::aborted, "this rank has left it");
+  if (!idle_.empty()) {
+    Connection connection = std::move(idle_.back());
+    idle_.pop_back();
+    return connection;
+  }
+  ++connections_;
+  lock.unlock();
+  auto made = connect(job_, Deadline::after(kPatience));
+  if (!made) give_back(nullptr);
+  return made;
+}
+
+/// Null: the connection is closed.
+void JobStore::give_back(Connection connection) {
+  const std::lock_guard lock(mutex_);
+  if (!connection || closed_) --connections_;
+  if (connection && !closed_) idle_.push_back(std::move(connection));
+  given_back_.notify_one();
+}
+
+/// The store does not come back: later requests fail immediately with the same cause.
+Error JobStore::lost(const Error& error) {
+  const bool misused = error.kind == ErrorKind::unsupported;
+  if (!misused) {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_ = error;
+    opened_ = false;
+  }
+  return {misused ? error.kind : ErrorKind::disconnected,
+          fmt::format("rank {} lost the job's store of rank 0 at {}:{}: {}", job_.rank,
+                      job_.master_address, job_.master_port, error.message)};
+}
+
+Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
+  if (request.key.size() > kMostKeyBytes ||
+      request.value.size() + request.expected.size() > kMostValueBytes) {
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format("a key of {} and a value of {} bytes: the job's store takes keys up "
+                    "to {} and values up to {}",
+                    request.key.size(), request.value.size(), kMostKeyBytes, kMostValueBytes));
+  }
+  auto connection = take_connection();
+  if (!connection) return tl::unexpected<Error>(lost(connection.error()));
+  const Duration patience = std::chrono::milliseconds(request.wait_ms) + kPatience;
+  auto response = exchange(**connection, request, Deadline::after(patience));
+  // After a failure, requests and responses no longer match.
+  give_back(response ? std::move(*connection) : nullptr);
+  if (!response) return tl::unexpected<Error>(lost(response.error()));
+  if (response->answer == JobStoreAnswer::refused) {
+    return failure(ErrorKind::invalid_argument, response->value);
+  }
+  return response;
+}
+
+Result<JobStoreResponse> JobStore::await_key(StoreOperation operation, const std::string& key,
+                                             Duration timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  for (;;) {
+    const Duration turn = std::min(deadline.left(), kTurn);
+    auto response = ask({.operation = operation,
+                         .wait_ms = static_cast<std::uint32_t>(milliseconds_of(turn)),
+                         .key = key});
+    if (!response || response->answer == JobStoreAnswer::ok) return response;
+    if (deadline.passed()) {
+      return failure(
+          ErrorKind::timeout,
+          fmt::format("no rank has set \"{}\" in the job's store at {}:{} within {} ms", key,
+                      job_.master_address, job_.master_port, milliseconds_of(timeout)));
+    }
+  }
+}
+
+Status JobStore::set(const std::string& key, const std::string& value) {
+  const auto done = ask({.operation = StoreOperation::set, .key = key, .value = value});
+  if (!done) return tl::unexpected<Error>(done.error());
+  return {};
+}
+
+Status JobStore::append(const std::string& key, const std::string& value) {
+  const auto done = ask({.operation = StoreOperation::append, .key = key, .value = value});
+  if (!done) return tl::unexpected<Error>(done.error());
+  return {};
+}
+
+Result<std::string> JobStore::get(const std::string& key, Duration timeout) {
+  auto found = await_key(StoreOperation::get, key, timeout);
+  if (!found) return tl::unexpected<Error>(found.error());
+  return std::move(found->value);
+}
+
+Status JobStore::wait(const std::string& key, Duration timeout) {
+  const auto found = await_key(StoreOperation::wait, key, timeout);
+  if (!found) return tl::unexpected<Error>(found.error());
+  return {};
+}
+
+Result<bool> JobStore::has(const std::string& key) {
+  const auto found = ask({.operation = StoreOperation::wait, .key = key});
+  if (!found) return tl::unexpected<Error>(found.error());
+  return found->answer == JobStoreAnswer::ok;
+}
+
+Result<std::int64_t> JobStore::add(const std::string& key, std::int64_t amount) {
+  const auto sum =
+      ask({.operation = StoreOperation::add, .key = key, .value = fmt::to_string(amount)});
+  if (!sum) return tl::unexpected<Error>(sum.error());
+  return std::strtoll(sum->value.c_str(), nullptr, 10);
+}
+
+Result<std::string> JobStore::compare_set(const std::string& key, const std::string& expected,
+                                          const std::string& desired) {
+  auto now = ask({.operation = StoreOperation::compare_set,
+                  .key = key,
+                  .value = desired,
+                  .expected = expected});
+  if (!now) return tl::unexpected<Error>(now.error());
+  return std::move(now->value);
+}
+
+Result<bool> JobStore::erase(const std::string& key) {
+  const auto done = ask({.operation = StoreOperation::erase, .key = key});
+  if (!done) return tl::unexpected<Error>(done.error());
+  return done->answer == JobStoreAnswer::ok;
+}
+
+Result<std::int64_t> JobStore::count() {
+  const auto keys = ask({.operation = StoreOperation::count});
+  if (!keys) return tl::unexpected<Error>(keys.error());
+  return std::strtoll(keys->value.c_str(), nullptr, 10);
+}
+
+}  // namespace gradwire

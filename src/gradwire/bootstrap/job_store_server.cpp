@@ -1,0 +1,249 @@
+#include "gradwire/bootstrap/job_store_server.h"
+
+#include <algorithm>
+#include <list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/job_store_protocol.h"
+#include "gradwire/bootstrap/key_table.h"
+#include "gradwire/bootstrap/message_stream.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// Maximum bytes of all keys and values together.
+constexpr std::size_t kMostBytes = 256 << 20;
+
+struct Client {
+  Rank rank = 0;
+  MessageStream stream;
+  std::optional<JobStoreRequest> awaiting;  ///< A pending get or wait whose key does not exist.
+  Deadline awaiting_until = Deadline(Time::max());
+  bool gone = false;
+  std::size_t place = 0;
+};
+
+bool waits(const JobStoreRequest& request) {
+  return request.operation == StoreOperation::get || request.operation == StoreOperation::wait;
+}
+
+JobStoreResponse refusal(const Error& error) {
+  return {.answer = JobStoreAnswer::refused, .value = error.message};
+}
+
+std::int64_t number_in(const std::string& text) {
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
+
+/// Executes a request that does not wait.
+JobStoreResponse execute(const JobStoreRequest& request, KeyTable& table) {
+  const auto answer = [](const Status& done) {
+    return done ? JobStoreResponse{} : refusal(done.error());
+  };
+  switch (request.operation) {
+    case StoreOperation::set:
+      return answer(table.set(request.key, request.value));
+    case StoreOperation::append:
+      return answer(table.append(request.key, request.value));
+    case StoreOperation::add: {
+      const auto sum = table.add(request.key, number_in(request.value));
+      return sum ? JobStoreResponse{.value = fmt::to_string(*sum)} : refusal(sum.error());
+    }
+    case StoreOperation::compare_set: {
+      auto now = table.compare_set(request.key, request.expected, request.value);
+      return now ? JobStoreResponse{.value = std::move(*now)} : refusal(now.error());
+    }
+    case StoreOperation::erase:
+      return {.answer = table.erase(request.key) ? JobStoreAnswer::ok : JobStoreAnswer::not_there};
+    case StoreOperation::count:
+      return {.value = fmt::to_string(table.size())};
+    case StoreOperation::get:
+    case StoreOperation::wait:
+    case StoreOperation::leave:
+      break;
+  }
+  return {};
+}
+
+/// Returns the response to a get or wait, or nullopt if its key does not exist.
+std::optional<JobStoreResponse> look(const JobStoreRequest& request, const KeyTable& table) {
+  const std::string* value = table.find(request.key);
+  if (value == nullptr) return std::nullopt;
+  if (request.operation == StoreOperation::wait) return JobStoreResponse{};
+  return JobStoreResponse{.value = *value};
+}
+
+}  // namespace
+
+/// State and event loop of the server thread.
+class JobStoreServer::Loop {
+ public:
+  Loop(Doors doors, std::string secret, int world_size, Presence& presence)
+      : gate_(
+            std::move(doors),
+            {.shared = {.secret = std::move(secret), .purpose = kJobStorePurpose},
+             .world_size = world_size},
+            [this](const Claims& claims) { return admit(claims); },
+            [this](Admitted admitted) { enter(std::move(admitted)); }),
+        left_(static_cast<std::size_t>(world_size)),
+        presence_(presence) {}
+
+  void run(const Socket& stop) {
+    PollSet set;
+    for (;;) {
+      set.clear();
+      const std::size_t stop_place = set.add(stop, POLLIN);
+      const Deadline next = gate_.watch(set, watch_clients(set));
+      set.wait(next);
+      if (set.happened(stop_place) != 0) return;
+      advance_clients(set);
+      if (Status accepting = gate_.advance(set); !accepting) {
+        spdlog::error("the job's store stops: {}", accepting.error().message);
+        return;
+      }
+    }
+  }
+
+ private:
+  Verdict admit(const Claims& claims) {
+    if (claims.to != 0) return Verdict::impossible;
+    if (left_[static_cast<std::size_t>(claims.from)]) return Verdict::later;
+    const auto of_it = [&](const Client& client) { return client.rank == claims.from; };
+    const auto connections = std::ranges::count_if(clients_, of_it);
+    return connections < kMostConnections ? Verdict::accepted : Verdict::duplicate;
+  }
+
+  void enter(Admitted admitted) {
+    clients_.push_back({.rank = admitted.claims.from,
+                        .stream = {std::move(admitted.socket), admitted.key,
+                                   MessageStream::End::server, kMostMessageBytes},
+                        .awaiting = {}});
+    report();
+  }
+
+  Deadline watch_clients(PollSet& set) {
+    Time next = SteadyClock().now() + std::chrono::hours(1);
+    for (Client& client : clients_) {
+      client.place = set.add(client.stream.socket(), client.stream.flushed() ? POLLIN : POLLOUT);
+      if (client.awaiting) next = std::min(next, client.awaiting_until.at());
+    }
+    return Deadline(next);
+  }
+
+  void advance_clients(const PollSet& set) {
+    for (Client& client : clients_) {
+      if (set.happened(client.place) != 0) serve(client);
+      if (client.awaiting && client.awaiting_until.passed()) {
+        respond(client, {.answer = JobStoreAnswer::not_there});
+      }
+    }
+    if (std::erase_if(clients_, [](const Client& client) { return client.gone; }) > 0) report();
+  }
+
+  /// Reads and answers the available requests.
+  void serve(Client& client) {
+    if (!client.stream.flushed() && !client.stream.flush()) client.gone = true;
+    while (!client.gone && client.stream.flushed()) {
+      std::string message;
+      const Result<bool> there = client.stream.receive(message);
+      if (!there || client.awaiting) {
+        // A client with a pending request must not send another one.
+        client.gone = !there || *there;
+        if (!there && there.error().kind == ErrorKind::corrupted) say(client, there.error());
+        return;
+      }
+      if (!*there) return;
+      auto request = decode_job_store_request(message);
+      if (!request) {
+        client.gone = true;
+        return say(client, request.error());
+      }
+      take(client, std::move(*request));
+    }
+  }
+
+  static void say(const Client& client, const Error& error) {
+    spdlog::warn("the job's store closes its connection to rank {}: {}", client.rank,
+                 error.message);
+  }
+
+  void take(Client& client, JobStoreRequest request) {
+    if (request.operation == StoreOperation::leave) {
+      left_[static_cast<std::size_t>(client.rank)] = true;
+    }
+    if (!waits(request)) {
+      respond(client, execute(request, table_));
+      return wake(request.key);
+    }
+    if (const auto there = look(request, table_)) return respond(client, *there);
+    if (request.wait_ms == 0) return respond(client, {.answer = JobStoreAnswer::not_there});
+    client.awaiting_until = Deadline::after(std::chrono::milliseconds(request.wait_ms));
+    client.awaiting = std::move(request);
+  }
+
+  /// Answers the pending requests for the key, which may exist after a change.
+  void wake(const std::string& key) {
+    for (Client& client : clients_) {
+      if (!client.awaiting || client.awaiting->key != key) continue;
+      if (const auto there = look(*client.awaiting, table_)) respond(client, *there);
+    }
+  }
+
+  static void respond(Client& client, const JobStoreResponse& response) {
+    client.awaiting.reset();
+    if (!client.stream.send(encode(response))) client.gone = true;
+  }
+
+  void report() {
+    const std::lock_guard lock(presence_.mutex);
+    presence_.connected = clients_.size();
+    presence_.changed.notify_all();
+  }
+
+  Gate gate_;
+  std::list<Client> clients_;
+  std::vector<bool> left_;
+  KeyTable table_{kMostBytes};
+  Presence& presence_;
+};
+
+Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(std::unique_ptr<Door> door,
+                                                              std::string secret, int world_size) {
+  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!stop.valid()) return system_failure("cannot start the job's store");
+  return std::unique_ptr<JobStoreServer>(
+      new JobStoreServer(std::move(door), std::move(secret), world_size, std::move(stop)));
+}
+
+JobStoreServer::JobStoreServer(std::unique_ptr<Door> door, std::string secret, int world_size,
+                               Socket stop)
+    : stop_(std::move(stop)) {
+  Doors doors;
+  doors.push_back(std::move(door));
+  auto loop = std::make_unique<Loop>(std::move(doors), std::move(secret), world_size, presence_);
+  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
+}
+
+JobStoreServer::~JobStoreServer() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+  thread_.join();
+}
+
+bool JobStoreServer::wait_until_alone(Deadline deadline) {
+  std::unique_lock lock(presence_.mutex);
+  return presence_.changed.wait_until(lock, deadline.at(),
+                                      [this] { return presence_.connected == 0; });
+}
+
+}  // namespace gradwire

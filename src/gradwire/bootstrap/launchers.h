@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/job.h"
+
+namespace gradwire {
+
+/// A launcher's description of this process, without MASTER_ADDR, MASTER_PORT and GRADWIRE_*, which
+/// mean the same under every launcher.
+struct Launched {
+  std::string launcher;  ///< As Job::launcher.
+  Rank rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  bool launcher_store = false;
+  /// Rank 0's host as far as the launcher knows it; empty: the user must set MASTER_ADDR.
+  std::string master_address;
+  /// Job id that distinguishes jobs on one host, the same on all ranks; the port is derived from
+  /// it. Empty: the user must set MASTER_PORT.
+  std::string job_id;
+  /// How to set a variable on all ranks with this launcher: "mpirun -x {}=..." with {} for the
+  /// name.
+  std::string how_to_set;
+};
+
+/// Returns the launcher that started this process, the innermost one if there are several; nullopt
+/// without a launcher. Throws Exception(invalid_argument), which names the variable that is wrong
+/// or missing.
+std::optional<Launched> find_launcher(const EnvironmentVariables& variables);
+
+/// Returns true if the address is a loopback address: "localhost", "127.0.0.1", "::1".
+bool is_loopback(std::string_view address);
+
+/// Returns a port for rank 0 to listen on, which all ranks derive from the job id: in 20000 ..
+/// 29999, below Linux's ephemeral ports.
+std::uint16_t port_from_job_id(std::string_view job_id);
+
+}  // namespace gradwire

@@ -1,0 +1,90 @@
+#include "gradwire/bootstrap/local_rails.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "gradwire/topology/interfaces.h"
+
+namespace gradwire {
+namespace {
+
+bool is_link_local(const std::string& address) {
+  return address.starts_with("fe80:");
+}
+
+/// Preference of an address; 0 is best.
+int rank_of(const std::string& address, int wanted_family) {
+  const int family = address.find(':') == std::string::npos ? AF_INET : AF_INET6;
+  return (family == wanted_family ? 0 : 1) + (is_link_local(address) ? 2 : 0);
+}
+
+Result<RailPlace> rail_on(const Interface& chosen, int wanted_family) {
+  const auto best = std::ranges::min_element(chosen.addresses, {}, [&](const std::string& address) {
+    return rank_of(address, wanted_family);
+  });
+  auto address = SocketAddress::of(*best, 0);
+  if (!address) return tl::unexpected<Error>(address.error());
+  return RailPlace{*address, chosen.name};
+}
+
+Result<std::vector<RailPlace>> rails_on(const std::vector<Interface>& chosen,
+                                        const std::string& wanted, int wanted_family) {
+  if (chosen.size() > kMaxRails) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("\"{}\" selects {} network interfaces, and {} can be used at once: "
+                               "{}",
+                               wanted, chosen.size(), kMaxRails, describe_interfaces(chosen)));
+  }
+  std::vector<RailPlace> rails;
+  for (const Interface& one : chosen) {
+    auto rail = rail_on(one, wanted_family);
+    if (!rail) return tl::unexpected<Error>(rail.error());
+    rails.push_back(std::move(*rail));
+  }
+  return rails;
+}
+
+/// Returns the effective value of a kernel setting: the maximum of the interface's and that for all
+/// interfaces.
+int ipv4_setting(const std::string& interface, const char* name) {
+  int most = 0;
+  for (const std::string& of : {std::string("all"), interface}) {
+    int value = 0;
+    std::ifstream(fmt::format("/proc/sys/net/ipv4/conf/{}/{}", of, name)) >> value;
+    most = std::max(most, value);
+  }
+  return most;
+}
+
+}  // namespace
+
+Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
+                                                  const SocketAddress& master) {
+  const auto all = list_interfaces();
+  if (!all) return tl::unexpected<Error>(all.error());
+  if (!wanted.empty()) {
+    const auto chosen = choose_interfaces(wanted, *all);
+    if (!chosen) return tl::unexpected<Error>(chosen.error());
+    return rails_on(*chosen, wanted, master.family());
+  }
+  const auto source = route_source(master);
+  if (!source) return tl::unexpected<Error>(source.error());
+  return std::vector{RailPlace{*source, interface_with_address(source->host(), *all)}};
+}
+
+bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other) {
+  if (own.interface.empty() || own.address.is_loopback()) return false;
+  const auto source = route_source(other);
+  return source && source->host() != own.address.host();
+}
+
+bool answers_for_itself_alone(const RailPlace& own) {
+  // With IPv6, each interface answers for its own addresses only.
+  if (own.address.family() == AF_INET6) return true;
+  return ipv4_setting(own.interface, "arp_ignore") >= 1 &&
+         ipv4_setting(own.interface, "arp_announce") >= 2;
+}
+
+}  // namespace gradwire

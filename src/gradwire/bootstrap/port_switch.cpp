@@ -1,0 +1,273 @@
+#include "gradwire/bootstrap/port_switch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gradwire/bootstrap/refusal_log.h"
+#include "gradwire/net/descriptors.h"
+#include "gradwire/net/poll_set.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// Maximum connections that have not sent their first message; the oldest is dropped for a new one.
+/// They use at most 1/4 of this process's descriptors, because the process is also a rank.
+constexpr std::size_t kMostUnread = 1024;
+constexpr std::size_t kPartForUnread = 4;
+
+/// Pause of a listener that cannot accept: poll(2) would report it again immediately.
+constexpr Duration kRest = std::chrono::milliseconds(50);
+
+/// Maximum accepts in one call, so that a flood of new connections does not delay pending ones.
+constexpr int kAcceptsAtOnce = 64;
+
+/// Makes poll(2) report the socket only when `bytes` bytes are available or the stream has ended.
+/// Otherwise an unauthenticated peer that sends one byte and stays would make the loop spin,
+/// because peeking consumes nothing.
+void report_from(const Socket& socket, std::size_t bytes) {
+  const int least = static_cast<int>(bytes);
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+}
+
+/// Returns the first received bytes, up to `most`, without consuming them.
+std::vector<std::byte> look_at(const Socket& socket, std::size_t most) {
+  std::vector<std::byte> bytes(most);
+  const ssize_t count =
+      ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  return bytes;
+}
+
+/// Stops listening immediately, even if a forked child still has the descriptor.
+void stop_listening(Socket& listener) {
+  ::shutdown(listener.descriptor(), SHUT_RDWR);
+  listener.close();
+}
+
+}  // namespace
+
+std::string encode(const PortMember& member) {
+  std::vector<std::string> addresses;
+  for (const SocketAddress& address : member.addresses) addresses.push_back(address.to_string());
+  return fmt::format("{} {} {}", member.destination.service, member.destination.rank,
+                     fmt::join(addresses, " "));
+}
+
+std::optional<PortMember> decode_port_member(std::string_view message) {
+  std::vector<std::string> words;
+  while (!message.empty()) {
+    const std::size_t end = std::min(message.find(' '), message.size());
+    words.emplace_back(message.substr(0, end));
+    message.remove_prefix(std::min(end + 1, message.size()));
+  }
+  PortMember member;
+  const auto number = [](const std::string& text, auto& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  if (words.size() < 3 || !number(words[0], member.destination.service) ||
+      !number(words[1], member.destination.rank)) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const auto address = SocketAddress::parse(words[i]);
+    if (!address) return std::nullopt;
+    member.addresses.push_back(*address);
+  }
+  return member;
+}
+
+/// State and event loop of the switch thread.
+class PortSwitch::Loop {
+ public:
+  explicit Loop(Socket members) : entrance_(std::move(members)) {}
+
+  /// Closed in this order, so that the process that takes over the name finds the port free.
+  ~Loop() {
+    for (Listener& listener : listeners_) stop_listening(listener.socket);
+    stop_listening(entrance_);
+  }
+
+  void run(const Socket& stop) {
+    PollSet set;
+    for (;;) {
+      set.clear();
+      const std::size_t stop_place = set.add(stop, POLLIN);
+      set.wait(watch(set));
+      if (set.happened(stop_place) != 0) return;
+      advance_members(set);
+      advance_unread(set);
+      for (Listener& listener : listeners_) {
+        if (set.happened(listener.place) != 0) accept_from(listener);
+      }
+      if (set.happened(entrance_place_) != 0) accept_members();
+    }
+  }
+
+ private:
+  struct Listener {
+    SocketAddress address;
+    Socket socket;
+    std::size_t place = 0;
+    Time rests_until = {};
+  };
+  struct Member {
+    Socket socket;
+    std::optional<Destination> destination;  ///< None until its PortMember is received.
+    std::size_t place = 0;
+  };
+  struct Unread {
+    Socket socket;
+    SocketAddress from;
+    Deadline deadline;
+    std::size_t place = 0;
+  };
+
+  Deadline watch(PollSet& set) {
+    Time next = SteadyClock().now() + std::chrono::hours(1);
+    entrance_place_ = set.add(rested(entrance_, entrance_rests_until_, next), POLLIN);
+    for (Listener& listener : listeners_) {
+      listener.place = set.add(rested(listener.socket, listener.rests_until, next), POLLIN);
+    }
+    for (Member& member : members_) member.place = set.add(member.socket, POLLIN);
+    for (Unread& one : unread_) one.place = set.add(one.socket, POLLIN);
+    if (!unread_.empty()) next = std::min(next, unread_.front().deadline.at());
+    return Deadline(next);
+  }
+
+  /// Returns the socket or, while it pauses, one that poll(2) ignores.
+  const Socket& rested(const Socket& socket, Time until, Time& next) const {
+    if (until <= SteadyClock().now()) return socket;
+    next = std::min(next, until);
+    return none_;
+  }
+
+  /// Out of descriptors: drops the oldest unread connection, or else pauses the listener.
+  void make_room(Time& rests_until) {
+    if (unread_.empty()) {
+      rests_until = SteadyClock().now() + kRest;
+    } else {
+      unread_.pop_front();
+    }
+  }
+
+  void accept_members() {
+    for (;;) {
+      auto accepted = accept_locally(entrance_);
+      if (!accepted) return make_room(entrance_rests_until_);
+      if (!accepted->has_value()) return;
+      if (is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
+    }
+  }
+
+  void advance_members(const PollSet& set) {
+    std::erase_if(members_, [&](Member& member) {
+      if (set.happened(member.place) == 0) return false;
+      const auto message = receive_local(member.socket);
+      return message && (message->ended || !welcome(member, message->text));
+    });
+  }
+
+  /// Returns false if the member violates the protocol.
+  bool welcome(Member& member, const std::string& text) {
+    const auto said = decode_port_member(text);
+    if (!said || member.destination) return false;
+    for (const SocketAddress& address : said->addresses) {
+      if (const Status listening = listen_at(address); !listening) {
+        return send_local(member.socket, "-" + listening.error().message);
+      }
+    }
+    member.destination = said->destination;
+    return send_local(member.socket, "+");
+  }
+
+  Status listen_at(const SocketAddress& address) {
+    const bool known = std::ranges::any_of(
+        listeners_, [&](const Listener& listener) { return listener.address == address; });
+    if (known) return {};
+    auto socket = listen_on(address);
+    if (!socket) return tl::unexpected<Error>(socket.error());
+    listeners_.push_back({.address = address, .socket = std::move(*socket)});
+    return {};
+  }
+
+  void accept_from(Listener& listener) {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      auto accepted = accept_one(listener.socket);
+      if (!accepted) return make_room(listener.rests_until);
+      if (!accepted->has_value()) return;
+      if (unread_.size() >= most_unread_) unread_.pop_front();
+      report_from((**accepted).socket, kHelloSize);
+      unread_.push_back({.socket = std::move((**accepted).socket),
+                         .from = (**accepted).from,
+                         .deadline = Deadline::after(kHandshakeTimeout)});
+    }
+  }
+
+  void advance_unread(const PollSet& set) {
+    std::erase_if(unread_, [&](Unread& one) {
+      if (set.happened(one.place) != 0) {
+        pass_on(one);
+        return true;
+      }
+      if (!one.deadline.passed()) return false;
+      refusals_.add(one.from.to_string() + " did not send its first message in time");
+      return true;
+    });
+  }
+
+  /// If the destination is absent or its queue is full, the connection is closed, and the caller
+  /// retries.
+  void pass_on(Unread& one) {
+    const std::vector<std::byte> hello = look_at(one.socket, kHelloSize);
+    const auto destination = destination_of(hello);
+    if (!destination && hello.size() < kHelloSize) return;
+    report_from(one.socket, 1);
+    for (const Member& member : members_) {
+      // A message that is not a valid hello goes to any member, whose handshake reports the error.
+      const bool fits = !destination || member.destination == *destination;
+      if (fits && member.destination && send_local(member.socket, "c", one.socket)) return;
+    }
+  }
+
+  Socket entrance_;
+  Socket none_;
+  std::size_t entrance_place_ = 0;
+  Time entrance_rests_until_ = {};
+  std::size_t most_unread_ = std::min(kMostUnread, part_of_descriptors(kPartForUnread));
+  std::vector<Listener> listeners_;
+  std::list<Member> members_;
+  std::list<Unread> unread_;  ///< Oldest first.
+  RefusalLog refusals_;
+};
+
+Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const std::string& name) {
+  auto entrance = listen_locally(name);
+  if (!entrance) return tl::unexpected<Error>(entrance.error());
+  if (!entrance->has_value()) return nullptr;
+  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!stop.valid()) return system_failure("cannot share a port");
+  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(**entrance), std::move(stop)));
+}
+
+PortSwitch::PortSwitch(Socket members, Socket stop) : stop_(std::move(stop)) {
+  auto loop = std::make_unique<Loop>(std::move(members));
+  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
+}
+
+PortSwitch::~PortSwitch() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+  thread_.join();
+}
+
+}  // namespace gradwire

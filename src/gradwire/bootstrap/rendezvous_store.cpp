@@ -1,0 +1,297 @@
+#include "gradwire/bootstrap/rendezvous_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/rendezvous_server.h"
+#include "gradwire/net/abort_message.h"
+#include "gradwire/net/system_failure.h"
+
+namespace gradwire {
+namespace {
+
+/// The server responds immediately; a longer delay means trouble on its host or the link.
+constexpr Duration kPatience = std::chrono::seconds(10);
+
+/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
+/// this client may first queue behind such peers.
+constexpr Duration kAttempt = std::chrono::seconds(5);
+
+/// A host that has lost power or its network closes no connection; keep-alive ends a connection
+/// after this time without a response.
+constexpr Duration kDeadAfter = std::chrono::seconds(5);
+
+/// Maximum time that one request waits at the server before other requests of this client get their
+/// turn.
+constexpr Duration kTurn = std::chrono::seconds(1);
+
+/// Growing pauses between connection attempts: there is no event for "rank 0 has started".
+class Backoff {
+ public:
+  void pause(Deadline deadline) {
+    ::poll(nullptr, 0, milliseconds_of(std::min(pause_, deadline.left())));
+    pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(200));
+  }
+
+ private:
+  Duration pause_ = std::chrono::milliseconds(5);
+};
+
+/// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
+/// out of file descriptors.
+bool may_pass(const Error& error) {
+  return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout ||
+         error.kind == ErrorKind::system;
+}
+
+Result<RendezvousStore::Attempt> try_addresses(const std::vector<SocketAddress>& addresses,
+                                               const RendezvousStore::Member& member,
+                                               Deadline deadline) {
+  const SharedSecret shared = {.secret = member.secret, .purpose = kStorePurpose};
+  const Claims claims = {.from = member.rank, .to = 0, .world_size = member.world_size};
+  Error last;
+  for (const SocketAddress& address : addresses) {
+    Result<Greeted> made = greet(address, shared, claims, deadline.or_after(kAttempt));
+    if (made) return RendezvousStore::Attempt{std::move(*made), address};
+    last = made.error();
+    if (!may_pass(last)) break;
+  }
+  return tl::unexpected<Error>(std::move(last));
+}
+
+Result<RendezvousStore::Attempt> try_once(const RendezvousStore::Member& member,
+                                          Deadline deadline) {
+  const auto addresses = resolve(member.host, member.port);
+  // In some clusters a host name resolves only once the host is up.
+  if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
+  return try_addresses(*addresses, member, deadline);
+}
+
+}  // namespace
+
+struct RendezvousStore::Request {
+  RequestKind kind = RequestKind::get;
+  std::string_view key = {};
+  std::string_view value = {};
+  Duration wait = {};  ///< Maximum wait at the server.
+};
+
+struct RendezvousStore::Reply {
+  StoreAnswer answer;
+  std::string value;
+};
+
+Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& member,
+                                                                  Deadline deadline) {
+  const Time start = SteadyClock().now();
+  Backoff backoff;
+  Error last;
+  for (;;) {
+    Result<Attempt> attempt = try_once(member, deadline);
+    Status joined;
+    if (attempt) {
+      std::unique_ptr<RendezvousStore> store(new RendezvousStore(std::move(*attempt), member));
+      joined = store->join();
+      if (joined) return store;
+      if (store->failed_) return tl::unexpected<Error>(*store->failed_);
+    }
+    const Error error = attempt ? joined.error() : attempt.error();
+    if (!may_pass(error)) return tl::unexpected<Error>(error);
+    // If this client's deadline cut the last attempt short, its error says nothing about rank 0.
+    const bool cut_short = error.kind == ErrorKind::timeout && deadline.passed();
+    if (!cut_short || last.message.empty()) last = error;
+    if (deadline.passed() && last.kind == ErrorKind::system) return tl::unexpected<Error>(last);
+    if (deadline.passed()) {
+      const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
+      return failure(ErrorKind::timeout,
+                     fmt::format("rank 0 has not joined at {}:{} within {:.3g} s ({}); is it "
+                                 "started, and can this host reach that address?",
+                                 member.host, member.port, waited, last.message));
+    }
+    backoff.pause(deadline);
+  }
+}
+
+RendezvousStore::RendezvousStore(Attempt attempt, Member member)
+    : socket_(std::move(attempt.connection.socket)),
+      server_(attempt.server),
+      member_(std::move(member)),
+      ours_(attempt.connection.key, StoreCodes::Speaker::client),
+      theirs_(attempt.connection.key, StoreCodes::Speaker::server) {
+  keep_alive(socket_, kDeadAfter);
+}
+
+Status RendezvousStore::join() {
+  const std::string who = encode(Newcomer{.host = member_.own_host, .job_id = member_.job_id});
+  const auto reply = ask({.kind = RequestKind::join, .value = who});
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  if (reply->answer == StoreAnswer::ok) return {};
+  return failure(ErrorKind::disconnected,
+                 fmt::format("rank 0 still has a connection to another process that joined as "
+                             "rank {}",
+                             member_.rank));
+}
+
+Status RendezvousStore::set(const std::string& key, const std::string& value) {
+  if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("a key of {} and a value of {} bytes: the rendezvous store takes "
+                               "keys up to {} and values up to {}",
+                               key.size(), value.size(), kMaxKeyBytes, kMaxValueBytes));
+  }
+  const auto reply = ask({.kind = RequestKind::set, .key = key, .value = value});
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  if (reply->answer == StoreAnswer::ok) return {};
+  return failure(ErrorKind::invalid_argument,
+                 fmt::format("the rendezvous store at {} is full ({} MiB)", server_.to_string(),
+                             kMaxStoreBytes >> 20));
+}
+
+Result<std::string> RendezvousStore::get(const std::string& key, Duration timeout) {
+  if (key.size() > kMaxKeyBytes) return failure(ErrorKind::invalid_argument, "the key is too long");
+  const Deadline deadline = Deadline::after(timeout);
+  for (;;) {
+    const Duration turn = std::min(deadline.left(), kTurn);
+    auto reply = ask({.kind = RequestKind::get, .key = key, .wait = turn});
+    if (!reply) return tl::unexpected<Error>(reply.error());
+    if (reply->answer == StoreAnswer::ok) return std::move(reply->value);
+    if (deadline.passed()) {
+      return failure(
+          ErrorKind::timeout,
+          fmt::format("no rank has set \"{}\" in the rendezvous store at {} within {} ms", key,
+                      server_.to_string(), milliseconds_of(timeout)));
+    }
+  }
+}
+
+Status RendezvousStore::finish() {
+  const auto reply = ask({.kind = RequestKind::finish});
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  return {};
+}
+
+Result<bool> RendezvousStore::seal() {
+  const auto reply = ask({.kind = RequestKind::seal});
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  return reply->answer == StoreAnswer::ok;
+}
+
+Status RendezvousStore::look() {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return tl::unexpected<Error>(*failed_);
+  if (!socket_.valid()) return lost("the connection broke earlier");
+  if (!wait_for(socket_, POLLIN, Deadline::after(Duration::zero()))) return {};
+  const auto reply = receive_reply(Deadline::after(kPatience));
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  return lost("it sent an unexpected response");
+}
+
+Error RendezvousStore::fail(const Error& error) {
+  const auto bytes = encode_abort({error.kind, member_.rank, error.message});
+  const std::string_view why(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  // The response is the failure of the start and its reason.
+  const auto reply = ask({.kind = RequestKind::fail, .value = why});
+  // If all ranks report the same error, this rank's own wording is used.
+  if (failed_) return failed_->message.ends_with(error.message) ? error : *failed_;
+  // Losing another rank may be a consequence of rank 0's end, which all ranks notice.
+  const bool follows = error.kind == ErrorKind::disconnected && !reply;
+  return follows ? reply.error() : error;
+}
+
+/// The server notices when a rank exits, so `standing` is not needed.
+Status RendezvousStore::complete(Deadline deadline, const Standing& /*standing*/) {
+  const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  if (reply->answer == StoreAnswer::ok) return {};
+  return failure(ErrorKind::timeout, reply->value);
+}
+
+Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return tl::unexpected<Error>(*failed_);
+  if (!socket_.valid()) return lost("the connection broke earlier");
+  const Deadline deadline = Deadline::after(request.wait + kPatience);
+  const auto wait_ms = static_cast<std::uint32_t>(milliseconds_of(request.wait));
+  const Status sent =
+      send_all(encode_request(request.kind, request.key, request.value, wait_ms, ours_), deadline);
+  // The server may have closed the connection after sending the reason.
+  Result<Reply> reply = receive_reply(deadline);
+  if (!reply && !sent && !failed_) return tl::unexpected<Error>(sent.error());
+  return reply;
+}
+
+Result<RendezvousStore::Reply> RendezvousStore::receive_reply(Deadline deadline) {
+  const Result<std::string> head = receive_with_code(ResponseHeader::kSize, deadline);
+  if (!head) return tl::unexpected<Error>(head.error());
+  ResponseHeader header;
+  if (!decode_response(*head, header)) return lost("it sent a malformed response");
+  Result<std::string> value = receive_with_code(header.value_size, deadline);
+  if (!value) return tl::unexpected<Error>(value.error());
+  if (header.answer != StoreAnswer::failed) return Reply{header.answer, std::move(*value)};
+  const AbortMessage why = decode_abort(std::as_bytes(std::span(*value)), 0);
+  failed_ = Error{why.kind, why.text};
+  return tl::unexpected<Error>(*failed_);
+}
+
+Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const Transfer sent = send_some(socket_, std::as_bytes(std::span(bytes)));
+    if (sent.ended) return how_it_was_lost(words_of(sent.cause));
+    bytes.remove_prefix(sent.bytes);
+    if (sent.bytes == 0 && !wait_for(socket_, POLLOUT, deadline)) {
+      return lost("it does not accept data");
+    }
+  }
+  return {};
+}
+
+/// Receives `size` bytes authenticated by the server.
+Result<std::string> RendezvousStore::receive_with_code(std::size_t size, Deadline deadline) {
+  if (size == 0) return std::string();
+  Result<std::string> bytes = receive(size + kCodeSize, deadline);
+  if (!bytes || theirs_.check(*bytes)) return bytes;
+  socket_.close();
+  return failure(
+      ErrorKind::corrupted,
+      fmt::format("data that rank {} received from the rendezvous store of rank 0 at {} was "
+                  "corrupted in transit (wrong authentication code): check the link between "
+                  "these hosts",
+                  member_.rank, server_.to_string()));
+}
+
+Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline) {
+  std::string bytes(size, '\0');
+  std::size_t got = 0;
+  while (got < size) {
+    const Transfer received =
+        receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
+    if (received.ended) {
+      return lost(received.cause == 0 ? "rank 0 has exited" : words_of(received.cause));
+    }
+    got += received.bytes;
+    if (received.bytes == 0 && !wait_for(socket_, POLLIN, deadline)) {
+      return lost("it does not respond");
+    }
+  }
+  return bytes;
+}
+
+tl::unexpected<Error> RendezvousStore::how_it_was_lost(std::string_view how) const {
+  return failure(
+      ErrorKind::disconnected,
+      fmt::format("lost the rendezvous store of rank 0 at {}: {}", server_.to_string(), how));
+}
+
+/// After a failure, requests and responses no longer match, so the connection is closed.
+tl::unexpected<Error> RendezvousStore::lost(std::string_view how) {
+  socket_.close();
+  return how_it_was_lost(how);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/store_protocol.h"
+#include "gradwire/net/deadline.h"
+
+namespace gradwire {
+
+/// A client of the rendezvous store, as the server sees it. It sends one request at a time, so its
+/// buffers are bounded by the largest request or response.
+struct StoreClient {
+  enum class Reading { complete, not_yet, gone };
+
+  explicit StoreClient(Admitted admitted);
+
+  /// Fills `inbox` up to `size` bytes.
+  Reading read_up_to(std::size_t size);
+
+  /// Sends as much of `outbox` as possible. Returns false if the client is gone.
+  bool flush();
+
+  /// Sends a response and ends the client's wait. Unsent bytes stay in `outbox`; the next flush()
+  /// detects that the client is gone.
+  void respond(StoreAnswer answer, std::string_view value = {});
+
+  /// Returns true if a request of the client is pending.
+  bool waits() const { return awaited || completed; }
+
+  /// "rank 3 (host b, 10.77.0.4:41234)".
+  std::string name() const;
+
+  Socket socket;
+  Claims claims;
+  SocketAddress from;
+  std::string host;
+  bool joined = false;     ///< Accepted as the rank that it claims to be.
+  bool told = false;       ///< Told that the start has failed; its further requests are ignored.
+  bool completed = false;  ///< Connected to all ranks and waiting for the others.
+  bool gone = false;
+  StoreCodes theirs, ours;
+  std::string inbox;
+  std::string outbox;
+  std::optional<RequestHeader> header;  ///< Of the request whose body is incomplete.
+  std::optional<std::string> awaited;   ///< Key of a pending get.
+  Deadline waits_until = Deadline(Time::max());
+  std::set<std::string> keys;  ///< Keys that it has set.
+  std::size_t place = 0;       ///< Index in the current PollSet.
+};
+
+}  // namespace gradwire

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/cli/launch/launch.h"
+
+namespace gradwire {
+
+/// The options, unparsed, of every command that starts ranks: number of ranks, hosts, network.
+struct LaunchArguments {
+  int ranks = 0;
+  std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
+  int master_port = 0;
+  int port = 0;
+  bool encrypt = false;
+  double start_timeout = 30;
+  std::vector<std::string> variables;
+
+  /// Returns true if the options ask this process to start ranks, and it is not a rank of `job`
+  /// itself.
+  bool starts_ranks(const Job& job) const {
+    const bool asked = ranks > 0 || !hosts.empty() || !hostfile.empty();
+    return asked && job.launcher == "none";
+  }
+};
+
+/// Adds the options to a command's. `given` must outlive `app`.
+void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
+
+/// Throws Exception(invalid_argument) if this process is already a rank of `job` and the options
+/// ask for another number of ranks than the job has. A rank does not start ranks.
+void check_fits(const LaunchArguments& given, const Job& job);
+
+/// Returns the number of ranks that the options ask for. Throws Exception(invalid_argument).
+int ranks_to_start(const LaunchArguments& given);
+
+/// Adds --start-timeout, an option of `gradwire run` only; other commands use its default.
+void declare_start_timeout(CLI::App& app, LaunchArguments& given);
+
+/// Converts the options; the caller sets program, output and name. Reads the hostfile and the
+/// secret's file. Throws Exception(invalid_argument) that names the option.
+LaunchOptions launch_options_of(const LaunchArguments& given);
+
+}  // namespace gradwire

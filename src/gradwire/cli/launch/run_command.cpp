@@ -1,0 +1,78 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/launch/launch_arguments.h"
+
+namespace gradwire {
+namespace {
+
+constexpr const char* kAbout = R"(gradwire run [OPTIONS] [--] PROGRAM [ARGUMENTS]
+starts PROGRAM as the ranks of a job and waits for them.
+
+Each rank has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (by default a
+free port) and GRADWIRE_SECRET (generated unless it is set) in its environment, and /dev/null as
+standard input. OMP_NUM_THREADS, unless it is set, is the number of cores divided by the ranks of
+the host. Output of the ranks is passed on in whole lines, prefixed with "[rank] ".
+
+When a rank fails, the others get SIGTERM and, after the grace period, SIGKILL. The exit status is
+that of the first rank that failed (128 + signal if it was killed by a signal). SIGINT, SIGTERM,
+SIGHUP and SIGQUIT are passed on and start the grace period, too; a second SIGINT kills at once.
+SIGUSR1 and SIGUSR2 are passed on. No process of the job is left at the end.)";
+
+/// The command line, unparsed.
+struct Given {
+  LaunchArguments launch;
+  bool no_prefix = false;
+  double grace = 5;
+  std::vector<std::string> program;
+};
+
+void declare(CLI::App& app, Given& given) {
+  app.name("gradwire run");
+  declare_launch_arguments(app, given.launch);
+  declare_start_timeout(app, given.launch);
+  app.add_flag("--no-prefix", given.no_prefix, "Pass on the ranks' output unchanged");
+  app.add_option("--grace", given.grace, "Seconds between SIGTERM and SIGKILL")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  app.prefix_command();
+}
+
+LaunchOptions options_of(const Given& given) {
+  LaunchOptions options = launch_options_of(given.launch);
+  options.program = given.program;
+  if (given.no_prefix) options.output = RankOutput::unchanged;
+  options.grace = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.grace));
+  return options;
+}
+
+std::vector<std::string> program_of(const CLI::App& app) {
+  std::vector<std::string> program = app.remaining();
+  if (!program.empty() && program.front() == "--") program.erase(program.begin());
+  return program;
+}
+
+}  // namespace
+
+int run_command(int argc, char** argv) {
+  CLI::App app{kAbout};
+  Given given;
+  declare(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  given.program = program_of(app);
+  if (given.program.empty()) {
+    fmt::print(stderr,
+               "gradwire run: no program given: gradwire run -n 4 -- PROGRAM [ARGUMENTS]\n");
+    return 2;
+  }
+  if (given.program.front().starts_with('-')) {
+    fmt::print(stderr, "gradwire run: unknown option {} (see gradwire run --help)\n",
+               given.program.front());
+    return 2;
+  }
+  return launch(read_arguments([&] { return options_of(given); }));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,24 @@
+#include "gradwire/emulation/emulated_device.h"
+
+#include <cerrno>
+#include <ctime>
+
+namespace gradwire {
+
+void SteadyAlarm::await(Time time) {
+  // std::chrono::steady_clock is CLOCK_MONOTONIC.
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const std::int64_t at = time.time_since_epoch().count();
+  const timespec until{.tv_sec = at / kSecond, .tv_nsec = at % kSecond};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+void EmulatedDevice::compute(Duration duration, const std::function<bool()>& look) {
+  constexpr Duration kLooks = std::chrono::milliseconds(1);
+  free_at_ += duration;
+  while (alarm_.now() + kLooks < free_at_ && look()) alarm_.await(alarm_.now() + kLooks);
+  alarm_.await(free_at_);
+}
+
+}  // namespace gradwire

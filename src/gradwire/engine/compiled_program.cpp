@@ -1,0 +1,65 @@
+#include "gradwire/engine/compiled_program.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& exchanges,
+                                        Rank peer) {
+  auto at = std::ranges::lower_bound(exchanges, peer, {}, &CompiledProgram::Exchange::peer);
+  if (at == exchanges.end() || at->peer != peer) {
+    at = exchanges.insert(at, {.peer = peer, .sends = {}, .receives = {}});
+  }
+  return *at;
+}
+
+}  // namespace
+
+std::shared_ptr<const CompiledProgram> CompiledProgram::compile(Schedule schedule, Rank rank) {
+  auto compiled = std::make_shared<CompiledProgram>();
+  compiled->program = schedule.program(rank);
+  compiled->schedule = std::move(schedule);
+  compiled->number_messages();
+  compiled->connect();
+  return compiled;
+}
+
+const CompiledProgram::Exchange* CompiledProgram::exchange_with(Rank peer) const {
+  const auto at = std::ranges::lower_bound(exchanges, peer, {}, &Exchange::peer);
+  return at != exchanges.end() && at->peer == peer ? &*at : nullptr;
+}
+
+void CompiledProgram::number_messages() {
+  message.resize(program.ops.size());
+  for (OpIndex i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.kind != OpKind::send && !is_receive(op)) continue;
+    Exchange& exchange = exchange_for(exchanges, op.peer);
+    std::vector<OpIndex>& messages = op.kind == OpKind::send ? exchange.sends : exchange.receives;
+    message[i] = static_cast<std::uint32_t>(messages.size());
+    messages.push_back(i);
+  }
+}
+
+void CompiledProgram::connect() {
+  const std::size_t n = program.ops.size();
+  std::vector<std::vector<Edge>> behind(n);
+  before_.first.push_back(0);
+  for (OpIndex i = 0; i < n; ++i) {
+    for (OpIndex earlier : program.after(program.ops[i])) {
+      const bool flows = flows_through(program.ops[earlier], program.ops[i]);
+      before_.edges.push_back({earlier, flows});
+      behind[earlier].push_back({i, flows});
+    }
+    before_.first.push_back(static_cast<std::uint32_t>(before_.edges.size()));
+  }
+  behind_.first.push_back(0);
+  for (const std::vector<Edge>& edges : behind) {
+    behind_.edges.insert(behind_.edges.end(), edges.begin(), edges.end());
+    behind_.first.push_back(static_cast<std::uint32_t>(behind_.edges.size()));
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,279 @@
+#include "gradwire/engine/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gradwire/base/check.h"
+#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/failure_text.h"
+
+namespace gradwire {
+namespace {
+
+/// How long an announcement waits for company. Long beside a small operation, so that it rarely
+/// travels alone; short beside what people notice, when ranks disagree and none of them speaks.
+constexpr Duration kUnsaidFor = std::chrono::milliseconds(10);
+
+/// So many at most.
+constexpr std::size_t kMostUnsaid = 64;
+
+}  // namespace
+
+Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport,
+                   Time now)
+    : rank_(rank),
+      options_(options),
+      transport_(transport),
+      now_(now),
+      flights_(rank),
+      early_(ranks, options.limits.eager_budget),
+      liveness_(ranks, options.dead_peer_timeout, now),
+      receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
+  GRADWIRE_CHECK(options.limits.segment_bytes % 8 == 0 && options.limits.segment_bytes > 0);
+  GRADWIRE_CHECK(options.limits.segment_bytes <= kMaxDataPayload);
+  GRADWIRE_CHECK(options.receive_buffer_bytes > 0);
+  for (Rank r = 0; r < ranks; ++r) {
+    peers_.push_back(r == rank ? nullptr : std::make_unique<Peer>(*this, r));
+  }
+}
+
+Executor::~Executor() = default;
+
+void Executor::post(OperationRequest request, Time now) {
+  now_ = now;
+  start(std::move(request));
+  flush_dirty();
+}
+
+void Executor::post(std::vector<OperationRequest> requests, Time now) {
+  now_ = now;
+  for (OperationRequest& request : requests) start(std::move(request));
+  flush_dirty();
+}
+
+void Executor::start(OperationRequest request) {
+  if (error_) {
+    request.completion->failed(after_failure(*error_));
+    return;
+  }
+  request.deadline = after(now_, request.timeout);
+  earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
+  if (!request.program) {
+    from_any_.push_back(std::move(request));
+    match_any();
+  } else {
+    launch(std::move(request));
+  }
+  check_departed();
+}
+
+void Executor::launch(OperationRequest request) {
+  Flight& flight = flights_.add(std::move(request));
+  if (flight.is_barrier() && flights_.has_earlier(flight)) {
+    flight.held = true;
+    ++held_;
+  }
+  announce(flight);
+  flight.operation.start(woken_);
+  route(flight);
+  replay(flight);
+}
+
+void Executor::announce(Flight& flight) {
+  // Beginning with the next rank up: if all began with the lowest, they would all send to it first.
+  const auto& exchanges = flight.operation.program().exchanges;
+  const auto next =
+      std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
+  const auto begin = static_cast<std::size_t>(next - exchanges.begin());
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    const std::size_t side = (begin + i) % exchanges.size();
+    Peer& to = peer(exchanges[side].peer);
+    if (to.departed) continue;
+    to.outbox.announce(flight, side);
+    if (must_hear_at_once(flight, exchanges[side])) {
+      to.outbox.say_unsaid();
+      mark_dirty(to.rank);
+    } else {
+      speak_at_ = std::min(speak_at_, now_ + kUnsaidFor);
+      speak_if_awaited(to);
+    }
+  }
+}
+
+/// Whether the other side waits for it before it sends, or must know of the message to ask for it.
+bool Executor::must_hear_at_once(const Flight& flight,
+                                 const CompiledProgram::Exchange& exchange) const {
+  const auto is_large = [&](OpIndex op) {
+    return flight.operation.size(op) > options_.limits.eager_bytes;
+  };
+  return std::ranges::any_of(exchange.receives, is_large) ||
+         (flight.pair >= 0 && std::ranges::any_of(exchange.sends, is_large));
+}
+
+/// A peer may have sent a budget's worth of small messages that it has not heard us ask for. These
+/// are of operations that we have not posted, or have not spoken of: before it could come to wait
+/// for us to speak, we do. (It waits if the next message, of eager_bytes at most, does not fit.)
+void Executor::speak_if_awaited(Peer& to) {
+  const OutboxLimits& limits = options_.limits;
+  const std::size_t most =
+      std::min(limits.eager_budget / 2,
+               limits.eager_budget - std::min(limits.eager_bytes, limits.eager_budget));
+  const std::size_t bytes = to.outbox.unsaid_bytes() + early_.held_bytes(to.rank);
+  if (!to.outbox.has_unsaid() || (bytes <= most && to.outbox.unsaid() < kMostUnsaid)) return;
+  to.outbox.say_unsaid();
+  mark_dirty(to.rank);
+}
+
+/// What came before the operation was posted is handled as if it came now.
+void Executor::replay(Flight& flight) {
+  const OperationKey key = flight.operation.key();
+  const Rank pair = flight.pair;
+  const EarlyArrivals::Operation early = early_.take(key, pair);
+  for (const EarlyArrivals::Announcement& announcement : early.announcements) {
+    if (!accept_announcement(flight, announcement.peer, announcement.fingerprint)) return;
+  }
+  finish_if_complete(flight);
+  for (const EarlyArrivals::Piece& piece : early.pieces) {
+    Flight* still = flights_.find(key, piece.peer);
+    if (still == nullptr) return;
+    const Result<Landing> landing =
+        landing_of(*still, piece.peer, piece.header, !peer(piece.peer).has_rails());
+    if (!landing) {
+      fail(landing.error().kind, landing.error().message, rank_);
+      return;
+    }
+    land(*landing, 0, piece.payload);
+    pass(*still,
+         still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
+         piece.header.offset, piece.header.offset + piece.payload.size());
+  }
+}
+
+bool Executor::accept_announcement(Flight& flight, Rank from, const Fingerprint& theirs) {
+  const int side = flight.side_of(from);
+  if (side < 0 || theirs.from_there() != flight.fingerprint_for(from)) {
+    fail(ErrorKind::mismatch,
+         disagreement(transport_.describe({from, 0}), from, theirs, rank_, flight), rank_);
+    return false;
+  }
+  flight.sides[static_cast<std::size_t>(side)].announced = true;
+  peer(from).outbox.announced(flight.operation.key());
+  mark_dirty(from);
+  return true;
+}
+
+/// Bytes of a message have been sent, or have landed.
+void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
+                    const Arrived& arrived) {
+  const std::size_t done = flight.passed(op, begin, end);
+  if (done == flight.operation.done(op) && end > begin) return;  // Those before are missing.
+  flight.operation.advance(op, done, woken_);
+  route(flight, op, arrived);
+  finish_if_complete(flight);
+}
+
+/// Sends of the flight have become able to go on, perhaps by what `by` brought.
+void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
+  if (flight.held) {
+    flight.held_sends.insert(flight.held_sends.end(), woken_.begin(), woken_.end());
+    woken_.clear();
+    return;
+  }
+  const CompiledProgram& program = flight.operation.program();
+  for (OpIndex op : woken_) {
+    // What waits for anything else as well may have been changed by that since it came.
+    const auto before = program.before(op);
+    const bool as_it_came = before.size() == 1 && before.front().op == by;
+    const Rank to = program.program.ops[op].peer;
+    peer(to).outbox.queue_message(flight, op, as_it_came ? arrived : Arrived{});
+    mark_dirty(to);
+  }
+  woken_.clear();
+}
+
+void Executor::finish_if_complete(Flight& flight) {
+  if (flight.held || !flight.operation.all_complete()) return;
+  for (const CompiledProgram::Exchange& exchange : flight.operation.program().exchanges) {
+    peer(exchange.peer).outbox.forget(flight);
+  }
+  const std::unique_ptr<Flight> finished = flights_.remove(flight);
+  finished->operation.request().completion->succeeded();
+  if (held_ > 0) release_barriers();
+}
+
+/// A barrier promises that what this rank posted before it is complete: so it takes part when that
+/// is true, and whoever leaves the barrier knows it of every rank.
+void Executor::release_barriers() {
+  const auto may_go = [this](const auto& flight) {
+    return flight->held && !flights_.has_earlier(*flight);
+  };
+  while (held_ > 0) {
+    const auto found = std::ranges::find_if(flights_.all(), may_go);
+    if (found == flights_.all().end()) return;
+    Flight& flight = **found;
+    flight.held = false;
+    --held_;
+    woken_.swap(flight.held_sends);
+    route(flight);
+    finish_if_complete(flight);
+  }
+}
+
+bool Executor::is_needed() const {
+  return !std::ranges::all_of(flights_.all(),
+                              [](const auto& flight) { return flight->is_unanswered_receive(); });
+}
+
+/// Gives receives from anyone, the oldest first, what has been announced.
+void Executor::match_any() {
+  for (std::size_t i = 0; i < from_any_.size() && !error_;) {
+    const Rank from = first_offer(from_any_[i].tag);
+    if (from < 0) {
+      ++i;
+      continue;
+    }
+    OperationRequest request = std::move(from_any_[i]);
+    from_any_.erase(from_any_.begin() + static_cast<std::ptrdiff_t>(i));
+    request.completion->resolved(from);
+    request.program = request.program_from(from);
+    request.fingerprint.root = from;
+    request.fingerprint.set_algorithm(request.program->schedule.name);
+    launch(std::move(request));
+  }
+}
+
+/// Who was the first to announce a message with this tag that nobody has asked for; -1: nobody.
+Rank Executor::first_offer(int tag) const {
+  Rank first = -1;
+  std::uint64_t earliest = 0;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    const auto at = early_.announced_at(flights_.next_from(peer->rank, tag), peer->rank);
+    if (!at || (first >= 0 && *at > earliest)) continue;
+    first = peer->rank;
+    earliest = *at;
+  }
+  return first;
+}
+
+bool Executor::flushed() {
+  return std::ranges::all_of(peers_, [](const auto& peer) {
+    if (peer == nullptr || peer->closed) return true;
+    peer->outbox.confirm();
+    return peer->outbox.is_done() && std::ranges::none_of(peer->rails, [](const auto& rail) {
+             return rail->failed && !rail->resent && !rail->goodbye;
+           });
+  });
+}
+
+Executor::Traffic Executor::traffic() const {
+  Traffic traffic;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    traffic.payload_bytes += peer->outbox.payload_bytes();
+    traffic.total_bytes += peer->outbox.total_bytes();
+  }
+  return traffic;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/failure_text.h"
+#include "gradwire/net/abort_message.h"
+
+/// How the executor ends, and what it does when time has passed.
+namespace gradwire {
+
+void Executor::abort(Error error) {
+  fail(error.kind, error.message, rank_);
+  flush_dirty();
+}
+
+void Executor::say_goodbye(const Error& why) {
+  for (const auto& flight : flights_.remove_unanswered_receives()) {
+    const Operation& operation = flight->operation;
+    peer(flight->pair).outbox.forget(*flight);  // Its announcement may still wait for company.
+    operation.request().completion->failed(failure_of(operation, why));
+  }
+  for (const OperationRequest& request : std::exchange(from_any_, {})) {
+    request.completion->failed(failure_of(request, why));
+  }
+  for (const auto& peer : peers_) {
+    if (!peer || error_) continue;
+    peer->outbox.say_unsaid();
+    for (const auto& rail : peer->rails) say_goodbye_on(*rail);
+    mark_dirty(peer->rank);
+  }
+  said_goodbye_ = true;
+  flush_dirty();
+}
+
+/// The goodbye is the last frame of a rail. For a failed rail it follows the retransmission over
+/// another rail, unless the peer leaves too and needs none of it.
+void Executor::say_goodbye_on(const Rail& rail) {
+  Outbox& outbox = peer(rail.stream.peer).outbox;
+  const FrameHeader goodbye{.type = FrameType::goodbye,
+                            .message = static_cast<std::uint32_t>(rail.stream.rail)};
+  if (!rail.failed) {
+    outbox.queue_control_on(rail.stream.rail, goodbye);
+  } else if (rail.resent || rail.goodbye) {
+    outbox.queue_control(goodbye);
+  }
+}
+
+/// The first error ends everything. Nothing touches lent memory afterwards.
+void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
+  if (error_) return;
+  error_ = Error{kind, message};
+  woken_.clear();
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    peer->outbox.drop_messages();
+    for (const auto& rail : peer->rails) rail->inbox.abandon();
+  }
+  early_.clear();
+  held_ = 0;
+  tell_peers(*error_, origin);
+  const std::vector<std::unique_ptr<Flight>> failed = flights_.remove_all();
+  const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});
+  for (const auto& flight : failed) {
+    const OperationRequest& request = flight->operation.request();
+    request.completion->failed(failure_of(flight->operation, *error_));
+  }
+  for (const OperationRequest& request : unmatched) {
+    request.completion->failed(failure_of(request, *error_));
+  }
+}
+
+void Executor::tell_peers(const Error& error, Rank origin) {
+  const std::vector<std::byte> payload = encode_abort({error.kind, origin, error.message});
+  for (const auto& peer : peers_) {
+    if (!peer || peer->closed) continue;
+    for (const auto& rail : peer->rails) {
+      if (rail->failed) continue;
+      peer->outbox.queue_control_on(rail->stream.rail, {.type = FrameType::abort}, payload);
+    }
+    mark_dirty(peer->rank);
+  }
+}
+
+Time Executor::next_timer() const {
+  if (!unread_.empty() || !unwritten_.empty()) return now_;
+  return std::min({liveness_.next_check(), earliest_deadline_, speak_at_, check_rails_at_});
+}
+
+void Executor::on_timer(Time now) {
+  now_ = now;
+  resume_put_off();
+  if (now >= speak_at_) speak_all();
+  if (now >= check_rails_at_) check_rails(now);
+  if (now >= earliest_deadline_) check_deadlines(now);
+  if (now >= liveness_.next_check()) check_silence(now);
+  drain_failed();
+  flush_dirty();
+}
+
+/// No data came along to travel with these announcements.
+void Executor::speak_all() {
+  speak_at_ = Time::max();
+  for (const auto& peer : peers_) {
+    if (!peer || !peer->outbox.has_unsaid()) continue;
+    peer->outbox.say_unsaid();
+    mark_dirty(peer->rank);
+  }
+}
+
+void Executor::check_deadlines(Time now) {
+  earliest_deadline_ = Time::max();
+  for (const auto& flight : flights_.all()) {
+    const Time deadline = flight->operation.request().deadline;
+    if (now < deadline) {
+      earliest_deadline_ = std::min(earliest_deadline_, deadline);
+      continue;
+    }
+    fail(ErrorKind::timeout, overdue(*flight, transport_), rank_);
+    return;
+  }
+  for (const OperationRequest& request : from_any_) {
+    earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
+    if (now < request.deadline) continue;
+    fail(ErrorKind::timeout, never_came(request), rank_);
+    return;
+  }
+}
+
+void Executor::check_silence(Time now) {
+  liveness_.check(now);
+  if (error_) return;
+  for (const auto& peer : peers_) {
+    if (!peer || peer->closed || peer->departed) continue;
+    if (liveness_.is_dead(peer->rank, now)) {
+      fail(ErrorKind::disconnected,
+           silent(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout), rank_);
+      return;
+    }
+    if (!liveness_.wants_ping(peer->rank, now)) continue;
+    peer->outbox.queue_control({.type = FrameType::ping});
+    mark_dirty(peer->rank);
+  }
+}
+
+}  // namespace gradwire

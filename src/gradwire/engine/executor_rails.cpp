@@ -1,0 +1,343 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/rail_notice.h"
+
+/// Failover of one of several rails to a peer, and its recovery.
+///
+/// Failover. No frame may be lost with the rail, and none may be delivered twice. The rank that
+/// detects the failure stops writing to the rail and sends a notice over another one; the peer then
+/// stops too. Each side now knows that the other writes nothing more and counts no more bytes as
+/// acknowledged. So a side that drains the rail, that is reads all bytes that have arrived, has
+/// received at least every frame that the other no longer keeps. It reports the number of frames,
+/// and the other side retransmits the frames behind them over its first rail.
+///
+/// Recovery. A rail that only makes no progress keeps its connection. Bytes written before the
+/// failure still arrive if the link comes back. Each notice says how many bytes its sender has
+/// written, so the receiver discards exactly these; behind them the stream carries frames numbered
+/// from 0 again. After a back-off each side sends a ping as a probe. A side puts the rail into use
+/// when its probe is acknowledged and the peer's has arrived: the peer has then drained and
+/// retransmitted too. Failures of a rail are numbered (generation), and notices of earlier ones are
+/// ignored.
+namespace gradwire {
+namespace {
+
+constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
+
+/// Interval of the same check where nothing but failed rails is watched.
+constexpr Duration kCheckFailedEvery = std::chrono::milliseconds(250);
+
+/// Time without progress after which the peer is pinged over the other rails.
+constexpr Duration kAskAfter = std::chrono::milliseconds(100);
+
+/// Time without progress after which a rail fails, if the peer has answered on another rail. A
+/// healthy rail may lose a packet and its retransmission: TCP waits at least 200 ms each time (tail
+/// loss probe and retransmission timer).
+constexpr Duration kFailAfter = std::chrono::milliseconds(700);
+
+/// A peer that answers this late on every rail did not run. Not less: late packets make gaps of 200
+/// ms, and each pause postpones the failure of a rail that is dead.
+constexpr Duration kPause = kFailAfter / 2;
+
+/// Back-off before a failed rail is probed. It doubles with each failure of a rail that had not
+/// been in use for kSteady, because each failure delays the frames on the rail by kFailAfter.
+constexpr Duration kProbeAfterMin = std::chrono::seconds(1);
+constexpr Duration kProbeAfterMax = std::chrono::seconds(60);
+constexpr Duration kSteady = std::chrono::seconds(60);
+
+/// Failures (or recoveries) of one rail to several peers within this time have one cause, and are
+/// reported once.
+constexpr Duration kSameCause = std::chrono::seconds(2);
+
+bool is_news(std::map<int, Time>& reported, int rail, Time now) {
+  const auto [last, first] = reported.try_emplace(rail, now);
+  return now - std::exchange(last->second, now) >= kSameCause || first;
+}
+
+}  // namespace
+
+void Executor::Rail::fail(const Error& error, Time now) {
+  failed = true;
+  why = error;
+  ++generation;
+  peer_knows = drained = resent = probed = peer_probed = false;
+  const bool steady = now - in_use_since >= kSteady;
+  backoff = steady || generation == 1 ? kProbeAfterMin : std::min(2 * backoff, kProbeAfterMax);
+  probe_at = now + backoff;
+}
+
+/// A stream to a peer with several rails has ended.
+void Executor::break_rail(Rail& rail, const Error& why) {
+  rail.broken = true;
+  if (rail.failed) {
+    peer(rail.stream.peer).outbox.stop(rail.stream.rail);
+  } else {
+    fail_rail(rail, why);
+  }
+}
+
+void Executor::fail_rail(Rail& rail, const Error& why) {
+  if (rail.failed) return;
+  rail.fail(why, now_);
+  Peer& from = peer(rail.stream.peer);
+  if (!from.outbox.stop(rail.stream.rail) && !resume_probed(from)) {
+    lose_peer(from.rank, why);
+    return;
+  }
+  // A peer that leaves needs nothing more of this rank, and has sent all that this rank needs.
+  if (rail.goodbye || error_) {
+    rail.closed = true;
+    if (said_goodbye_) say_goodbye_on(rail);
+    return;
+  }
+  // Notices about other rails may be lost with this one, and its own failover may wait for them.
+  for (const auto& each : from.rails) {
+    if (each->failed && !each->goodbye) send_rail_notice(*each);
+  }
+}
+
+void Executor::send_rail_notice(const Rail& rail) {
+  Outbox& outbox = peer(rail.stream.peer).outbox;
+  const RailNotice notice{
+      .kind = rail.drained ? RailNotice::Kind::drained : RailNotice::Kind::failed,
+      .rail = static_cast<std::uint32_t>(rail.stream.rail),
+      .generation = rail.generation,
+      .written_bytes = outbox.written(rail.stream.rail),
+      .received_frames = rail.drained ? rail.received_frames : rail.inbox.frames()};
+  outbox.queue_control({.type = FrameType::rail_notice}, encode(notice));
+  mark_dirty(rail.stream.peer);
+}
+
+Status Executor::on_rail_notice(Rail& over, const FrameHeader& header) {
+  if (error_) return {};
+  const Result<RailNotice> notice =
+      decode_rail_notice(ConstBytes(over.control).first(header.length));
+  if (!notice) return tl::unexpected(notice.error());
+  Peer& from = peer(over.stream.peer);
+  if (notice->rail >= from.rails.size()) {
+    return failure(ErrorKind::corrupted, "a notice about a rail that does not exist");
+  }
+  Rail& rail = *from.rails[notice->rail];
+  if (notice->kind == RailNotice::Kind::suspect) {
+    on_suspect(rail, *notice);
+    return {};
+  }
+  const bool is_new = notice->generation == rail.generation + 1;
+  const bool is_current = notice->generation == rail.generation && rail.failed;
+  if (notice->generation > rail.generation + 1 || ((is_new || is_current) && &over == &rail)) {
+    return failure(ErrorKind::corrupted, "a notice about a failure of a rail that cannot be");
+  }
+  if (is_new) {
+    rail.failed = false;  // The peer had it in use again before this side.
+    fail_rail(rail, {ErrorKind::disconnected, "the other side has failed it"});
+  }
+  if (is_new || is_current) on_rail_failed(rail, *notice);
+  return {};
+}
+
+void Executor::on_rail_failed(Rail& rail, const RailNotice& notice) {
+  Peer& from = peer(rail.stream.peer);
+  if (!std::exchange(rail.peer_knows, true)) {
+    rail.peer_written = notice.written_bytes;
+    draining_.push_back(rail.stream);  // Not here: the frame being read uses the same buffer.
+  }
+  if (notice.kind == RailNotice::Kind::failed || std::exchange(rail.resent, true)) return;
+  report_failed(rail);
+  if (Status again = from.outbox.send_again(rail.stream.rail, notice.received_frames); !again) {
+    fail(again.error().kind,
+         fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
+                     again.error().message),
+         rank_);
+    return;
+  }
+  if (said_goodbye_) say_goodbye_on(rail);
+  mark_dirty(from.rank);
+}
+
+void Executor::on_suspect(Rail& rail, const RailNotice& notice) {
+  if (rail.failed && notice.generation < rail.generation) {
+    send_rail_notice(rail);
+  } else if (!rail.failed && notice.generation == rail.generation) {
+    suspected_.push_back(rail.stream);  // Not here, for the same reason as in on_rail_failed().
+  }
+}
+
+void Executor::drain_failed() {
+  while (!draining_.empty()) {
+    const StreamId stream = draining_.back();
+    draining_.pop_back();
+    if (!error_) drain(rail(stream));
+  }
+  for (const StreamId stream : std::exchange(suspected_, {})) reconsider(rail(stream));
+}
+
+/// Fails a rail that the peer suspects, unless bytes have arrived on it meanwhile: the notice may
+/// be late, or this process may have been stopped and not have read the bytes that are there.
+void Executor::reconsider(Rail& rail) {
+  if (still_reads(rail)) read(rail, kToItsEnd);
+  const bool silent = now_ - rail.heard >= kAskAfter;
+  if (error_ || rail.failed || !silent || peer(rail.stream.peer).outbox.live_rails() == 1) return;
+  fail_rail(rail, {ErrorKind::disconnected, fmt::format("no progress on the link from {}",
+                                                        transport_.describe(rail.stream))});
+}
+
+/// Records that a peer has answered, perhaps after a pause, for which no rail is to blame.
+void Executor::note_answer(Peer& peer) const {
+  if (!peer.asked) return;
+  if (now_ - *peer.asked >= kPause) peer.resumed = now_;
+  peer.asked.reset();
+}
+
+/// The peer writes no more data to the rail: reads what has arrived, and reports how much that is.
+void Executor::drain(Rail& rail) {
+  if (still_reads(rail)) read(rail, kToItsEnd);
+  if (error_) return;
+  rail.drained = true;
+  rail.received_frames = rail.inbox.frames();
+  early_.abandon(rail.stream);
+  if (rail.closed || rail.broken) {
+    rail.closed = true;
+    transport_.close(rail.stream);
+  } else if (rail.peer_written < rail.received_bytes) {
+    fail(ErrorKind::corrupted,
+         fmt::format("{} says that it has written {} bytes, but {} have arrived",
+                     transport_.describe(rail.stream), rail.peer_written, rail.received_bytes),
+         rank_);
+    return;
+  } else {
+    rail.stale_bytes = rail.peer_written - rail.received_bytes;
+    rail.inbox = Inbox(transport_.needs_checksums(rail.stream));
+  }
+  send_rail_notice(rail);
+}
+
+/// A failed rail may come back: probes it, and puts it into use when the probes have arrived.
+void Executor::recover(Peer& peer, Rail& rail) {
+  const int index = rail.stream.rail;
+  if (!rail.probed && rail.drained && rail.resent && now_ >= rail.probe_at) {
+    rail.probed = true;
+    peer.outbox.probe(index, now_);
+    mark_dirty(peer.rank);
+  } else if (rail.probed && rail.peer_probed && !peer.outbox.undelivered(index)) {
+    resume(rail);
+  }
+}
+
+void Executor::resume(Rail& rail) {
+  rail.failed = false;
+  rail.in_use_since = rail.moved = rail.heard = rail.checked = now_;
+  Peer& to = peer(rail.stream.peer);
+  to.outbox.resume(rail.stream.rail, now_);
+  for (const auto& flight : flights_.all()) to.outbox.announce_again(*flight, rail.stream.rail);
+  mark_dirty(to.rank);
+  if (options_.notice && is_news(reported_back_, rail.stream.rail, now_)) {
+    options_.notice(
+        fmt::format("rail {} is back ({})", rail.stream.rail, transport_.describe(rail.stream)));
+  }
+}
+
+/// The last rail in use has failed. The peer may have others in use again before this side: their
+/// probes have arrived here, only an acknowledgement is missing.
+bool Executor::resume_probed(Peer& peer) {
+  bool any = false;
+  for (const auto& rail : peer.rails) {
+    if (!rail->failed || !rail->probed || !rail->peer_probed || !rail->can_recover()) continue;
+    resume(*rail);
+    any = true;
+  }
+  return any;
+}
+
+/// One cable carries rails to many peers: reports the first that fails.
+void Executor::report_failed(const Rail& rail) {
+  if (!is_news(reported_failed_, rail.stream.rail, now_) || !options_.notice) return;
+  const StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
+  options_.notice(fmt::format("rail {} is gone ({}); going on with {}", rail.stream.rail,
+                              rail.why.message, transport_.describe(left)));
+}
+
+void Executor::on_ping(Rail& rail, const FrameHeader& header) {
+  if (header.message == 0 || rail.failed || error_) return;
+  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = FrameType::ping});
+  mark_dirty(rail.stream.peer);
+}
+
+/// Schedules the next check if bytes of a rail are not acknowledged, or if a failed one may recover.
+void Executor::watch_rails(const Peer& peer) {
+  if (check_rails_at_ <= now_ + kCheckEvery || error_) return;
+  for (const auto& rail : peer.rails) {
+    if (peer.outbox.undelivered(rail->stream.rail) &&
+        (!rail->failed || (rail->probed && rail->can_recover()))) {
+      check_rails_at_ = now_ + kCheckEvery;
+    } else if (rail->failed && rail->can_recover() && !said_goodbye_) {
+      check_rails_at_ = std::min(check_rails_at_, now_ + kCheckFailedEvery);
+    }
+  }
+}
+
+void Executor::check_rails(Time now) {
+  check_rails_at_ = Time::max();
+  for (const auto& peer : peers_) {
+    if (error_) return;
+    if (!peer || peer->closed || !peer->has_rails()) continue;
+    peer->outbox.confirm();
+    for (const auto& rail : peer->rails) {
+      if (!rail->failed) {
+        check_rail(*peer, *rail, now);
+      } else if (rail->can_recover() && !said_goodbye_) {
+        recover(*peer, *rail);
+      }
+    }
+    mark_dirty(peer->rank);  // A rail that has become slower leaves more to the others.
+    watch_rails(*peer);
+  }
+}
+
+void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
+  const Outbox& outbox = peer.outbox;
+  const int index = rail.stream.rail;
+  const std::size_t delivered = outbox.delivered(index);
+  if (std::exchange(rail.delivered, delivered) != delivered || !outbox.undelivered(index) ||
+      now - rail.checked > 2 * kCheckEvery) {
+    rail.moved = now;
+  }
+  rail.checked = now;
+  if (now - rail.moved < kAskAfter || outbox.live_rails() == 1) return;
+  // After a pause the peer needs time to read what has arrived, one rail after the other.
+  const Time since = std::max(rail.moved, peer.resumed);
+  const Time asked = since + kAskAfter;
+  if (!peer.asked) peer.asked = now;
+  bool heard = false;
+  for (const auto& other : peer.rails) {
+    if (other->failed || other.get() == &rail) continue;
+    heard = heard || other->heard > asked;
+    peer.outbox.queue_control_on(other->stream.rail, {.type = FrameType::ping, .message = 1});
+    mark_dirty(peer.rank);
+  }
+  if (!heard || now - since < kFailAfter) return;
+  if (rank_ < peer.rank) {
+    fail_rail(rail, {ErrorKind::disconnected, fmt::format("no progress on the link to {}",
+                                                          transport_.describe(rail.stream))});
+  } else {
+    suspect(peer, rail);
+  }
+}
+
+/// If both sides failed rails that make no progress, each might choose another one, and none would
+/// be left: the lower rank decides for both.
+void Executor::suspect(Peer& peer, const Rail& rail) {
+  const auto other = std::ranges::find_if(
+      peer.rails, [&](const auto& r) { return !r->failed && r.get() != &rail; });
+  if (other == peer.rails.end()) return;
+  const RailNotice notice{.kind = RailNotice::Kind::suspect,
+                          .rail = static_cast<std::uint32_t>(rail.stream.rail),
+                          .generation = rail.generation};
+  peer.outbox.queue_control_on((*other)->stream.rail, {.type = FrameType::rail_notice},
+                               encode(notice));
+  mark_dirty(peer.rank);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,140 @@
+#include "gradwire/engine/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace gradwire {
+
+namespace {
+
+/// Copying so many bytes costs more than a system call.
+constexpr std::size_t kWorthACall = 64 * 1024;
+
+tl::unexpected<Error> out_of_order(std::uint64_t number, std::uint64_t due) {
+  return failure(
+      ErrorKind::corrupted,
+      fmt::format("frame {} of the stream where {} was due: whole frames have been {} on "
+                  "the way, which neither TCP nor gradwire does; look for a proxy or "
+                  "tunnel between the two hosts",
+                  number, due, number > due ? "lost" : "repeated"));
+}
+
+}  // namespace
+
+Inbox::Reading Inbox::where_to_read(Bytes shared) const {
+  Reading reading;
+  if (lands_directly()) {
+    reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
+    reading.size += remaining();
+  }
+  // What comes behind the next header could not be read to its place, and would be copied.
+  if (direct_ >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
+  reading.pieces[reading.count++] = shared;
+  reading.size += shared.size();
+  return reading;
+}
+
+Status Inbox::received(Bytes shared, std::size_t size, Handler& handler) {
+  if (lands_directly()) {
+    const std::size_t direct = std::min(size, remaining());
+    account({landing_.to + landed_, direct});
+    size -= direct;
+    if (Status ended = end_if_full(handler); !ended) return ended;
+  }
+  return take(shared.first(size), handler);
+}
+
+Status Inbox::take(ConstBytes bytes, Handler& handler) {
+  while (!bytes.empty()) {
+    if (carried_ == 0 && bytes.size() >= unit()) {
+      const Result<std::size_t> used = consume(bytes, handler);
+      if (!used) return tl::unexpected(used.error());
+      bytes = bytes.subspan(*used);
+      continue;
+    }
+    bytes = carry(bytes);
+    if (carried_ < unit()) break;
+    const ConstBytes whole(carry_.data(), std::exchange(carried_, 0));
+    if (const auto used = consume(whole, handler); !used) return tl::unexpected(used.error());
+  }
+  return {};
+}
+
+/// What only makes sense as one piece: a header, an element that is to be reduced.
+std::size_t Inbox::unit() const {
+  if (!in_frame_) return kFrameHeaderBytes;
+  return landing_.operand == nullptr ? 1 : size_of(landing_.type);
+}
+
+/// Adds to what is carried, at most up to a unit. Returns the rest.
+ConstBytes Inbox::carry(ConstBytes bytes) {
+  const std::size_t more = std::min(unit() - carried_, bytes.size());
+  std::memcpy(carry_.data() + carried_, bytes.data(), more);
+  carried_ += more;
+  return bytes.subspan(more);
+}
+
+/// Takes the next header or piece of payload off `bytes`, which has at least a unit.
+Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
+  if (in_frame_) {
+    const std::size_t landed = take_payload(bytes);
+    if (Status ended = end_if_full(handler); !ended) return tl::unexpected(ended.error());
+    return landed;
+  }
+  if (Status begun = begin(bytes, handler); !begun) return tl::unexpected(begun.error());
+  return kFrameHeaderBytes;
+}
+
+Status Inbox::begin(ConstBytes bytes, Handler& handler) {
+  const Result<FrameHeader> header = decode(bytes.first<kFrameHeaderBytes>());
+  if (!header) return tl::unexpected(header.error());
+  if (header->number != frames_) return out_of_order(header->number, frames_);
+  Result<Landing> landing = handler.begin(*header);
+  if (!landing) return tl::unexpected(landing.error());
+  header_ = *header;
+  landing_ = after_ = *landing;
+  if (landing_.whole) {
+    if (stage_.size() < header_.length) stage_.resize(header_.length);
+    landing_ = {.to = stage_.data()};
+  }
+  landed_ = 0;
+  in_frame_ = true;
+  direct_ = lands_directly() ? header_.length : 0;
+  if (checksums_) checksum_.begin(header_.length);
+  return end_if_full(handler);
+}
+
+std::size_t Inbox::take_payload(ConstBytes bytes) {
+  std::size_t size = std::min(bytes.size(), remaining());
+  if (landing_.operand != nullptr) size -= size % size_of(landing_.type);
+  land(landing_, landed_, bytes.first(size));
+  account(bytes.first(size));
+  return size;
+}
+
+void Inbox::account(ConstBytes payload) {
+  if (checksums_) checksum_.add(payload);
+  landed_ += payload.size();
+}
+
+Status Inbox::end_if_full(Handler& handler) {
+  if (!in_frame_ || remaining() > 0) return {};
+  in_frame_ = false;
+  if (checksums_ && checksum_.value() != header_.payload_checksum) {
+    return failure(ErrorKind::corrupted, "a payload whose checksum is wrong");
+  }
+  if (after_.whole) land(after_, 0, ConstBytes(stage_).first(header_.length));
+  landing_ = after_ = {};
+  ++frames_;
+  return handler.complete(header_);
+}
+
+void Inbox::abandon() {
+  if (in_frame_) account({carry_.data(), std::exchange(carried_, 0)});
+  landing_ = after_ = {};
+}
+
+}  // namespace gradwire

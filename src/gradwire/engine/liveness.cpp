@@ -1,0 +1,13 @@
+#include "gradwire/engine/liveness.h"
+
+namespace gradwire {
+
+void Liveness::check(Time now) {
+  const Duration late = now - next_check();
+  if (late > interval()) {
+    for (Peer& peer : peers_) peer.heard += late;
+  }
+  last_check_ = now;
+}
+
+}  // namespace gradwire

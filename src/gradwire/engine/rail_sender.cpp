@@ -1,0 +1,182 @@
+#include "gradwire/engine/rail_sender.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/net/payload_checksum.h"
+
+namespace gradwire {
+namespace {
+
+/// The rate is worked out anew after so long; if nothing moves, after longer: bytes may come in
+/// lots.
+constexpr Duration kMeasureFor = std::chrono::milliseconds(10);
+constexpr Duration kStandstill = std::chrono::milliseconds(40);
+
+/// Never nought, which means that the rate is not known.
+constexpr double kLeastRate = 1;
+
+/// Whether a local op may change the memory of `op` once its frames have been written. (What a
+/// receive puts there comes because the other side has got these.)
+bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
+  for (const CompiledProgram::Edge& edge : program.behind(op)) {
+    const OpKind kind = program.program.ops[edge.op].kind;
+    if (kind == OpKind::copy || kind == OpKind::reduce) return true;
+  }
+  return false;
+}
+
+/// Takes the last `bytes` of `pieces` away. Returns `bytes`.
+std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::size_t bytes) {
+  std::size_t left = bytes;
+  while (left > 0 && pieces[count - 1].size() <= left) left -= pieces[--count].size();
+  if (left > 0) pieces[count - 1] = pieces[count - 1].first(pieces[count - 1].size() - left);
+  return bytes;
+}
+
+}  // namespace
+
+OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent,
+                               std::optional<std::uint32_t> sum) const {
+  header.length = static_cast<std::uint32_t>(payload.size());
+  if (checksums_) header.payload_checksum = sum ? *sum : payload_checksum(payload);
+  OutgoingFrame frame;
+  frame.fill(header, payload, lent);
+  return frame;
+}
+
+Result<std::size_t> RailSender::write(Transport& transport, bool more) {
+  std::array<ConstBytes, 64> pieces;
+  std::size_t count = 0;
+  std::size_t offered = queue_.gather(pieces, count);
+  if (more && offered > train_) offered -= drop_last(pieces, count, offered % train_);
+  Result<std::size_t> taken = transport.write(stream_, std::span(pieces).first(count));
+  if (!taken) return taken;
+  if (*taken < offered) writable_ = false;
+  queue_.wrote(*taken);
+  written_bytes_ += *taken;
+  return taken;
+}
+
+const OutgoingFrame* RailSender::next_written() {
+  if (!queue_.front_is_written()) return nullptr;
+  OutgoingFrame frame = queue_.pop_written();
+  completed_ += frame.size();
+  if (!keeps_) {
+    written_ = std::move(frame);
+    return &written_;
+  }
+  if (frame.flight != nullptr &&
+      is_overwritten_locally(frame.flight->operation.program(), frame.op)) {
+    frame.keep_payload();
+  }
+  kept_.push_back({std::move(frame), completed_});
+  return &kept_.back().frame;
+}
+
+void RailSender::measure(Transport& transport, Time now) {
+  confirm(transport);
+  const Duration passed = now - std::exchange(measured_at_, now);
+  const std::size_t moved = delivered_ - std::exchange(measured_delivered_, delivered_);
+  const std::size_t written = std::exchange(measured_written_, written_bytes_);
+  const double seconds = std::chrono::duration<double>(passed).count();
+  if (written == delivered_) {
+    // It has been idle for a part of the time: it is at least so fast.
+    if (rate_ > 0 && seconds > 0) rate_ = std::max(rate_, static_cast<double>(moved) / seconds);
+    busy_ = {};
+    moved_ = 0;
+    return;
+  }
+  busy_ += passed;
+  moved_ += moved;
+  if (busy_ < (moved_ > 0 ? kMeasureFor : kStandstill)) return;
+  const double rate =
+      static_cast<double>(moved_) / std::chrono::duration<double>(busy_).count() + kLeastRate;
+  rate_ = rate_ > 0 ? (rate_ + rate) / 2 : rate;
+  learn_round_trip(transport);
+  busy_ = {};
+  moved_ = 0;
+}
+
+void RailSender::learn_round_trip(const Transport& transport) {
+  round_trip_ = std::chrono::duration<double>(transport.round_trip(stream_)).count();
+}
+
+std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
+  if (rate_ == 0) return std::nullopt;
+  const auto under_way = static_cast<double>(written_bytes_ - delivered_ + queue_.unwritten());
+  const double waiting = std::max(under_way - rate_ * round_trip_, 0.0);
+  return latency() + (waiting + static_cast<double>(bytes)) / rate_;
+}
+
+void RailSender::confirm(Transport& transport) {
+  if (!is_writing() || !keeps_ || delivered_ == written_bytes_) return;
+  delivered_ = transport.delivered(stream_);
+  while (!kept_.empty() && kept_.front().end <= delivered_) {
+    kept_.pop_front();
+    ++confirmed_;
+  }
+}
+
+void RailSender::keep_copies(const Flight& flight) {
+  for (Kept& kept : kept_) kept.frame.outlive(flight);
+}
+
+Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received) {
+  GRADWIRE_CHECK(state_ == State::stopped);
+  if (received < confirmed_ || received > confirmed_ + kept_.size()) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("the peer acknowledged {} frames; expected {} to {}", received,
+                               confirmed_, confirmed_ + kept_.size()));
+  }
+  std::vector<OutgoingFrame> back;
+  for (std::size_t i = received - confirmed_; i < kept_.size(); ++i) {
+    OutgoingFrame& frame = back.emplace_back(std::move(kept_[i].frame));
+    if (checksums_ && !frame.is_intact()) {
+      return failure(ErrorKind::disconnected, "what was lost with it has been overwritten since");
+    }
+    frame.keep_payload();
+    frame.flight = nullptr;
+  }
+  for (OutgoingFrame& frame : queue_.frames()) back.push_back(std::move(frame));
+  kept_.clear();
+  queue_ = {};
+  return back;
+}
+
+void RailSender::probe(Time now) {
+  GRADWIRE_CHECK(state_ == State::stopped);
+  state_ = State::probing;
+  queue_ = {};
+  kept_.clear();
+  confirmed_ = 0;
+  completed_ = written_bytes_;
+  forget_rate(now);
+}
+
+void RailSender::resume(Time now) {
+  GRADWIRE_CHECK(state_ == State::probing);
+  state_ = State::live;
+  forget_rate(now);
+}
+
+void RailSender::forget_rate(Time now) {
+  rate_ = 0;
+  busy_ = {};
+  moved_ = 0;
+  measured_at_ = now;
+  measured_delivered_ = delivered_;
+  measured_written_ = written_bytes_;
+}
+
+void RailSender::drop_messages() {
+  queue_.drop_messages();
+  kept_.clear();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,237 @@
+#include "gradwire/engine/simulation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+std::vector<SimHost> hosts_of(const Topology& topology) {
+  const auto port_of = [](const Link& link) {
+    return SimPort{link.latency, link.bytes_per_second};
+  };
+  std::vector<SimHost> hosts;
+  for (int number = 0; number < topology.hosts(); ++number) {
+    SimHost& host = hosts.emplace_back();
+    for (const Link& rail : topology.host(number).rails) host.rails.push_back(port_of(rail));
+    host.inside = port_of(topology.host(number).inside);
+  }
+  return hosts;
+}
+
+std::vector<int> host_of_ranks(const Topology& topology) {
+  std::vector<int> host_of;
+  for (Rank rank = 0; rank < topology.ranks(); ++rank) host_of.push_back(topology.host_of(rank));
+  return host_of;
+}
+
+/// Returns a callback that records when each op of a rank begins and ends.
+std::function<void(OpIndex)> watch(const SimulatedJob& job, std::vector<Interval>& ops) {
+  std::vector<bool> begun(ops.size());
+  return [&job, &ops, begun](OpIndex op) mutable {
+    const Duration now = job.now().time_since_epoch();
+    if (!begun[op]) ops[op].begin = now;
+    begun[op] = true;
+    ops[op].end = now;
+  };
+}
+
+/// Counts the operations that have succeeded.
+class Counter final : public Completion {
+ public:
+  void succeeded() override { ++count_; }
+  void failed(const Error&) override {}
+  int count() const { return count_; }
+
+ private:
+  int count_ = 0;
+};
+
+/// Memory of one rank, filled with small integers that depend on rank and position.
+struct RankMemory {
+  std::vector<float> input;
+  std::vector<float> output;
+};
+
+float sample(Rank rank, std::size_t i) {
+  return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 17);
+}
+
+struct Sizes {
+  std::size_t input;
+  std::size_t output;
+};
+
+Sizes sizes_of(const Schedule& schedule, std::size_t elements) {
+  const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
+  switch (schedule.spec.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      return {part, elements};
+    case Collective::scatter:
+    case Collective::reduce_scatter:
+      return {elements, part};
+    case Collective::broadcast:
+      return {0, elements};
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::all_to_all:
+    case Collective::barrier:
+    case Collective::point_to_point:
+      break;
+  }
+  return {elements, elements};
+}
+
+RankMemory make_memory(const Schedule& schedule, Rank rank, std::size_t elements) {
+  const Sizes sizes = sizes_of(schedule, elements);
+  RankMemory memory{std::vector<float>(sizes.input), std::vector<float>(sizes.output)};
+  for (std::size_t i = 0; i < memory.input.size(); ++i) memory.input[i] = sample(rank, i);
+  if (schedule.spec.collective == Collective::broadcast && schedule.spec.root == rank) {
+    for (std::size_t i = 0; i < elements; ++i) memory.output[i] = sample(rank, i);
+  }
+  return memory;
+}
+
+float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t elements) {
+  const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
+  const auto sum_at = [&](std::size_t position) {
+    float sum = 0;
+    for (Rank r = 0; r < schedule.ranks; ++r) sum += sample(r, position);
+    return sum;
+  };
+  switch (schedule.spec.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+      return sum_at(i);
+    case Collective::reduce_scatter:
+      return sum_at(static_cast<std::size_t>(rank) * part + i);
+    case Collective::all_gather:
+    case Collective::gather:
+      return sample(static_cast<Rank>(i / part), i % part);
+    case Collective::scatter:
+      return sample(schedule.spec.root, static_cast<std::size_t>(rank) * part + i);
+    case Collective::all_to_all:
+      return sample(static_cast<Rank>(i / part), static_cast<std::size_t>(rank) * part + i % part);
+    case Collective::broadcast:
+    case Collective::point_to_point:
+      return sample(schedule.spec.root, i);
+    case Collective::barrier:
+      return 0;
+  }
+  return 0;
+}
+
+bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std::size_t elements) {
+  const CollectiveSpec& spec = schedule.spec;
+  if (spec.collective == Collective::point_to_point && rank != spec.target) return true;
+  const bool at_root =
+      spec.collective == Collective::reduce || spec.collective == Collective::gather;
+  if (at_root && rank != spec.root) return true;
+  for (std::size_t i = 0; i < memory.output.size(); ++i) {
+    if (memory.output[i] != expected(schedule, rank, i, elements)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SimulatedJob::SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+                           const ExecutorOptions& options, const Wrap& wrap)
+    : network_(ports, network) {
+  make_executors(static_cast<int>(ports.size()), options, wrap);
+}
+
+SimulatedJob::SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of,
+                           const SimOptions& network, const ExecutorOptions& options,
+                           const Wrap& wrap)
+    : network_(std::move(hosts), host_of, network) {
+  make_executors(static_cast<int>(host_of.size()), options, wrap);
+}
+
+void SimulatedJob::make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap) {
+  for (Rank r = 0; r < ranks; ++r) {
+    Transport* transport = &network_.endpoint(r);
+    if (wrap) transport = wrapped_.emplace_back(wrap(r, *transport)).get();
+    executors_.push_back(std::make_unique<Executor>(r, ranks, options, *transport, now()));
+  }
+}
+
+Time SimulatedJob::next_timer() const {
+  Time next = Time::max();
+  for (Rank r = 0; r < static_cast<Rank>(executors_.size()); ++r) {
+    if (network_.killed(r)) continue;
+    const Time timer = executors_[static_cast<std::size_t>(r)]->next_timer();
+    next = std::min(next, std::max(timer, network_.frozen_until(r)));
+  }
+  return next;
+}
+
+void SimulatedJob::fire_timers() {
+  for (Rank r = 0; r < ranks(); ++r) {
+    if (network_.killed(r) || network_.frozen(r)) continue;
+    if (executor(r).next_timer() <= now()) executor(r).on_timer(now());
+  }
+}
+
+bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
+  while (!finished()) {
+    if (now() >= until) return false;
+    const std::optional<SimEvent> event = network_.next(std::min(next_timer(), until));
+    if (!event) {
+      fire_timers();
+    } else if (event->ready.readable) {
+      executor(event->rank).on_readable(event->ready.stream(), now());
+    } else {
+      executor(event->rank).on_writable(event->ready.stream(), now());
+    }
+  }
+  return true;
+}
+
+ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+                            std::size_t elements, std::size_t segment_bytes) {
+  GRADWIRE_CHECK(schedule.ranks == topology.ranks());
+  ExecutorOptions options;
+  options.limits.segment_bytes = segment_bytes;
+  options.dead_peer_timeout = std::chrono::hours(1);
+  SimulatedJob job(hosts_of(topology), host_of_ranks(topology), {.unit_bytes = 16 * 1024}, options);
+  ScheduleSimulation result;
+  result.ops.resize(static_cast<std::size_t>(job.ranks()));
+  std::vector<RankMemory> memories;
+  const auto counter = std::make_shared<Counter>();
+  for (Rank r = 0; r < job.ranks(); ++r) memories.push_back(make_memory(schedule, r, elements));
+  for (Rank r = 0; r < job.ranks(); ++r) {
+    RankMemory& memory = memories[static_cast<std::size_t>(r)];
+    OperationRequest request;
+    request.program = CompiledProgram::compile(schedule, r);
+    std::vector<Interval>& ops = result.ops[static_cast<std::size_t>(r)];
+    ops.resize(request.program->program.ops.size());
+    request.on_progress = watch(job, ops);
+    request.fingerprint = {.collective = schedule.spec.collective,
+                           .type = DataType::float32,
+                           .root = schedule.spec.root,
+                           .count = elements};
+    request.fingerprint.set_algorithm(schedule.name);
+    request.input = reinterpret_cast<const std::byte*>(memory.input.data());
+    request.output = reinterpret_cast<std::byte*>(memory.output.data());
+    request.timeout = std::chrono::hours(10);
+    request.completion = counter;
+    job.executor(r).post(std::move(request), job.now());
+  }
+  const bool done =
+      job.run(Time(std::chrono::hours(1)), [&] { return counter->count() == job.ranks(); });
+  result.time = job.now().time_since_epoch();
+  result.correct = done;
+  for (Rank r = 0; r < job.ranks(); ++r) {
+    result.payload_bytes.push_back(job.executor(r).traffic().payload_bytes);
+    result.correct =
+        result.correct && is_right(schedule, r, memories[static_cast<std::size_t>(r)], elements);
+  }
+  return result;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "gradwire/engine/executor.h"
+#include "gradwire/net/sim/sim_network.h"
+#include "gradwire/schedule/cost/cost.h"
+#include "gradwire/topology/topology.h"
+
+namespace gradwire {
+
+/// A whole job in one thread and in virtual time: the real executors over a simulated network.
+class SimulatedJob {
+ public:
+  /// Creates the transport that a rank uses in place of its network endpoint, which outlives it.
+  using Wrap = std::function<std::unique_ptr<Transport>(Rank rank, Transport& endpoint)>;
+
+  /// One rank per host, with one rail.
+  SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+               const ExecutorOptions& options, const Wrap& wrap = {});
+  /// Rank r runs on hosts[host_of[r]].
+  SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& network,
+               const ExecutorOptions& options, const Wrap& wrap = {});
+
+  int ranks() const { return static_cast<int>(executors_.size()); }
+  Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
+  SimNetwork& network() { return network_; }
+  Time now() const { return network_.now(); }
+
+  /// Advances time until `finished` holds (checked after every event) or `until` is reached.
+  /// Returns true if it holds.
+  bool run(Time until, const std::function<bool()>& finished);
+
+ private:
+  Time next_timer() const;
+  void fire_timers();
+
+  void make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap);
+
+  SimNetwork network_;
+  std::vector<std::unique_ptr<Transport>> wrapped_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+struct ScheduleSimulation {
+  Duration time{};                         ///< Until the last rank was done.
+  std::vector<std::size_t> payload_bytes;  ///< Sent, per rank.
+  bool correct = false;                    ///< Every rank ended with the expected data.
+  /// By rank and op: the times when its first and its last piece were processed (of a send: passed
+  /// to the transport).
+  std::vector<std::vector<Interval>> ops;
+};
+
+/// Runs a schedule over `elements` float32 elements (of all chunks together) with the real
+/// executors, on the hosts and links of `topology`. Only ports are simulated, not measured values
+/// between two hosts. The data are integers, so every order of summation gives the same result,
+/// which is verified.
+ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+                            std::size_t elements, std::size_t segment_bytes);
+
+}  // namespace gradwire

@@ -1,0 +1,85 @@
+#include "gradwire/engine/work.h"
+
+#include <utility>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/engine/work_state.h"
+
+namespace gradwire {
+
+void WorkState::succeeded() {
+  engine_->ended(shared_from_this());
+}
+
+void WorkState::failed(const Error& error) {
+  error_ = std::make_shared<const Error>(error);
+  engine_->ended(shared_from_this());
+}
+
+void WorkState::conclude(std::shared_ptr<const Error> error) {
+  error_ = std::move(error);
+  settle();
+}
+
+void WorkState::settle() {
+  if (before_success_ && !error_) before_success_();
+  before_success_ = nullptr;
+  kept_.clear();
+  std::vector<std::function<void(const Work&)>> callbacks;
+  {
+    const std::lock_guard lock(callbacks_mutex_);
+    done_.store(true, std::memory_order_release);
+    callbacks.swap(callbacks_);
+  }
+  if (callbacks.empty()) return;
+  const Work work(shared_from_this());
+  for (const auto& callback : callbacks) callback(work);
+}
+
+bool WorkState::wait(Time until) const {
+  if (!done()) engine_->wait(*this, until);
+  return done();
+}
+
+void WorkState::on_done(std::function<void(const Work&)> callback) {
+  {
+    const std::lock_guard lock(callbacks_mutex_);
+    if (!done()) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(Work(shared_from_this()));
+}
+
+void Work::wait() const {
+  GRADWIRE_CHECK(valid());
+  state_->wait(Time::max());
+  if (const auto failed = state_->error()) throw Exception(*failed);
+}
+
+bool Work::wait_for(Duration timeout) const {
+  GRADWIRE_CHECK(valid());
+  if (!state_->wait(after(SteadyClock().now(), timeout))) return false;
+  if (const auto failed = state_->error()) throw Exception(*failed);
+  return true;
+}
+
+bool Work::done() const {
+  return state_->done();
+}
+
+std::shared_ptr<const Error> Work::error() const {
+  return state_->error();
+}
+
+Rank Work::source() const {
+  return state_->source();
+}
+
+void Work::on_done(std::function<void(const Work&)> callback) const {
+  state_->on_done(std::move(callback));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gradwire/base/types.h"
+#include "gradwire/train/data_parallel/reducer_stats.h"
+
+namespace gradwire {
+
+/// Seconds of a step: computing, waiting for communication, waiting for the batch.
+struct StepTimes {
+  double compute = 0;
+  double exposed = 0;
+  double data = 0;
+};
+
+/// Measures training steps on this rank. Reads no clock: times are arguments.
+class StepMeter {
+ public:
+  /// Starts a step. `sent`: payload bytes this rank has sent in total, or < 0 if not counted.
+  void begin(Time now, const ReducerStats& stats, double sent);
+  /// The batch arrived: the time since begin() counts as waiting for data.
+  void got_data(Time now) { data_end_ = now; }
+  /// Ends the step: gradients averaged, parameters updated.
+  void end(Time now, const ReducerStats& stats, double sent);
+  /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
+  /// between steps and after the last one.
+  void sent_so_far(double sent);
+
+  /// Times of the last step, in seconds. Requires at least one step.
+  StepTimes last() const { return {compute_.back(), exposed_.back(), data_.back()}; }
+
+  std::int64_t steps() const { return static_cast<std::int64_t>(compute_.size()); }
+  Duration total() const { return total_; }
+  /// Returns the estimated duration of `steps` more steps. Requires at least one step.
+  Duration time_of(std::int64_t steps) const;
+  double communication_share() const;
+
+  // Per step: medians of the times in seconds, means of the bytes.
+  double compute_seconds() const;
+  double exposed_seconds() const;
+  double data_seconds() const;
+  double gradient_bytes() const;
+  double sent_bytes() const;  ///< < 0 if not counted.
+
+ private:
+  double per_step(double total) const;
+
+  Time begin_{};
+  Time data_end_{};
+  ReducerStats stats_at_begin_;
+  double sent_at_first_ = 0;  ///< At the start of the first step.
+  std::vector<double> compute_;
+  std::vector<double> exposed_;
+  std::vector<double> data_;
+  Duration total_{};
+  Duration waited_{};
+  double gradient_bytes_ = 0;
+  double sent_bytes_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "gradwire/data/sampler.h"
+#include "gradwire/gradient/defaults.h"
+#include "gradwire/gradient/overlap.h"
+#include "gradwire/recipe/local_sgd_config.h"
+#include "gradwire/recipe/optimizers_config.h"
+#include "gradwire/recipe/zero_config.h"
+#include "gradwire/train/optim/loss_scaler.h"
+#include "gradwire/train/optim/precision.h"
+
+namespace gradwire {
+
+/// The model in a training configuration; docs/training.md explains all keys.
+struct ModelConfig {
+  /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text.
+  std::string name = "convnet";
+  /// convnet: channels of the first convolution; the second has twice as many. resnet: channels of
+  /// the first stage; each stage has twice the previous.
+  std::int64_t channels = 16;
+  std::int64_t blocks = 1;    ///< resnet: residual blocks in each of the four stages.
+  std::int64_t groups = 8;    ///< resnet: channel groups in group normalization.
+  std::int64_t hidden = 128;  ///< Width of the hidden fully connected layer.
+  /// Before the last layer; gpt: in each layer, and after the embedding.
+  double dropout = 0;
+  std::int64_t vocabulary = 256;  ///< gpt: vocabulary size, at least the data's.
+  std::int64_t width = 64;        ///< transformer: embedding width.
+  std::int64_t layers = 2;        ///< transformer.
+  std::int64_t heads = 4;         ///< transformer; must divide the width.
+  /// transformer: maximum characters in a sample; DataConfig::context.
+  std::int64_t context = 64;
+  /// Number of blocks, from the first, with activation checkpointing:
+  /// activation_checkpointing.number_checkpoints.
+  std::int64_t checkpoints = 0;
+};
+
+struct DataConfig {
+  std::string name = "fashion_mnist";  ///< Or "text".
+  /// Folder of the four files, or the text file; empty: the Debian package's.
+  std::string path;
+  std::int64_t limit = 0;     ///< Train on the first `limit` samples only; 0: all.
+  std::int64_t context = 64;  ///< text: characters per sample.
+  UnevenBatch uneven = UnevenBatch::drop;
+  std::int64_t prefetch = 4;  ///< Batches prefetched.
+};
+
+struct ScheduleConfig {
+  double warmup_epochs = 0;        ///< Epochs (possibly fractional) of linear warm-up.
+  std::string decay = "constant";  ///< Afterwards: "constant" or "cosine".
+  double final_fraction = 0;       ///< cosine: final rate as a fraction of the initial one.
+};
+
+/// Settings that are passed on to DataParallelOptions.
+struct ParallelConfig {
+  double bucket_cap_mb = kBucketMegabytes;
+  bool broadcast_buffers = true;
+  bool find_unused_parameters = false;
+  Overlap overlap = Overlap::full;
+  std::string codec = "none";
+  std::int64_t codec_min_elements = kCodecMinElements;
+  std::int64_t codec_warmup_steps = 0;
+  bool check_finite = false;
+};
+
+struct TrainConfig {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  ParallelConfig parallel;
+  LocalStepsConfig local_steps;
+  ZeroConfig zero;
+  std::int64_t epochs = 1;
+  std::int64_t batch_size = 128;  ///< Over all ranks.
+  std::int64_t accumulation_steps = 1;
+  /// Maximum norm of all gradients together; 0: no clipping.
+  double gradient_clipping = 0;
+  Precision precision = Precision::fp32;   ///< Of the computation.
+  Precision parameters = Precision::fp32;  ///< Of parameters and gradients; only with ZeRO.
+  LossScalerOptions loss_scaling;          ///< With precision fp16.
+  std::uint64_t seed = 1;
+  std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
+  /// Steps between checkpoints to resume from; 0: one at the end, of the model only.
+  std::int64_t checkpoint_every = 0;
+  std::string checkpoint_folder = "checkpoints";  ///< Folder of those, in the output folder.
+  std::int64_t checkpoint_keep = 2;               ///< Number of newest checkpoints to keep; 0: all.
+  /// Checkpoint, or folder of checkpoints, to resume from. Empty: a new run. "auto": the newest in
+  /// this output folder, if any.
+  std::string resume;
+  std::string model_text = "{}";  ///< The configuration's "model" object, as JSON.
+  std::string trace;              ///< Trace file in the output folder; empty: none is recorded.
+};
+
+/// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
+/// one), of the wrong type, or out of range.
+TrainConfig parse_train_config(const nlohmann::json& json);
+
+/// Reads the file (C++ comments are allowed), applies the settings ("key.sub=value") in order and
+/// parses the result. Throws Exception(invalid_argument); for a JSON syntax error with the line.
+TrainConfig load_train_config(const std::filesystem::path& path,
+                              const std::vector<std::string>& settings = {});
+
+/// Returns the JSON that load_train_config() parses, with the settings applied, for a run's record.
+std::string configuration_text(const std::filesystem::path& path,
+                               const std::vector<std::string>& settings);
+
+/// Samples of a batch per rank. Throws Exception(invalid_argument) if the batch is not divisible by
+/// ranks times accumulation steps.
+std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks);
+
+}  // namespace gradwire

@@ -1,0 +1,320 @@
+#include "gradwire/recipe/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "gradwire/recipe/batch_stream.h"
+#include "gradwire/recipe/evaluate.h"
+#include "gradwire/recipe/learning_rate.h"
+#include "gradwire/recipe/load_data.h"
+#include "gradwire/recipe/run_recorder.h"
+#include "gradwire/recipe/step_meter.h"
+#include "gradwire/recipe/trained_model.h"
+#include "gradwire/recipe/training_step.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/position.h"
+#include "gradwire/train/local_sgd/local_sgd.h"
+#include "gradwire/train/memory/run_memory.h"
+
+namespace gradwire {
+namespace {
+
+/// Weights depend on the seed only; later random numbers (dropout) differ between ranks.
+torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
+  // libtorch has one generator per process, in which ranks may be threads.
+  static std::mutex generator;
+  const std::lock_guard lock(generator);
+  torch::manual_seed(config.seed);
+  const MemoryScope memory(MemoryCategory::parameters);
+  auto model = make_model(config.model);
+  torch::manual_seed(config.seed + 1 + static_cast<std::uint64_t>(rank));
+  return model;
+}
+
+Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
+                         const c10d::ProcessGroup& group) {
+  return Sampler({.samples = samples,
+                  .batch_size = batch_size_per_rank(config, group.getSize()),
+                  .rank = group.getRank(),
+                  .world_size = group.getSize(),
+                  .seed = config.seed,
+                  .uneven = config.data.uneven});
+}
+
+/// JSON description for checkpoints: the configuration's model, at least its name.
+std::string model_description(const TrainConfig& config) {
+  auto model = nlohmann::json::parse(config.model_text);
+  model["name"] = config.model.name;
+  return model.dump();
+}
+
+/// One run. Methods are in the order of their calls.
+class Trainer {
+ public:
+  Trainer(const TrainConfig& config, const TrainerSurroundings& surroundings)
+      : config_(config),
+        surroundings_(surroundings),
+        group_(*surroundings.group),
+        communicator_(communicator_of(group_)),
+        data_(load_data(config.data, Split::train)),
+        sampler_(training_sampler(config, data_.size, group_)),
+        model_(make_trained_model(config, seeded_model(config, group_.getRank()),
+                                  surroundings.group, surroundings.trace)),
+        step_(config, *model_, surroundings.trace),
+        labels_(model_->module()->parameters()) {
+    if (config.local_steps.enabled) train_alone();
+    if (!config.resume.empty()) resume();
+  }
+
+  TrainingResult run() {
+    const auto test = load_data(config_.data, Split::test);
+    const auto epochs_done = done_ / sampler_.batches();
+    for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
+    model_->finish();
+    meter_.sent_so_far(sent());
+    if (local_) local_->synchronise();
+    measure_memory();
+    if (local_ || kept_ != done_) keep();
+    if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
+    model_->synchronise_buffers();
+    auto summary = summarise(evaluate_on(test));
+    summary.checkpoint = write_checkpoint();
+    // No rank may leave while another is still in the last collective, or before the model is
+    // saved.
+    group_.barrier()->wait();
+    return {model_->module(), summary, run_record(summary)};
+  }
+
+ private:
+  Time now() const { return surroundings_.clock->now(); }
+  double sent() const {
+    return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
+  }
+  ReducerStats stats() const { return local_ ? local_->stats() : model_->stats(); }
+  std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
+
+  /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
+  void train_alone() {
+    alone_.emplace(model_->core());
+    local_ = std::make_unique<LocalSgd>(
+        trainable_parameters(*model_->module()), surroundings_.group,
+        LocalSgdOptions{
+            .steps = config_.local_steps, .seed = config_.seed, .trace = surroundings_.trace});
+  }
+
+  void run_epoch(std::int64_t epoch) {
+    model_->module()->train();
+    const auto first = done_ % sampler_.batches();
+    recorder_.begin_epoch(now());
+    BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch),
+                        first);
+    for (auto step = first; step < sampler_.batches();) {
+      TraceStep scope(surroundings_.trace, done_);
+      const double sent_before = sent();
+      meter_.begin(now(), stats(), sent_before);
+      const auto batch = next_batch(batches);
+      const double loss = run_step(batch);
+      meter_.end(now(), stats(), sent());
+      recorder_.step(done_ - 1, loss, meter_.last());
+      if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
+      show(epoch, ++step, loss);
+      if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) keep();
+    }
+    recorder_.end_epoch(now(), first == 0);
+  }
+
+  Batch next_batch(BatchStream& batches) {
+    const TraceScope scope(surroundings_.trace, TraceKind::data);
+    auto batch = batches.next();
+    meter_.got_data(now());
+    return std::move(*batch);
+  }
+
+  double run_step(const Batch& batch) {
+    const double rate =
+        scaled_learning_rate(config_.optimizer, config_.batch_size) *
+        learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches());
+    const double loss = step_.run(batch, rate);
+    if (local_) step_together();
+    ++done_;
+    return loss;
+  }
+
+  void step_together() {
+    const TraceScope scope(surroundings_.trace, TraceKind::optimiser, "local steps");
+    local_->step();
+  }
+
+  void resume() {
+    const bool newest = config_.resume == "auto";
+    if (newest && !any_checkpoint(group_, checkpoint_folder())) return;
+    const auto path = newest ? checkpoint_folder() : std::filesystem::path(config_.resume);
+    const auto from = load_checkpoint(path, run_state());
+    const auto position = resumed_position(from.position, run_position());
+    done_ = position.steps;
+    if (from.path.parent_path() == checkpoint_folder()) kept_ = done_;
+    if (surroundings_.progress == nullptr) return;
+    surroundings_.progress->say(from.summary);
+    if (!position.remark.empty()) surroundings_.progress->say(position.remark);
+  }
+
+  /// Writes a checkpoint to resume from, if enabled.
+  void keep() {
+    if (config_.checkpoint_every == 0) return;
+    const TraceScope scope(surroundings_.trace, TraceKind::other, "checkpoint");
+    save_checkpoint(run_state(), done_,
+                    {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
+    kept_ = done_;
+  }
+
+  RunState run_state() {
+    return {.group = surroundings_.group,
+            .model = model_->state(),
+            .feedback = model_->feedback(),
+            .scaler = step_.scaler(),
+            .local = local_.get(),
+            .description = model_description(config_),
+            .position = position_text(run_position())};
+  }
+
+  RunPosition run_position() const {
+    return {.steps = done_,
+            .batches = sampler_.batches(),
+            .batch_size = config_.batch_size,
+            .seed = config_.seed};
+  }
+
+  void show(std::int64_t epoch, std::int64_t step, double loss) {
+    constexpr double kMemory = 0.95;  // Decay of the displayed mean over about 20 steps.
+    smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
+    if (surroundings_.progress == nullptr) return;
+    surroundings_.progress->update({.epoch = static_cast<int>(epoch + 1),
+                                    .epochs = static_cast<int>(config_.epochs),
+                                    .step = step,
+                                    .steps = sampler_.batches(),
+                                    .loss = smooth_loss_,
+                                    .images_per_second = images_per_second(),
+                                    .communication_share = meter_.communication_share(),
+                                    .left = meter_.time_of(total_steps() - done_)},
+                                   now());
+  }
+
+  double images_per_second() const {
+    const double seconds = std::chrono::duration<double>(meter_.total()).count();
+    return seconds > 0 ? static_cast<double>(meter_.steps() * config_.batch_size) / seconds : 0;
+  }
+
+  /// Evaluates in batches of one rank's samples per training pass.
+  Evaluation evaluate_on(const DataSet& test) {
+    if (surroundings_.trace != nullptr) surroundings_.trace->begin_step(-1);  // No step.
+    const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
+    const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
+    return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
+  }
+
+  TrainingSummary summarise(const Evaluation& test) {
+    const double ranks = group_.getSize();
+    const auto sums = sum_over_ranks(
+        group_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
+                 images_per_second(), std::chrono::duration<double>(meter_.total()).count(),
+                 meter_.data_seconds()});
+    return {.ranks = group_.getSize(),
+            .steps = meter_.steps(),
+            .test_accuracy = test.accuracy,
+            .test_loss = test.loss,
+            .test_images = test.images,
+            .images_per_second = sums[3] / ranks,
+            .training = std::chrono::duration_cast<Duration>(
+                std::chrono::duration<double>(sums[4] / ranks)),
+            .compute_seconds = sums[0] / ranks,
+            .exposed_seconds = sums[1] / ranks,
+            .data_seconds = sums[5] / ranks,
+            .gradient_bytes = meter_.gradient_bytes(),
+            .sent_bytes = sums[2] / ranks,
+            .codec = codec_text(),
+            .memory = memory_};
+  }
+
+  /// Describes how gradients or differences are encoded; empty without a codec.
+  std::string codec_text() {
+    if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
+    const Averager* averager = config_.parallel.codec == "none" ? nullptr : model_->feedback();
+    return averager != nullptr ? averager->describe() : "";
+  }
+
+  /// Record of the run, with losses of whole batches and this rank's memory.
+  RunRecord run_record(const TrainingSummary& summary) {
+    auto record = recorder_.record(config_, summary);
+    std::vector<double> losses;
+    for (const auto& step : record.steps) losses.push_back(step.loss);
+    losses = sum_over_ranks(group_, std::move(losses));
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      record.steps[i].loss = losses[i] / group_.getSize();
+    }
+    record.peak_rank_bytes = summary.memory.bytes;
+    constexpr std::size_t kSamples = 2000;
+    record.memory = {.samples = thinned(memory_timeline_.samples, kSamples),
+                     .peak_bytes = memory_timeline_.peak_bytes};
+    return record;
+  }
+
+  /// Measures the memory of training, without evaluation.
+  void measure_memory() {
+    memory_ = greatest_peak(group_, surroundings_.memory);
+    if (surroundings_.memory != nullptr) {
+      memory_timeline_ = surroundings_.memory->ledger().timeline();
+    }
+  }
+
+  std::filesystem::path checkpoint_folder() const {
+    return (surroundings_.output / config_.checkpoint_folder).lexically_normal();
+  }
+  std::filesystem::path checkpoint_path() const {
+    return surroundings_.output / config_.checkpoint;
+  }
+
+  std::string write_checkpoint() {
+    if (config_.checkpoint.empty()) return "";
+    auto& module = model_->whole_module();
+    if (group_.getRank() == 0) {
+      save_model(checkpoint_path(), *module, model_description(config_));
+    }
+    return checkpoint_path().string();
+  }
+
+  const TrainConfig& config_;
+  const TrainerSurroundings& surroundings_;
+  c10d::ProcessGroup& group_;
+  std::shared_ptr<Communicator> communicator_;
+  DataSet data_;
+  Sampler sampler_;
+  std::unique_ptr<TrainedModel> model_;
+  TrainingStep step_;
+  ParameterLabels labels_;
+  std::optional<NoSync> alone_;      ///< With local steps: gradients stay local.
+  std::unique_ptr<LocalSgd> local_;  ///< With local steps.
+  StepMeter meter_;
+  RunRecorder recorder_;
+  MemoryPeak memory_;
+  MemoryTimeline memory_timeline_;
+  std::int64_t done_ = 0;   ///< Steps done, including those before a resumed run started.
+  std::int64_t kept_ = -1;  ///< Step after which the last checkpoint was written.
+  double smooth_loss_ = 0;
+};
+
+}  // namespace
+
+TrainingResult train(const TrainConfig& config, const TrainerSurroundings& surroundings) {
+  return Trainer(config, surroundings).run();
+}
+
+int threads_per_rank(int cores, int local_ranks) {
+  return std::max(1, cores / local_ranks);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/recipe/models.h"
+#include "gradwire/recipe/train_config.h"
+#include "gradwire/report/progress.h"
+#include "gradwire/report/run_record.h"
+#include "gradwire/report/training_summary.h"
+#include "gradwire/trace/trace.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/memory/memory_tracker.h"
+
+namespace gradwire {
+
+/// The environment of a training run.
+struct TrainerSurroundings {
+  ProcessGroup group;
+  const Clock* clock = nullptr;
+  ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
+  std::filesystem::path output = ".";   ///< Folder for the checkpoint.
+  TraceRecorder* trace = nullptr;       ///< Records how each step spends its time; may be null.
+  MemoryTracker* memory = nullptr;      ///< Tracks memory by category; may be null.
+};
+
+/// A finished run: the model and its statistics.
+struct TrainingResult {
+  /// With ZeRO stage 3, parameters are present only if a checkpoint was written.
+  torch::nn::Sequential model;
+  TrainingSummary summary;
+  RunRecord record;  ///< For `gradwire report`, as seen by this rank.
+};
+
+/// Trains as configured, on all ranks of the group together. At the end rank 0 writes the
+/// checkpoint. Runs are bitwise reproducible: the result depends only on the configuration, the
+/// number of ranks and the number of torch threads. Collective: every rank must pass the same
+/// configuration. The test accuracy is that of the final model on the test images, each counted
+/// once. The summary is the same on all ranks. Throws Exception.
+TrainingResult train(const TrainConfig& config, const TrainerSurroundings& surroundings);
+
+/// Torch threads for each of `local_ranks` ranks that share `cores` cores.
+int threads_per_rank(int cores, int local_ranks);
+
+}  // namespace gradwire

@@ -1,0 +1,228 @@
+#include "gradwire/schedule/cost/link_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+namespace {
+
+double transfer(double bytes, double bytes_per_second) {
+  return 1e9 * bytes / bytes_per_second;
+}
+
+bool is_send(OpKind kind) {
+  return kind == OpKind::send;
+}
+
+bool is_receive(OpKind kind) {
+  return kind == OpKind::recv || kind == OpKind::recv_reduce;
+}
+
+}  // namespace
+
+LinkModel::LinkModel(const MessageGraph& graph, const LinkMap& links, const CostOptions& options)
+    : graph_(graph),
+      links_(links),
+      states_(graph.size()),
+      processors_(graph.ranks()),
+      ports_(links.ports.size()),
+      wires_(links.wires.size()),
+      uplinks_(links.uplinks.size()) {
+  GRADWIRE_CHECK(links.ops.size() == graph.size());
+  cut_into_segments(options);
+}
+
+void LinkModel::cut_into_segments(const CostOptions& options) {
+  const std::size_t affordable = std::max<std::size_t>(1, options.max_tasks / (states_.size() + 1));
+  const auto most = static_cast<double>(std::min<std::size_t>(options.max_segments, affordable));
+  Task tasks = 0;
+  for (Number op = 0; op < graph_.size(); ++op) {
+    const OpLoad& load = links_.ops[op];
+    const OpKind kind = graph_.op(op).kind;
+    const double modelled = std::min(load.segments, most);
+    State& state = states_[op];
+    state.first = tasks;
+    state.segments = static_cast<std::uint32_t>(modelled);
+    state.bytes = load.bytes / modelled;
+    const double slowdown = links_.slowdown[graph_.op(op).rank];
+    if (is_send(kind) || is_receive(kind)) {
+      state.transfer = transfer(state.bytes, links_.ports[load.port]);
+      state.handling = load.handling * (load.segments / modelled) * slowdown;
+    }
+    if (!is_send(kind) && kind != OpKind::recv && options.reduce_bytes_per_second > 0)
+      state.handling += transfer(state.bytes, options.reduce_bytes_per_second) * slowdown;
+    tasks += state.segments;
+  }
+  cause_.assign(tasks, kNoTask);
+  served_first_.assign(tasks, kNoTask);
+}
+
+LinkModel::Nanoseconds LinkModel::run() {
+  for (Number op = 0; op < graph_.size(); ++op) try_issue(op, 0, kNoTask);
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    switch (event.kind()) {
+      case Event::done:
+        finish(event);
+        break;
+      case Event::leaving_group:
+        leave_group(event);
+        break;
+      case Event::entering_group:
+        enter_group(event);
+        break;
+      case Event::arriving:
+        receive(event);
+        break;
+      case Event::arrived:
+        const State& state = states_[event.op];
+        Server& processor = processors_[graph_.op(event.op).rank];
+        post(Event::done, event.op, event.segment,
+             occupy(processor, task(event), event.at, state.handling));
+        break;
+    }
+  }
+  for (const State& state : states_) GRADWIRE_CHECK(state.done == state.segments);
+  return end_;
+}
+
+bool LinkModel::may_begin(Number op) {
+  State& state = states_[op];
+  if (!state.released || state.issued == state.segments) return false;
+  const auto before = graph_.before(op);
+  // Completed dependencies stay complete. Skip them: a root has thousands and is checked for each
+  // one.
+  const auto over = [&](const MessageGraph::Arrow& arrow) {
+    return states_[arrow.to].done == states_[arrow.to].segments;
+  };
+  while (state.met < before.size() && over(before[state.met])) ++state.met;
+  return std::ranges::all_of(before.subspan(state.met), [&](const MessageGraph::Arrow& arrow) {
+    return over(arrow) || (!arrow.whole && states_[arrow.to].done > state.issued);
+  });
+}
+
+/// Begins the op's next segment if its dependencies allow. Otherwise the dependency that blocks it
+/// tries again on completion.
+void LinkModel::try_issue(Number op, Nanoseconds now, Task cause) {
+  const OpKind kind = graph_.op(op).kind;
+  if (is_receive(kind) || !may_begin(op)) return;
+  State& state = states_[op];
+  const std::uint32_t segment = state.issued++;
+  state.released = false;
+  cause_[state.first + segment] = cause;
+  if (is_send(kind)) return issue_send(op, segment, now);
+  Server& processor = processors_[graph_.op(op).rank];
+  const Nanoseconds end = occupy(processor, state.first + segment, now, state.handling);
+  if (state.begin < 0) state.begin = end - state.handling;
+  post(Event::done, op, segment, end);
+}
+
+void LinkModel::issue_send(Number op, std::uint32_t segment, Nanoseconds now) {
+  State& state = states_[op];
+  const OpLoad& load = links_.ops[op];
+  const Task task = state.first + segment;
+  const Nanoseconds ready = occupy(processors_[graph_.op(op).rank], task, now, state.handling);
+  const Nanoseconds gone = occupy(ports_[load.port].out, task, ready, state.transfer);
+  const Nanoseconds from = gone - state.transfer;
+  if (state.begin < 0) state.begin = from;
+  if (load.up != OpLoad::kNone) {
+    post(Event::leaving_group, op, segment, from, gone);
+  } else {
+    const Nanoseconds crossed = cross_wire(op, task, from);
+    arrive(op, segment, std::max(from, crossed - states_[graph_.op(op).partner].transfer),
+           std::max(gone, crossed));
+  }
+  post(Event::done, op, segment, gone);
+}
+
+/// Returns the time at which the last byte of a segment, which begins to leave at `from`, has
+/// crossed the path between the two ports. Returns `from` if that path cannot be slower than the
+/// ports.
+LinkModel::Nanoseconds LinkModel::cross_wire(Number send, Task task, Nanoseconds from) {
+  const std::uint32_t wire = links_.ops[send].wire;
+  if (wire == OpLoad::kNone) return from;
+  return occupy(wires_[wire], task, from, transfer(states_[send].bytes, links_.wires[wire]));
+}
+
+void LinkModel::leave_group(const Event& event) {
+  const std::uint32_t up = links_.ops[event.op].up;
+  const Nanoseconds crossing = transfer(states_[event.op].bytes, links_.uplinks[up]);
+  const Nanoseconds end =
+      std::max(event.not_before, occupy(uplinks_[up].out, task(event), event.at, crossing));
+  post(Event::entering_group, event.op, event.segment, end - crossing, end);
+}
+
+void LinkModel::enter_group(const Event& event) {
+  const std::uint32_t down = links_.ops[event.op].down;
+  const Nanoseconds crossing = transfer(states_[event.op].bytes, links_.uplinks[down]);
+  const Nanoseconds end =
+      std::max(event.not_before, occupy(uplinks_[down].in, task(event), event.at, crossing));
+  const Nanoseconds receiving = states_[graph_.op(event.op).partner].transfer;
+  arrive(event.op, event.segment, std::max(event.at, end - receiving), end);
+}
+
+/// Posts the arrival of a segment that crosses the network from `begin` to `end`, without the
+/// latency.
+void LinkModel::arrive(Number send, std::uint32_t segment, Nanoseconds begin, Nanoseconds end) {
+  const Number receive = graph_.op(send).partner;
+  const Nanoseconds latency = links_.ops[send].latency;
+  cause_[states_[receive].first + segment] = states_[send].first + segment;
+  post(Event::arriving, receive, segment, begin + latency, end + latency);
+}
+
+void LinkModel::receive(const Event& event) {
+  State& state = states_[event.op];
+  Port& into = ports_[links_.ops[event.op].port];
+  const Nanoseconds end = occupy(into.in, task(event), event.at, state.transfer);
+  if (state.begin < 0) state.begin = end - state.transfer;
+  // A slow sender's segment arrives later, but does not occupy the receiver's port for longer.
+  post(Event::arrived, event.op, event.segment, std::max(end, event.not_before));
+}
+
+void LinkModel::finish(const Event& event) {
+  State& state = states_[event.op];
+  ++state.done;
+  state.end = event.at;
+  state.released = true;
+  end_ = std::max(end_, event.at);
+  last_done_ = task(event);
+  try_issue(event.op, event.at, last_done_);
+  for (const MessageGraph::Arrow& arrow : graph_.behind(event.op))
+    try_issue(arrow.to, event.at, last_done_);
+}
+
+/// Queues for the server, then occupies it for `duration`. Returns the time of completion.
+LinkModel::Nanoseconds LinkModel::occupy(Server& server, Task task, Nanoseconds now,
+                                         Nanoseconds duration) {
+  // A queued task waited for the task served before it, not for the task that made it ready.
+  if (server.free > now && server.last != task) served_first_[task] = server.last;
+  server.free = std::max(server.free, now) + duration;
+  server.last = task;
+  return server.free;
+}
+
+/// Walks back from the last task over what each task waited for last: the task served before it, or
+/// the task that made it ready. Two tasks may each have queued behind the other at different
+/// servers. From such a cycle on, the walk follows only what made tasks ready, which is always
+/// earlier.
+std::vector<LinkModel::Number> LinkModel::critical_path() const {
+  std::vector<Number> path;
+  std::vector<bool> seen(cause_.size());
+  bool in_a_circle = false;
+  for (Task task = last_done_; task != kNoTask;) {
+    const auto behind = std::ranges::upper_bound(states_, task, {}, &State::first);
+    const auto op = static_cast<Number>(behind - states_.begin() - 1);
+    if (path.empty() || path.back() != op) path.push_back(op);
+    seen[task] = true;
+    const Task before = served_first_[task] == kNoTask ? cause_[task] : served_first_[task];
+    in_a_circle = in_a_circle || (before != kNoTask && seen[before]);
+    task = in_a_circle ? cause_[task] : before;
+  }
+  std::ranges::reverse(path);
+  return path;
+}
+
+}  // namespace gradwire

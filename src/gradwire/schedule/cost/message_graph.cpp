@@ -1,0 +1,42 @@
+#include "gradwire/schedule/cost/message_graph.h"
+
+#include <algorithm>
+
+namespace gradwire {
+
+MessageGraph::MessageGraph(const ProgramSet& programs, const std::vector<NodeId>& partner) {
+  for (Rank rank = 0; rank < programs.ranks(); ++rank)
+    add(programs.program(rank), static_cast<Number>(rank));
+  for (NodeId node = 0; node < size(); ++node) ops_[node].partner = partner[node];
+  connect();
+}
+
+MessageGraph::Number MessageGraph::add(const Program& program, Number rank) {
+  const Number first = size();
+  for (const gradwire::Op& op : program.ops) {
+    ops_.push_back({.kind = op.kind, .rank = rank});
+    for (const OpIndex earlier : program.after(op))
+      before_.push_back({first + earlier, !flows_through(program.ops[earlier], op)});
+    before_first_.push_back(static_cast<Number>(before_.size()));
+  }
+  ranks_ = std::max(ranks_, rank + 1);
+  return first;
+}
+
+void MessageGraph::match(Number send, Number receive) {
+  ops_[send].partner = receive;
+  ops_[receive].partner = send;
+}
+
+void MessageGraph::connect() {
+  behind_first_.assign(ops_.size() + 1, 0);
+  for (const Arrow& arrow : before_) ++behind_first_[arrow.to + 1];
+  for (std::size_t i = 1; i < behind_first_.size(); ++i) behind_first_[i] += behind_first_[i - 1];
+  behind_.resize(before_.size());
+  std::vector<Number> next(behind_first_.begin(), behind_first_.end() - 1);
+  for (Number later = 0; later < size(); ++later) {
+    for (const Arrow& arrow : before(later)) behind_[next[arrow.to]++] = {later, arrow.whole};
+  }
+}
+
+}  // namespace gradwire

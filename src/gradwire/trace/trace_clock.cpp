@@ -1,0 +1,32 @@
+#include "gradwire/trace/trace_clock.h"
+
+#include <algorithm>
+
+#include "gradwire/base/check.h"
+
+namespace gradwire {
+
+ClockReading read_clock(std::span<const ClockSample> samples) {
+  GRADWIRE_CHECK(!samples.empty());
+  const auto round_trip = [](const ClockSample& sample) { return sample.received - sample.sent; };
+  const auto& best = *std::ranges::min_element(samples, {}, round_trip);
+  const auto half = round_trip(best) / 2;
+  const auto at = best.sent + half;
+  // + 1 ns: half of an odd round trip is rounded down.
+  return {.at = at, .ahead = best.theirs - at, .error = half + Duration(1)};
+}
+
+Time ClockAlignment::aligned(Time own) const {
+  if (own <= first.at) return own + first.ahead;
+  if (own >= last.at) return own + last.ahead;
+  const double passed = static_cast<double>((own - first.at).count()) /
+                        static_cast<double>((last.at - first.at).count());
+  const double drift = static_cast<double>((last.ahead - first.ahead).count());
+  return own + first.ahead + Duration(static_cast<Duration::rep>(passed * drift));
+}
+
+Duration ClockAlignment::error() const {
+  return std::max(first.error, last.error);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/gradient/averager.h"
+#include "gradwire/gradient/bucket_plan.h"
+#include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/data_parallel/bucket.h"
+#include "gradwire/train/named_tensor.h"
+
+namespace gradwire {
+
+/// Assignment of parameters to buckets.
+struct BucketLayout {
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t position = 0;
+  };
+  std::vector<Bucket> buckets;
+  /// Shapes of the buckets, as averagers expect them.
+  std::vector<BucketShape> shapes;
+  std::vector<std::vector<std::size_t>> members;  ///< Per bucket: indices of its parameters.
+  std::vector<Place> places;                      ///< Per parameter.
+};
+
+/// Returns true if codecs must not compress this gradient (Averager's `exact`). True for scalars
+/// and vectors (biases, norms), whose errors hurt most and whose bytes matter least. True for
+/// tensors with fewer than `least` elements, and for types other than float32, which codecs do not
+/// support.
+bool travels_exactly(const torch::Tensor& parameter, std::size_t least);
+
+/// Plans and allocates the buckets. With `compress`, uncompressed gradients have separate buckets.
+/// Complex buckets have twice as many elements, of the real type. Throws Exception(unsupported),
+/// about `name`, if a type cannot be reduced.
+BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const BucketLimits& limits,
+                             bool compress, std::size_t codec_min_elements,
+                             const ArgumentName& name);
+
+}  // namespace gradwire

@@ -1,0 +1,201 @@
+#include "gradwire/train/data_parallel/codec_hook.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gradwire/torch/tensor_span.h"
+
+namespace gradwire {
+namespace {
+
+using FuturePointer = CodecHook::FuturePointer;
+
+ArgumentName bucket_of(Rank rank) {
+  return {"gradient hook", "bucket", rank};
+}
+
+BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
+  BucketShape shape;
+  const at::Tensor& buffer = bucket.getBuffer();
+  shape.count = static_cast<std::size_t>(buffer.numel());
+  shape.type = reducible_type_of(buffer, bucket_of(rank));
+  shape.exact = shape.type != DataType::float32;
+  std::size_t offset = 0;
+  for (const at::Tensor& gradient : bucket.getGradients()) {
+    const auto elements = static_cast<std::size_t>(gradient.numel());
+    const auto rows = gradient.dim() == 0 ? 1 : static_cast<std::size_t>(gradient.size(0));
+    const auto name = fmt::format("bucket{}.{}", bucket.getIndex(), shape.tensors.size());
+    shape.tensors.push_back({name, offset, rows, rows == 0 ? 0 : elements / rows});
+    offset += elements;
+  }
+  return shape;
+}
+
+bool alike(const BucketShape& a, const BucketShape& b) {
+  return a.count == b.count && a.type == b.type && a.tensors.size() == b.tensors.size();
+}
+
+class DdpHook final : public c10d::CommHookInterface {
+ public:
+  explicit DdpHook(std::shared_ptr<CodecHook> hook) : hook_(std::move(hook)) {}
+
+  FuturePointer runHook(c10d::GradBucket& bucket) override { return hook_->run(bucket); }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  std::shared_ptr<CodecHook> hook_;
+};
+
+}  // namespace
+
+CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options)
+    : communicator_(std::move(communicator)),
+      options_(std::move(options)),
+      staged_(communicator_->rank()) {
+  // Reports an unknown codec here instead of in the third step. Without buckets there is no
+  // traffic.
+  make_averager(communicator_, {}, options_);
+}
+
+FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
+  if (!communicator_) throw Exception(ErrorKind::aborted, "the gradient hook has been closed");
+  check_shape(bucket);
+  const Flight flight{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
+  const at::Tensor& buffer = bucket.getBuffer();
+  return buffer.is_cpu() ? average_here(buffer, flight) : average_staged(buffer, flight);
+}
+
+/// Records the bucket's shape in the first steps; the codec starts after them.
+void CodecHook::check_shape(const c10d::GradBucket& bucket) {
+  const std::size_t index = bucket.getIndex();
+  BucketShape shape = shape_of(bucket, communicator_->rank());
+  if (steps_ < kPlainSteps) {
+    // Buckets arrive in order; there may be fewer than in the previous step.
+    shapes_.resize(index + 1);
+    shapes_[index] = std::move(shape);
+    return;
+  }
+  if (!averager_) begin();
+  if (index >= shapes_.size() || !alike(shapes_[index], shape)) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: bucket {} of DistributedDataParallel has changed since "
+                                "step {}; a codec requires the same buckets in every step",
+                                communicator_->rank(), index, kPlainSteps));
+  }
+}
+
+/// Starts averaging values in host memory. Returns a function that waits for the mean.
+std::function<void()> CodecHook::average(const at::Tensor& values, const Flight& flight) {
+  LentSpan span = lend(values, bucket_of(communicator_->rank()));
+  std::function<void()> wait;
+  if (averager_) {
+    averager_->start(flight.index, std::move(span), static_cast<int>(flight.index));
+    wait = [this, index = flight.index] { averager_->wait(index); };
+  } else {
+    const Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
+    wait = [work] { work.wait(); };
+  }
+  return [this, wait = std::move(wait), flight] {
+    wait();
+    if (flight.trace_end) flight.trace_end();
+    if (flight.last) end_step();
+  };
+}
+
+FuturePointer CodecHook::average_here(const at::Tensor& values, const Flight& flight) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+  waiter_.run([wait = average(values, flight), future, values] {
+    try {
+      wait();
+      future->markCompleted(c10::IValue(TensorList{values}));
+    } catch (...) {
+      future->setError(std::current_exception());
+    }
+  });
+  return future;
+}
+
+/// Averages values on a device: buckets are passed to the averager in order, as their copies
+/// complete.
+FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& flight) {
+  const auto begin = [this, flight](const TensorList& on_host, const TensorList&) {
+    return average(on_host.front(), flight);
+  };
+  return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin, {values})->getFuture();
+}
+
+/// Returns a function that ends a bucket's trace span; it may be empty.
+std::function<void()> CodecHook::trace_begin(const c10d::GradBucket& bucket) const {
+  if (!recorder_) return {};
+  return [recorder = recorder_, step = recorder_->step(), begin = recorder_->now(),
+          name = fmt::format("bucket {}", bucket.getIndex()), bytes = bucket.getBuffer().nbytes(),
+          last = bucket.isLast()] {
+    const Time now = recorder->now();
+    recorder->record(TraceKind::communication, name, step, begin, now, bytes);
+    if (last) recorder->record(TraceKind::wait, {}, step, begin, now);
+  };
+}
+
+/// Runs before DDP sees its last bucket complete, so no work of the next step runs yet.
+void CodecHook::end_step() {
+  if (averager_) averager_->end_step();
+  ++steps_;
+}
+
+namespace {
+
+void load_into(Averager& averager, const CodecHook::SavedTensors& tensors, Rank rank) {
+  std::vector<Averager::SavedState> saved;
+  for (const auto& [name, tensor] : tensors) {
+    saved.push_back({name, lend(tensor, {"gradient hook", "state", rank})});
+  }
+  averager.load_state(saved);
+}
+
+}  // namespace
+
+/// Creates the averager, as the buckets are known, and restores the saved state.
+void CodecHook::begin() {
+  auto averager = make_averager(communicator_, shapes_, options_);
+  load_into(*averager, saved_, communicator_->rank());
+  averager_ = std::move(averager);
+  saved_.clear();
+}
+
+std::string CodecHook::describe() const {
+  if (averager_) return averager_->describe();
+  return fmt::format("gradients are sent uncompressed; codec {} applies from step {}",
+                     options_.codec, kPlainSteps);
+}
+
+CodecHook::SavedTensors CodecHook::state() const {
+  if (!averager_) return saved_;
+  SavedTensors copies;
+  for (const auto& [name, data] : averager_->state()) copies.emplace_back(name, copy_of(data));
+  return copies;
+}
+
+void CodecHook::load_state(SavedTensors saved) {
+  for (auto& [name, tensor] : saved) tensor = tensor.cpu().contiguous();
+  if (averager_) {
+    load_into(*averager_, saved, communicator_->rank());
+  } else {
+    saved_ = std::move(saved);
+  }
+}
+
+void CodecHook::close() {
+  staged_.close();
+  waiter_.close();
+  averager_.reset();
+  communicator_.reset();
+}
+
+std::unique_ptr<c10d::CommHookInterface> as_ddp_hook(std::shared_ptr<CodecHook> hook) {
+  return std::make_unique<DdpHook>(std::move(hook));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,135 @@
+#include "gradwire/train/data_parallel/data_parallel.h"
+
+#include <exception>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/torch/vector_math.h"
+#include "gradwire/train/data_parallel/graph_walk.h"
+#include "gradwire/train/data_parallel/model_check.h"
+
+namespace gradwire {
+namespace {
+
+std::vector<NamedTensor> concatenated(std::vector<NamedTensor> first,
+                                      const std::vector<NamedTensor>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+void check_options(const DataParallelOptions& options) {
+  if (!options.process_group) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "DataParallel: no process_group; pass {.process_group = gradwire::init()}");
+  }
+  if (!(options.bucket_cap_mb > 0)) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("DataParallel: bucket_cap_mb is {}; it must be positive",
+                                options.bucket_cap_mb));
+  }
+  if (options.overlap == Overlap::full && !options.optimizer) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "DataParallel: Overlap::full requires an optimizer that steps bucket by "
+                    "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
+  }
+}
+
+ReducerOptions reducer_options(const DataParallelOptions& options) {
+  return {.buckets = limits_capped_at(options.bucket_cap_mb),
+          .overlap = options.overlap,
+          .find_unused = options.find_unused_parameters,
+          .check_finite = options.check_finite,
+          .codec_min_elements = options.codec_min_elements,
+          .averager = {.codec = options.codec,
+                       .warmup_steps = options.codec_warmup_steps,
+                       .seed = options.codec_seed},
+          .clock = options.clock,
+          .trace = options.trace};
+}
+
+}  // namespace
+
+DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options,
+                                   bool sequential)
+    : group_(options.process_group),
+      parameters_(trainable_parameters(module)),
+      buffers_(all_buffers(module)),
+      broadcast_buffers_(options.broadcast_buffers),
+      find_unused_(options.find_unused_parameters),
+      forward_awaits_(options.forward_awaits || sequential),
+      clock_(options.clock),
+      trace_(options.trace) {
+  check_options(options);
+  settle_vector_math();
+  if (size() > 1) {
+    const auto state = concatenated(all_parameters(module), buffers_);
+    check_same_model("DataParallel", *group_, state);
+    broadcast_tensors(*group_, state);
+    reducer_ = std::make_unique<GradientReducer>(group_, parameters_, reducer_options(options));
+  }
+  steps_ =
+      std::make_unique<BucketSteps>(reducer_.get(), parameters_, options.optimizer, options.trace);
+}
+
+DataParallelCore::~DataParallelCore() {
+  // The module may outlive this, and must contain the last step.
+  try {
+    if (std::uncaught_exceptions() == 0) finish();
+  } catch (const std::exception&) {
+    // The communicator has failed; its next user gets the reason.
+  }
+}
+
+void DataParallelCore::before_forward(const torch::nn::Module& module) {
+  const bool training = module.is_training() && torch::GradMode::is_enabled();
+  if (reducer_ && broadcast_buffers_ && synchronises() && training) synchronise_buffers();
+  if (!forward_awaits_ || !training) finish();
+}
+
+void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
+  if (steps_->pending()) require_stepped(outputs);
+  finish();  // Parameters that forward did not use.
+  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronises());
+}
+
+void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
+  const auto reached = walk_graph(graph_roots(outputs));
+  for (const auto& [name, tensor] : parameters_) {
+    if (!steps_->pending(tensor)) continue;
+    if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;
+    throw Exception(
+        ErrorKind::invalid_argument,
+        fmt::format(
+            "rank {}: DataParallel: forward used '{}' before the pending step had updated it; call "
+            "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+            rank(), name));
+  }
+}
+
+void DataParallelCore::step(BeforeStep before) {
+  if (steps_->optimizers().empty() && !parameters_.empty()) {
+    throw Exception(ErrorKind::invalid_argument,
+                    "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
+                    "your own optimizer");
+  }
+  steps_->begin(std::move(before));
+}
+
+void DataParallelCore::synchronise_buffers() {
+  if (!reducer_ || buffers_.empty()) return;
+  const TraceScope scope(trace_, TraceKind::wait, "buffers");
+  const auto begin = clock_->now();
+  broadcast_tensors(*group_, buffers_);
+  buffer_time_ += clock_->now() - begin;
+}
+
+ReducerStats DataParallelCore::stats() const {
+  if (!reducer_) return {};
+  auto stats = reducer_->stats();
+  stats.exposed += buffer_time_;
+  return stats;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/gradient/defaults.h"
+#include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/data_parallel/bucket_steps.h"
+#include "gradwire/train/data_parallel/gradient_reducer.h"
+#include "gradwire/train/data_parallel/no_sync.h"
+#include "gradwire/train/data_parallel/output_tensors.h"
+#include "gradwire/train/group.h"
+
+namespace gradwire {
+
+/// Options of DataParallel. The first five have the names and meanings of PyTorch's
+/// DistributedDataParallel. All values must be the same on every rank.
+struct DataParallelOptions {
+  ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
+  /// Maximum bucket size in MiB (2^20 bytes). The first and the last bucket are smaller
+  /// (gradient/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
+  /// last bucket's communication.
+  double bucket_cap_mb = kBucketMegabytes;
+  bool broadcast_buffers = true;
+  bool find_unused_parameters = false;
+  /// Makes the optimizer that step() runs on each bucket. Null: step() throws. Required for
+  /// Overlap::full.
+  OptimizerFactory optimizer = nullptr;
+  Overlap overlap = Overlap::backward;
+  /// True if Module::forward calls await_parameters() for each block before it uses the block. If
+  /// false, forward waits for the whole step. Not needed for a Sequential, whose children are
+  /// awaited one by one.
+  bool forward_awaits = false;
+  /// Gradient codec: "none", "int8", "top_k:0.01", ... (AveragerOptions::codec). Other codecs than
+  /// "none" are lossy and require a gradwire process group: docs/compression.md.
+  std::string codec = "none";
+  /// Tensors with fewer elements, and vectors, are sent uncompressed.
+  std::size_t codec_min_elements = kCodecMinElements;
+  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps.
+  std::uint64_t codec_seed = 1;
+  /// Fail with an error that names the parameter if a mean gradient is not finite.
+  bool check_finite = false;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
+  /// Records bucket traffic and optimizer steps; must outlive this.
+  TraceRecorder* trace = nullptr;
+};
+
+/// The part of DataParallel that does not depend on the module's type.
+class DataParallelCore : public Synchronising {
+ public:
+  /// Checks that all ranks have the same parameters and buffers, then broadcasts rank 0's values.
+  DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
+  ~DataParallelCore();
+
+  void before_forward(const torch::nn::Module& module);
+  void after_forward(const std::vector<torch::Tensor>& outputs);
+  void synchronise_buffers();
+  void step(BeforeStep before);
+  void finish() { steps_->finish(); }
+
+  int rank() const { return group_->getRank(); }
+  int size() const { return group_->getSize(); }
+  const ProcessGroup& group() const { return group_; }
+  bool needs_outputs() const { return reducer_ && (find_unused_ || steps_->pending()); }
+  BucketSteps* steps() { return steps_.get(); }
+  GradientReducer* reducer() { return reducer_.get(); }
+  ReducerStats stats() const;
+
+ private:
+  void require_stepped(const std::vector<torch::Tensor>& outputs) const;
+
+  ProcessGroup group_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> buffers_;
+  bool broadcast_buffers_;
+  bool find_unused_;
+  bool forward_awaits_;
+  std::shared_ptr<const Clock> clock_;
+  TraceRecorder* trace_;
+  Duration buffer_time_{};
+  std::unique_ptr<GradientReducer> reducer_;  ///< Null if the world size is 1.
+  std::unique_ptr<BucketSteps> steps_;
+};
+
+/// Data-parallel training of one module: every rank processes its part of the batch. After
+/// backward, each parameter's gradient is the mean over ranks, so that all ranks' optimizers take
+/// the same step. `Module` is a TORCH_MODULE holder or a std::shared_ptr to a module. The module
+/// may be on an accelerator (docs/library.md); all work is then stream-ordered.
+///
+///     gradwire::DataParallel model(Net(), {.process_group = gradwire::init()});
+///     auto loss = torch::nll_loss(model(inputs), targets);   // means over this rank's part
+///     loss.backward();                                       // overlaps with communication
+///     optimizer.step();
+///
+/// With one optimizer per bucket, communication also overlaps with the next forward:
+///
+///     gradwire::DataParallel model(net, {.process_group = group, .optimizer = make_sgd,
+///                                        .overlap = gradwire::Overlap::full});
+///     ...
+///     loss.backward();
+///     model.step();   // steps the buckets that arrived; forward steps the rest when it needs them
+///
+/// The parameters after any number of steps are bitwise the same with and without overlap. finish()
+/// completes the pending step. forward, `model->` and `model.module()` call it where necessary;
+/// call it before reading parameters in any other way.
+///
+/// As with DistributedDataParallel: every rank must run the same sequence of forward and backward.
+/// Do not add, remove or freeze parameters afterwards. Construct it before the optimizer reads the
+/// parameters.
+///
+/// In training mode with gradients enabled, forward first broadcasts rank 0's buffers. In eval mode
+/// it does not communicate, so ranks may evaluate different numbers of batches; call
+/// synchronise_buffers() first if the buffers matter. There is no communication if the world size
+/// is 1.
+///
+/// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
+template <class Module>
+class DataParallel {
+  static constexpr bool kSequential =
+      std::derived_from<std::remove_cvref_t<decltype(*std::declval<Module&>())>,
+                        torch::nn::SequentialImpl>;
+
+ public:
+  explicit DataParallel(Module module, const DataParallelOptions& options)
+      : module_(std::move(module)),
+        core_(std::make_unique<DataParallelCore>(*module_, options, kSequential)) {}
+
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    core_->before_forward(*module_);
+    auto output = run(std::forward<Arguments>(arguments)...);
+    if (core_->needs_outputs()) {
+      core_->after_forward(output_tensors(output));
+    } else {
+      core_->after_forward({});
+    }
+    return output;
+  }
+
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  /// Steps DataParallelOptions::optimizer with the gradients of the last backward, then clears
+  /// them. `before` is called before each bucket's optimizer steps, possibly as late as in the next
+  /// forward; use it to set the learning rate. Throws Exception(invalid_argument) if there is no
+  /// optimizer.
+  void step(BeforeStep before = nullptr) { core_->step(std::move(before)); }
+
+  /// Completes the pending step. All parameters then have the values of a run without overlap.
+  void finish() { core_->finish(); }
+
+  /// Gradient accumulation without communication: see NoSync.
+  NoSync no_sync() { return NoSync(*core_); }
+
+  /// Broadcasts rank 0's buffers to all ranks. Collective.
+  void synchronise_buffers() { core_->synchronise_buffers(); }
+
+  /// Access to the wrapped module: model->parameters(), model->eval(), ... Completes the pending
+  /// step.
+  auto* operator->() { return &*module(); }
+  Module& module() {
+    core_->finish();
+    return module_;
+  }
+
+  DataParallelCore& core() { return *core_; }
+
+  int rank() const { return core_->rank(); }
+  int world_size() const { return core_->size(); }
+  const ProcessGroup& process_group() const { return core_->group(); }
+
+  /// Accumulated cost of communication. All zero if the world size is 1.
+  ReducerStats stats() const { return core_->stats(); }
+
+ private:
+  template <class... Arguments>
+  auto run(Arguments&&... arguments) {
+    const BlockScope scope(core_->steps());
+    if constexpr (kSequential) {
+      return forward_by_children(*module_, std::forward<Arguments>(arguments)...);
+    } else {
+      return module_->forward(std::forward<Arguments>(arguments)...);
+    }
+  }
+
+  Module module_;
+  std::unique_ptr<DataParallelCore> core_;
+};
+
+}  // namespace gradwire

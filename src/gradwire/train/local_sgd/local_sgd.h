@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/gradient/averager.h"
+#include "gradwire/gradient/defaults.h"
+#include "gradwire/gradient/local_steps.h"
+#include "gradwire/gradient/streaming_schedule.h"
+#include "gradwire/trace/trace.h"
+#include "gradwire/train/data_parallel/bucket_layout.h"
+#include "gradwire/train/data_parallel/reducer_stats.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/local_sgd/outer_optimizer.h"
+#include "gradwire/train/named_tensor.h"
+
+namespace gradwire {
+
+struct LocalSgdOptions {
+  LocalStepsConfig steps;
+  std::uint64_t seed = 1;  ///< Seed of randomized codecs; the same on all ranks.
+  /// Tensors with fewer elements are sent uncompressed.
+  std::size_t codec_min_elements = kCodecMinElements;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
+  TraceRecorder* trace = nullptr;  ///< Records the traffic; must outlive this.
+};
+
+/// Local SGD: ranks take H optimizer steps independently, then average their parameters. That sends
+/// 1/H of the bytes of averaging gradients at each step.
+///
+///     gradwire::LocalSgd local(all_parameters, group, {.steps = {.steps = 16}});
+///     loss.backward();     // without DataParallel, or inside its no_sync()
+///     optimizer.step();    // any optimizer; its state stays local to the rank
+///     local.step();        // after every H-th step: average and continue from there
+///     ...
+///     local.synchronise(); // at the end: all ranks have the same parameters
+///
+/// All ranks start with rank 0's parameters. After H steps each rank sends the difference between
+/// its parameters and the shared ("outer") parameters, optionally through a codec. The mean
+/// difference is the gradient of the OuterOptimizer, which steps the outer parameters, bitwise the
+/// same on all ranks. The ranks continue from the outer parameters. With fragments, parts of the
+/// model are averaged in turn (StreamingSchedule). With overlap_steps, averaging runs in the
+/// background while ranks take their next steps. The result is then mixed with the rank's current
+/// parameters: own = mixing * own + (1 - mixing) * outer (Douillard et al., arXiv:2501.18512,
+/// equation 3).
+///
+/// With H = 1, an outer rate of 1, no momentum and plain SGD as the inner optimizer, it equals
+/// synchronous SGD up to rounding: the mean is taken of parameters instead of gradients.
+///
+/// Every rank must make the same calls. Buffers (batch norm's statistics) stay local to the rank.
+/// Errors: throws Exception on all ranks; the group is unusable afterwards. Not thread-safe.
+class LocalSgd {
+ public:
+  /// `parameters`: all parameters that the inner optimizer changes. Collective. Throws Exception:
+  /// invalid_argument for inconsistent settings or an unknown codec, mismatch if ranks have
+  /// different parameters, unsupported for a codec on a group of another backend.
+  LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group, const LocalSgdOptions& options);
+
+  /// Called after each step of the inner optimizer. Communicates when the schedule says so.
+  void step();
+
+  /// Averages all parameters that changed since their last averaging, and copies the outer
+  /// parameters to all ranks. Collective.
+  void synchronise();
+
+  /// Number of steps taken.
+  std::int64_t steps() const { return steps_; }
+
+  /// One line of text for logs: how differences are encoded, and why.
+  std::string describe() const { return averager_->describe(); }
+
+  /// Accumulated cost of communication. `bytes` counts bytes before encoding.
+  const ReducerStats& stats() const { return stats_; }
+
+  /// The state that a checkpoint of this rank must hold in addition to its parameters, to continue
+  /// with the same bits. Contains "PARAMETER.outer", ".outer_velocity", ".outer_difference", the
+  /// position, and the codec's state. Waits for operations in flight. Returns copies.
+  std::vector<NamedTensor> state();
+
+  /// Restores the result of state(). Throws Exception(invalid_argument) that names a tensor which
+  /// is missing or has another shape or type.
+  void load_state(const std::map<std::string, torch::Tensor>& saved);
+
+ private:
+  /// Parameters that are averaged as one, and their flat state in the same order.
+  struct Bundle {
+    std::vector<NamedTensor> parameters;
+    Bucket outer;
+    std::optional<Bucket> velocity;  ///< With momentum.
+    Bucket difference;
+  };
+  struct Fragment {
+    std::vector<std::size_t> bundles;
+    std::int64_t begun_after = 0;  ///< Step after which it was last averaged.
+  };
+  struct Flight {
+    std::size_t fragment = 0;
+    bool arrived = false;
+  };
+
+  ArgumentName name() const;
+  std::vector<BucketShape> lay_out(const LocalSgdOptions& options);
+  void add_bundle(Bucket difference, std::vector<NamedTensor> parameters, std::size_t fragment);
+  void begin(std::size_t fragment);
+  void wait_for(const std::vector<std::size_t>& fragments);
+  void step_outer(std::size_t fragment);
+  void take_over(std::size_t fragment, double mixing);
+  void land();
+  void visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit);
+  torch::Tensor position() const;
+  void set_position(const torch::Tensor& position);
+
+  std::vector<NamedTensor> parameters_;
+  ProcessGroup group_;
+  std::shared_ptr<const Clock> clock_;
+  StreamingSchedule schedule_;
+  OuterOptimizer optimizer_;
+  double mixing_;
+  /// Factor on differences before the reduction: 1 / P if the backend can only sum.
+  double scale_ = 1;
+  std::vector<Bundle> bundles_;
+  std::vector<Fragment> fragments_;
+  std::unique_ptr<Averager> averager_;  ///< Of the differences.
+  std::optional<Flight> flight_;
+  std::int64_t steps_ = 0;
+  ReducerStats stats_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,123 @@
+#include "gradwire/train/optim/lamb.h"
+
+#include <cmath>
+
+#include <torch/serialize/archive.h>
+
+#include "gradwire/train/optim/optimizers_common.h"
+
+namespace gradwire {
+namespace {
+
+/// Returns Adam's direction; updates the moments.
+torch::Tensor direction(const torch::Tensor& gradient, const LambOptions& options,
+                        LambParamState& state) {
+  const auto [beta1, beta2] = options.betas();
+  if (!state.exp_avg().defined()) {
+    state.exp_avg(torch::zeros_like(gradient));
+    state.exp_avg_sq(torch::zeros_like(gradient));
+  }
+  state.step(state.step() + 1);
+  state.exp_avg().mul_(beta1).add_(gradient, 1 - beta1);
+  state.exp_avg_sq().mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+  const auto steps = static_cast<double>(state.step());
+  const auto variance = state.exp_avg_sq() / (1 - std::pow(beta2, steps));
+  return (state.exp_avg() / (1 - std::pow(beta1, steps)))
+      .div_(variance.sqrt_().add_(options.eps()));
+}
+
+torch::Tensor trust(const torch::Tensor& w, const torch::Tensor& r) {
+  return torch::where((w > 0).logical_and(r > 0), w / r, torch::ones_like(w));
+}
+
+void update(torch::Tensor& weights, const LambOptions& options, LambParamState& state) {
+  require_dense("Lamb", weights.grad());
+  auto step = direction(weights.grad(), options, state);
+  if (options.adapt_vectors() || weights.dim() > 1) {
+    step.add_(weights, options.weight_decay());
+    step.mul_(trust(norm_of(weights), norm_of(step)).to(weights.scalar_type()));
+  }
+  weights.sub_(step, options.lr());
+}
+
+}  // namespace
+
+Lamb::Lamb(const std::vector<torch::optim::OptimizerParamGroup>& groups, LambOptions defaults)
+    : Optimizer(groups, std::make_unique<LambOptions>(defaults)) {
+  const double below_one = std::nextafter(1.0, 0.0);
+  require_within("Lamb", "lr", defaults.lr(), 0, kUnlimited);
+  require_within("Lamb", "betas[0]", std::get<0>(defaults.betas()), 0, below_one);
+  require_within("Lamb", "betas[1]", std::get<1>(defaults.betas()), 0, below_one);
+  require_within("Lamb", "eps", defaults.eps(), 0, kUnlimited);
+  require_within("Lamb", "weight_decay", defaults.weight_decay(), 0, kUnlimited);
+}
+
+torch::Tensor Lamb::step(LossClosure closure) {
+  if (spread_) return step_spread(closure);
+  return step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
+    update(weights, options, state_of<LambParamState>(*this, weights));
+  });
+}
+
+torch::Tensor Lamb::step_spread(const LossClosure& closure) {
+  std::vector<torch::Tensor> steps;
+  spread_->clear();
+  const auto loss = step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
+    require_dense("Lamb", weights.grad());
+    auto step = direction(weights.grad(), options, state_of<LambParamState>(*this, weights));
+    if (options.adapt_vectors() || spread_->matrix(weights)) {
+      step.add_(weights, options.weight_decay());
+    }
+    spread_->add(weights, 0, weights);
+    spread_->add(weights, 1, step);
+    steps.push_back(std::move(step));
+  });
+  spread_->sum();
+  auto step = steps.begin();
+  step_each<LambOptions>(*this, nullptr, [&](auto& weights, const auto& options) {
+    if (options.adapt_vectors() || spread_->matrix(weights)) {
+      const auto ratio = trust(spread_->norm(weights, 0), spread_->norm(weights, 1));
+      step->mul_(ratio.to(weights.scalar_type()));
+    }
+    weights.sub_(*step++, options.lr());
+  });
+  return loss;
+}
+
+void Lamb::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<LambParamState, LambOptions>(archive, *this);
+}
+
+void Lamb::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<LambParamState, LambOptions>(archive, *this);
+}
+
+void LambOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(lr);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(betas);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(eps);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(weight_decay);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(adapt_vectors);
+}
+
+void LambOptions::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, lr);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(Betas, betas);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, eps);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, weight_decay);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, adapt_vectors);
+}
+
+void LambParamState::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg_sq);
+}
+
+void LambParamState::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::int64_t, step);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, exp_avg);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, exp_avg_sq);
+}
+
+}  // namespace gradwire

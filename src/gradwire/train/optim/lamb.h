@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/train/data_parallel/spread_norms.h"
+
+namespace gradwire {
+
+/// Options of Lamb. Each can be set per parameter group.
+struct LambOptions : torch::optim::OptimizerCloneableOptions<LambOptions> {
+  using Betas = std::tuple<double, double>;
+
+  explicit LambOptions(double lr) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+  TORCH_ARG(Betas, betas) = std::make_tuple(0.9, 0.999);
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(double, weight_decay) = 0;
+  /// Apply weight decay and adaptation to vectors (biases, norms' scales) as well.
+  TORCH_ARG(bool, adapt_vectors) = false;
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  double get_lr() const override { return lr(); }
+  void set_lr(const double lr) override { lr_ = lr; }
+};
+
+struct LambParamState : torch::optim::OptimizerCloneableParamState<LambParamState> {
+  TORCH_ARG(std::int64_t, step) = 0;
+  TORCH_ARG(torch::Tensor, exp_avg);
+  TORCH_ARG(torch::Tensor, exp_avg_sq);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+/// LAMB: Adam with the step of each tensor scaled to its norm, for large batches (You et al., ICLR
+/// 2020, arXiv:1904.00962, algorithm 2 with phi(z) = z). With gradient g, weights w, weight decay
+/// d:
+///
+///     m = b1 * m + (1 - b1) * g        v = b2 * v + (1 - b2) * g^2
+///     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + d * w
+///     w = w - lr * |w| / |r| * r
+///
+/// |w| / |r| counts as 1 if either is zero. Unless adapt_vectors is set, it is also 1 for vectors,
+/// which are not decayed either (as in the authors' BERT). Tensors are stepped independently:
+/// several instances, each with some of the parameters, equal one with all of them.
+class Lamb : public torch::optim::Optimizer {
+ public:
+  /// Throws Exception(invalid_argument) for settings out of range.
+  Lamb(const std::vector<torch::optim::OptimizerParamGroup>& groups, LambOptions defaults);
+  Lamb(std::vector<torch::Tensor> parameters, LambOptions defaults)
+      : Lamb({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
+  /// collective.
+  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  torch::Tensor step_spread(const LossClosure& closure);
+
+  std::optional<SpreadNorms> spread_;
+};
+
+}  // namespace gradwire

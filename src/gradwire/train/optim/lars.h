@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/train/data_parallel/spread_norms.h"
+
+namespace gradwire {
+
+/// Options of Lars. Each can be set per parameter group.
+struct LarsOptions : torch::optim::OptimizerCloneableOptions<LarsOptions> {
+  explicit LarsOptions(double lr) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+  TORCH_ARG(double, momentum) = 0.9;
+  TORCH_ARG(double, weight_decay) = 0;
+  TORCH_ARG(double, trust_coefficient) = 0.001;
+  /// Apply weight decay and adaptation to vectors (biases, norms' scales) as well.
+  TORCH_ARG(bool, adapt_vectors) = false;
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  double get_lr() const override { return lr(); }
+  void set_lr(const double lr) override { lr_ = lr; }
+};
+
+struct LarsParamState : torch::optim::OptimizerCloneableParamState<LarsParamState> {
+  TORCH_ARG(torch::Tensor, momentum_buffer);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+/// LARS: layer-wise adaptive rate scaling. It makes the step of each tensor a fixed fraction of its
+/// norm, so that large batches can use high learning rates (You, Gitman, Ginsburg,
+/// arXiv:1708.03888, equation 6 and algorithm 1). With gradient g, weights w, weight decay d,
+/// momentum m:
+///
+///     trust = trust_coefficient * |w| / (|g| + d |w|)
+///     v = m * v + lr * trust * (g + d * w)
+///     w = w - v
+///
+/// trust is 1 if |w| or |g| is zero. Unless adapt_vectors is set, it is also 1 for vectors, which
+/// are not decayed either (common practice; the paper leaves it open). Tensors are stepped
+/// independently: several instances, each with some of the parameters, equal one with all of them.
+class Lars : public torch::optim::Optimizer {
+ public:
+  /// Throws Exception(invalid_argument) for settings out of range.
+  Lars(const std::vector<torch::optim::OptimizerParamGroup>& groups, LarsOptions defaults);
+  Lars(std::vector<torch::Tensor> parameters, LarsOptions defaults)
+      : Lars({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
+  /// collective.
+  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void measure();
+
+  std::optional<SpreadNorms> spread_;
+};
+
+}  // namespace gradwire

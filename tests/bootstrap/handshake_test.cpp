@@ -1,0 +1,201 @@
+#include "gradwire/bootstrap/handshake.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/net/loopback.h"
+
+namespace gradwire {
+namespace {
+
+using test::connected_pair;
+using test::SocketPair;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
+const Claims kClaims = {.from = 3, .to = 1, .world_size = 5, .rail = 2};
+
+Verdict accept_all(const Claims&) {
+  return Verdict::accepted;
+}
+
+/// Advances one side and keeps its first error. Returns false once nothing is left to do.
+bool move_on(Handshake& side, Status& status) {
+  if (!status || side.done()) return false;
+  wait_for(side.socket(), side.wanted_events(), Deadline::after(std::chrono::milliseconds(20)));
+  status = side.advance();
+  return true;
+}
+
+struct Outcome {
+  Status client;
+  Status server;
+  bool client_done = false;
+  bool server_done = false;
+  Claims claims;
+  SessionKey client_key = {};
+  SessionKey server_key = {};
+};
+
+/// Runs both sides alternately until each is done or has failed.
+Outcome shake(const SharedSecret& at_client, const SharedSecret& at_server,
+              const ServerHandshake::Admit& admit = accept_all, int world_size = 5) {
+  SocketPair pair = connected_pair();
+  ClientHandshake client(std::move(pair.first), "the server", at_client, kClaims);
+  ServerHandshake server(std::move(pair.second), "the client", at_server, world_size, admit);
+  Outcome outcome;
+  for (int turn = 0; turn < 1000; ++turn) {
+    const bool client_moved = move_on(client, outcome.client);
+    const bool server_moved = move_on(server, outcome.server);
+    if (!client_moved && !server_moved) break;
+  }
+  outcome.client_done = client.done();
+  outcome.server_done = server.done();
+  outcome.claims = server.claims();
+  outcome.client_key = client.session_key();
+  outcome.server_key = server.session_key();
+  return outcome;
+}
+
+TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
+  const Outcome outcome = shake(kShared, kShared);
+  ASSERT_TRUE(outcome.client) << outcome.client.error().message;
+  ASSERT_TRUE(outcome.server) << outcome.server.error().message;
+  EXPECT_TRUE(outcome.client_done);
+  EXPECT_TRUE(outcome.server_done);
+  EXPECT_EQ(outcome.claims.from, 3);
+  EXPECT_EQ(outcome.claims.to, 1);
+  EXPECT_EQ(outcome.claims.world_size, 5);
+  EXPECT_EQ(outcome.claims.rail, 2);
+  EXPECT_EQ(outcome.client_key, outcome.server_key);
+  EXPECT_NE(outcome.client_key, SessionKey{});
+  EXPECT_NE(outcome.client_key, shake(kShared, kShared).client_key) << "of another connection";
+}
+
+TEST(Handshake, ThatOneEndEncryptsAndTheOtherDoesNotIsSaidAtBoth) {
+  const Outcome outcome = shake(kShared, kShared, [](const Claims& claims) {
+    return claims.encrypts ? Verdict::accepted : Verdict::other_encryption;
+  });
+  for (const Status* side : {&outcome.client, &outcome.server}) {
+    ASSERT_FALSE(*side);
+    EXPECT_EQ(side->error().kind, ErrorKind::mismatch);
+    EXPECT_THAT(side->error().message, AllOf(HasSubstr("rank 3"), HasSubstr("does not encrypt"),
+                                             HasSubstr("the same GRADWIRE_ENCRYPTION")));
+  }
+}
+
+TEST(Handshake, TakesNoByteThatComesAfterIt) {
+  SocketPair pair = connected_pair();
+  ClientHandshake client(std::move(pair.first), "the server", kShared, kClaims);
+  ServerHandshake server(std::move(pair.second), "the client", kShared, 5, accept_all);
+  Status status;
+  while (!server.done()) {
+    ASSERT_TRUE(move_on(client, status));
+    ASSERT_TRUE(move_on(server, status));
+  }
+  // The server is done one step before the client, and may send at once.
+  ASSERT_EQ(::send(server.socket().descriptor(), "frame", 5, MSG_NOSIGNAL), 5);
+  while (move_on(client, status)) continue;
+  ASSERT_TRUE(client.done());
+  char buffer[10];
+  ASSERT_TRUE(wait_for(client.socket(), POLLIN, test::soon_enough()));
+  EXPECT_EQ(::recv(client.socket().descriptor(), buffer, sizeof buffer, MSG_DONTWAIT), 5);
+}
+
+TEST(Handshake, WrongSecretIsRefusedOnBothSides) {
+  const Outcome outcome = shake({.secret = "open barley", .purpose = "test"}, kShared);
+  for (const Status* side : {&outcome.client, &outcome.server}) {
+    ASSERT_FALSE(*side);
+    EXPECT_EQ(side->error().kind, ErrorKind::refused);
+    EXPECT_THAT(side->error().message,
+                HasSubstr("wrong secret: give every rank the same GRADWIRE_SECRET"));
+  }
+}
+
+TEST(Handshake, AnotherPurposeIsRefused) {
+  const Outcome outcome = shake({.secret = "open sesame", .purpose = "tes"}, kShared);
+  EXPECT_FALSE(outcome.client);
+  EXPECT_FALSE(outcome.server);
+}
+
+TEST(Handshake, SecretAndPurposeDoNotRunTogether) {
+  const Outcome outcome = shake({.secret = "open sesame", .purpose = "test"},
+                                {.secret = "open sesamet", .purpose = "est"});
+  EXPECT_FALSE(outcome.client);
+}
+
+struct Refusal {
+  Verdict verdict;
+  ErrorKind kind;
+  const char* words;
+};
+
+class HandshakeRefusal : public testing::TestWithParam<Refusal> {};
+
+TEST_P(HandshakeRefusal, IsExplainedToTheClient) {
+  const Refusal& refusal = GetParam();
+  const Outcome outcome = shake(kShared, kShared, [&](const Claims&) { return refusal.verdict; });
+  EXPECT_FALSE(outcome.server);
+  ASSERT_FALSE(outcome.client);
+  EXPECT_EQ(outcome.client.error().kind, refusal.kind);
+  EXPECT_THAT(outcome.client.error().message, HasSubstr(refusal.words));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HandshakeRefusal,
+    testing::Values(Refusal{Verdict::duplicate, ErrorKind::invalid_argument, "already joined"},
+                    Refusal{Verdict::impossible, ErrorKind::mismatch, "from rank 3 to rank 1"},
+                    Refusal{Verdict::later, ErrorKind::disconnected, "earlier rendezvous"}));
+
+TEST(Handshake, WorldSizesThatDifferAreNamedOnBothSides) {
+  const Outcome outcome = shake(kShared, kShared, accept_all, 8);
+  ASSERT_FALSE(outcome.client);
+  EXPECT_THAT(outcome.client.error().message,
+              AllOf(HasSubstr("world size of 5"), HasSubstr("with 8")));
+  ASSERT_FALSE(outcome.server);
+  EXPECT_THAT(outcome.server.error().message, AllOf(HasSubstr("of 5"), HasSubstr("world of 8")));
+}
+
+TEST(Handshake, UnprovedClaimsAreNeverJudged) {
+  bool judged = false;
+  shake({.secret = "wrong", .purpose = "test"}, kShared, [&](const Claims&) {
+    judged = true;
+    return Verdict::accepted;
+  });
+  EXPECT_FALSE(judged);
+}
+
+TEST(Handshake, WithItselfIsRecognised) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = test::any_loopback_port();
+  ASSERT_EQ(::bind(socket.descriptor(), any.data(), any.size()), 0);
+  const SocketAddress own = local_address(socket);
+  ASSERT_EQ(::connect(socket.descriptor(), own.data(), own.size()), 0);
+  ClientHandshake client(std::move(socket), own.to_string(), kShared, kClaims);
+  const Status status = client.advance();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::disconnected);
+  EXPECT_EQ(status.error().message, "no process listens at " + own.to_string());
+}
+
+TEST(ConnectAndGreet, SilentServerTimesOut) {
+  const auto listener = listen_on(test::any_loopback_port());
+  const auto socket = connect_and_greet(local_address(*listener), kShared, kClaims,
+                                        Deadline::after(std::chrono::milliseconds(50)));
+  ASSERT_FALSE(socket);
+  EXPECT_EQ(socket.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(socket.error().message, HasSubstr("does not answer as gradwire does"));
+}
+
+TEST(ConnectAndGreet, NobodyThereIsDisconnected) {
+  const SocketAddress gone = local_address(*listen_on(test::any_loopback_port()));
+  const auto socket = connect_and_greet(gone, kShared, kClaims, test::soon_enough());
+  ASSERT_FALSE(socket);
+  EXPECT_EQ(socket.error().kind, ErrorKind::disconnected);
+  EXPECT_THAT(socket.error().message, HasSubstr("cannot connect to " + gone.to_string()));
+}
+
+}  // namespace
+}  // namespace gradwire

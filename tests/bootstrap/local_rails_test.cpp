@@ -1,0 +1,43 @@
+#include "gradwire/bootstrap/local_rails.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+SocketAddress at(const std::string& host, std::uint16_t port = 0) {
+  return *SocketAddress::of(host, port);
+}
+
+TEST(LocalRails, FollowTheRouteToTheMasterUnlessChosen) {
+  for (const char* wanted : {"", "lo"}) {
+    const auto rails = choose_local_rails(wanted, at("127.0.0.1", 29500));
+    ASSERT_TRUE(rails) << rails.error().message;
+    ASSERT_EQ(rails->size(), 1u);
+    EXPECT_EQ(rails->front(), (RailPlace{at("127.0.0.1"), "lo"}));
+  }
+}
+
+TEST(LocalRails, AnUnknownNameListsTheKnownOnes) {
+  const auto rails = choose_local_rails("lo,nosuch", at("127.0.0.1"));
+  ASSERT_FALSE(rails);
+  EXPECT_EQ(rails.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(rails.error().message, HasSubstr("lo (127.0.0.1"));
+}
+
+TEST(LocalRails, WhatLeavesElsewhereIsNoticed) {
+  // Packets to the loopback address use the loopback interface, whatever their source address.
+  EXPECT_TRUE(leaves_elsewhere({at("192.0.2.1"), "gw1"}, at("127.0.0.1", 1)));
+  EXPECT_FALSE(leaves_elsewhere({at("127.0.0.1"), "lo"}, at("127.0.0.1", 1)));
+  EXPECT_FALSE(leaves_elsewhere({at("192.0.2.1"), ""}, at("127.0.0.1", 1)));
+}
+
+TEST(LocalRails, OfIPv6EachInterfaceAnswersForItselfAlone) {
+  EXPECT_TRUE(answers_for_itself_alone({at("::1"), "nosuch"}));
+}
+
+}  // namespace
+}  // namespace gradwire

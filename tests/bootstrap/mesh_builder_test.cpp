@@ -1,0 +1,184 @@
+#include "gradwire/bootstrap/mesh_builder.h"
+
+#include <thread>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A rank on its own machine; rail i has the loopback address 127.0.(i+1).(rank+1).
+struct Station {
+  RankPlace place;
+  Doors doors;
+};
+
+Station station(Rank rank, int rails) {
+  Station made;
+  made.place.host = fmt::format("host-{}", rank);
+  made.place.machine = made.place.host;
+  for (int rail = 0; rail < rails; ++rail) {
+    const std::string host = fmt::format("127.0.{}.{}", rail + 1, rank + 1);
+    Socket listener = std::move(*listen_on(*SocketAddress::of(host, 0)));
+    made.place.rails.push_back({local_address(listener), fmt::format("gw{}", rail)});
+    made.doors.push_back(std::make_unique<ListeningDoor>(std::move(listener)));
+  }
+  return made;
+}
+
+using Sockets = std::vector<std::vector<Socket>>;
+
+MeshBuilder::Plan plan_of(Rank rank, std::vector<RankPlace> places) {
+  return {.rank = rank,
+          .shared = {.secret = "secret", .purpose = mesh_purpose("0")},
+          .places = std::move(places)};
+}
+
+/// Connects ranks with `rails[r]` rails each.
+std::vector<Sockets> connect(const std::vector<int>& rails, bool one_machine = false) {
+  std::vector<Station> stations;
+  std::vector<RankPlace> places;
+  for (std::size_t rank = 0; rank < rails.size(); ++rank) {
+    stations.push_back(station(static_cast<Rank>(rank), rails[rank]));
+    if (one_machine) stations.back().place.machine = "the only one";
+    places.push_back(stations.back().place);
+  }
+  std::vector<Sockets> sockets(rails.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < rails.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      MeshBuilder builder(plan_of(static_cast<Rank>(rank), places),
+                          std::move(stations[rank].doors));
+      const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
+      EXPECT_TRUE(built) << built.error().message;
+      sockets[rank] = builder.take_sockets();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return sockets;
+}
+
+TEST(MeshBuilder, RailILeadsToRailI) {
+  const auto sockets = connect({2, 3, 2});
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(sockets[rank][rank].empty());
+    for (std::size_t other = 0; other < 3; ++other) {
+      if (other == rank) continue;
+      ASSERT_EQ(sockets[rank][other].size(), 2u);
+      for (std::size_t rail = 0; rail < 2; ++rail) {
+        const Socket& socket = sockets[rank][other][rail];
+        EXPECT_EQ(local_address(socket).host(), fmt::format("127.0.{}.{}", rail + 1, rank + 1));
+        EXPECT_EQ(peer_address(socket).host(), fmt::format("127.0.{}.{}", rail + 1, other + 1));
+      }
+    }
+  }
+}
+
+TEST(MeshBuilder, BothEndsMeanTheSameConnection) {
+  const auto sockets = connect({3, 3});
+  for (std::size_t rail = 0; rail < 3; ++rail) {
+    EXPECT_EQ(local_address(sockets[0][1][rail]), peer_address(sockets[1][0][rail]));
+    EXPECT_EQ(peer_address(sockets[0][1][rail]), local_address(sockets[1][0][rail]));
+  }
+}
+
+TEST(MeshBuilder, TwoRanksHaveAsManyRailsAsTheOneWithFewer) {
+  const auto sockets = connect({1, 3, 2});
+  EXPECT_EQ(sockets[0][1].size(), 1u);
+  EXPECT_EQ(sockets[1][2].size(), 2u);
+  EXPECT_EQ(sockets[2][0].size(), 1u);
+}
+
+TEST(MeshBuilder, OnOneMachineOneConnectionSuffices) {
+  const auto sockets = connect({3, 3}, /*one_machine=*/true);
+  EXPECT_EQ(sockets[0][1].size(), 1u);
+  EXPECT_EQ(sockets[1][0].size(), 1u);
+}
+
+TEST(MeshBuilder, AMissingRailIsNamed) {
+  Station zero = station(0, 2);
+  Station one = station(1, 2);
+  zero.doors.pop_back();  // No listener at its second rail.
+  MeshBuilder builder(plan_of(1, {zero.place, one.place}), std::move(one.doors));
+  const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
+  ASSERT_FALSE(built);
+  EXPECT_EQ(built.error().kind, ErrorKind::disconnected);
+  EXPECT_THAT(
+      built.error().message,
+      HasSubstr("rank 0 (host host-0, " + zero.place.rails[1].address.to_string() + " over gw1)"));
+}
+
+TEST(MeshBuilder, WhoIsNotCalledOverARailSaysWhich) {
+  Station zero = station(0, 2);
+  const Station one = station(1, 2);
+  MeshBuilder builder(plan_of(0, {zero.place, one.place}), std::move(zero.doors));
+  const Status built = builder.run(Deadline::after(milliseconds(50)), milliseconds(50));
+  ASSERT_FALSE(built);
+  EXPECT_EQ(built.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(built.error().message, AllOf(HasSubstr("over gw0)"), HasSubstr("over gw1)")));
+}
+
+TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
+  Station zero = station(0, 1);
+  const Station one = station(1, 1);
+  const auto plan = plan_of(0, {zero.place, one.place});
+  Status refused;
+  std::thread caller([&, to = zero.place.rails[0].address] {
+    const auto socket =
+        connect_and_greet(to, plan.shared, {.from = 1, .to = 0, .world_size = 2, .rail = 1},
+                          Deadline::after(seconds(20)));
+    if (!socket) refused = tl::unexpected<Error>(socket.error());
+  });
+  MeshBuilder builder(plan, std::move(zero.doors));
+  EXPECT_FALSE(builder.run(Deadline::after(milliseconds(500)), milliseconds(500)));
+  caller.join();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
+}
+
+TEST(MeshBuilder, WhoDoesNotEncryptIsRefusedByOneThatDoes) {
+  Station zero = station(0, 1);
+  Station one = station(1, 1);
+  MeshBuilder::Plan plan = plan_of(0, {zero.place, one.place});
+  plan.encrypts = true;
+  std::thread listening([&] {
+    MeshBuilder listener(plan, std::move(zero.doors));
+    EXPECT_FALSE(listener.run(Deadline::after(milliseconds(300)), milliseconds(300)));
+  });
+  MeshBuilder caller(plan_of(1, plan.places), std::move(one.doors));
+  const Status called = caller.run(Deadline::after(seconds(20)), seconds(20));
+  listening.join();
+  ASSERT_FALSE(called);
+  EXPECT_EQ(called.error().kind, ErrorKind::mismatch);
+  EXPECT_THAT(called.error().message,
+              AllOf(HasSubstr("rank 1 does not encrypt"), HasSubstr("rank 0 (host host-0")));
+}
+
+TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
+  Station zero = station(0, 1);
+  Station one = station(1, 1);
+  zero.doors.clear();
+  MeshBuilder::Plan plan = plan_of(1, {zero.place, one.place});
+  plan.patience = seconds(60);
+  MeshBuilder caller(plan, std::move(one.doors));
+  const Status early = caller.run(Deadline::after(milliseconds(300)), milliseconds(300));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and kept retrying.
+
+  MeshBuilder listener(plan_of(0, {zero.place, one.place}),
+                       doors_of(std::move(*listen_on(zero.place.rails[0].address))));
+  std::thread thread([&] { EXPECT_TRUE(listener.run(Deadline::after(seconds(20)), seconds(20))); });
+  const Status later = caller.run(Deadline::after(seconds(20)), seconds(20));
+  thread.join();
+  EXPECT_TRUE(later) << later.error().message;
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,282 @@
+#include "gradwire/bootstrap/shared_port.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/bootstrap/gate.h"
+#include "tests/net/loopback.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
+
+/// Returns a port of the loopback that was free a moment ago.
+SocketAddress free_address() {
+  return local_address(*listen_on(test::any_loopback_port()));
+}
+
+PortMember member_at(const SocketAddress& address, Rank rank) {
+  return {.destination = {service_number(kShared.purpose), rank}, .addresses = {address}};
+}
+
+Result<std::unique_ptr<SharedPortDoor>> open_door(const SocketAddress& address, Rank rank,
+                                                  const std::string& secret = kShared.secret) {
+  return SharedPortDoor::open(shared_port_name(secret, address.port()), member_at(address, rank),
+                              test::soon_enough());
+}
+
+/// One rank behind the shared port, on its own thread in place of a process.
+class Member {
+ public:
+  Member(const SocketAddress& address, Rank rank)
+      : rank_(rank),
+        gate_(
+            doors(address, rank), {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
+            [this](const Claims& claims) { return admit(claims); },
+            [this](Admitted) { ++entered_; }),
+        thread_([this] { run(); }) {}
+
+  ~Member() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  /// Waits for at least this many admitted callers; a caller knows of it slightly before this side.
+  int entered(int at_least) const {
+    const Deadline deadline = test::soon_enough();
+    while (entered_ < at_least && !deadline.passed()) std::this_thread::yield();
+    return entered_;
+  }
+
+ private:
+  static Doors doors(const SocketAddress& address, Rank rank) {
+    auto door = open_door(address, rank);
+    EXPECT_TRUE(door) << door.error().message;
+    Doors doors;
+    doors.push_back(std::move(*door));
+    return doors;
+  }
+
+  Verdict admit(const Claims& claims) const {
+    return claims.to == rank_ ? Verdict::accepted : Verdict::impossible;
+  }
+
+  void run() {
+    PollSet set;
+    while (!stop_) {
+      set.clear();
+      set.wait(gate_.watch(set, Deadline::after(milliseconds(5))));
+      ASSERT_TRUE(gate_.advance(set));
+    }
+  }
+
+  Rank rank_;
+  std::atomic<int> entered_ = 0;
+  std::atomic<bool> stop_ = false;
+  Gate gate_;
+  std::thread thread_;
+};
+
+/// Connects as ranks do: retries if refused or disconnected.
+Status call(const SocketAddress& address, Rank to) {
+  const Deadline deadline = test::soon_enough();
+  for (;;) {
+    const auto socket = connect_and_greet(
+        address, kShared, {.from = 7, .to = to, .world_size = 8, .rail = 0}, deadline);
+    if (socket) return {};
+    if (socket.error().kind != ErrorKind::disconnected || deadline.passed()) {
+      return tl::unexpected<Error>(socket.error());
+    }
+  }
+}
+
+TEST(SharedPort, BringsEachConnectionToWhomItIsFor) {
+  const SocketAddress address = free_address();
+  Member zero(address, 0);
+  Member one(address, 1);
+  Member two(address, 2);
+  for (const Rank to : {1, 2, 1, 0, 1}) {
+    const Status called = call(address, to);
+    ASSERT_TRUE(called) << called.error().message;
+  }
+  EXPECT_EQ(zero.entered(1), 1);
+  EXPECT_EQ(one.entered(3), 3);
+  EXPECT_EQ(two.entered(1), 1);
+}
+
+TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
+  const SocketAddress address = free_address();
+  std::vector<std::unique_ptr<Member>> members;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    members.push_back(std::make_unique<Member>(address, rank));
+  }
+  while (members.size() > 1) {
+    members.erase(members.begin());  // It opened its door first, or took over.
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Rank rank = static_cast<Rank>(4 - members.size() + i);
+      const Status called = call(address, rank);
+      ASSERT_TRUE(called) << called.error().message;
+    }
+  }
+  EXPECT_EQ(members.back()->entered(3), 3);
+}
+
+TEST(SharedPort, WhoComesForNobodyIsCutOffAndMayTryAgain) {
+  const SocketAddress address = free_address();
+  Member zero(address, 0);
+  const auto nobody = connect_and_greet(
+      address, kShared, {.from = 7, .to = 5, .world_size = 8, .rail = 0}, test::soon_enough());
+  ASSERT_FALSE(nobody);
+  EXPECT_EQ(nobody.error().kind, ErrorKind::disconnected);
+  Member five(address, 5);
+  EXPECT_TRUE(call(address, 5));
+}
+
+TEST(SharedPort, OfOtherServicesNothingArrives) {
+  const SocketAddress address = free_address();
+  Member zero(address, 0);
+  const auto other =
+      connect_and_greet(address, {.secret = kShared.secret, .purpose = "another"},
+                        {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().kind, ErrorKind::disconnected);
+}
+
+TEST(SharedPort, StrangersNeitherComeInNorDisturb) {
+  const SocketAddress address = free_address();
+  Member zero(address, 0);
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(std::move(*connect_to(address, test::soon_enough())));
+    const std::string_view says =
+        i % 2 == 0 ? "GRAD"
+                   : "GET / HTTP/1.1\r\nHost: somewhere\r\nUser-Agent: somebody at all\r\n";
+    if (i % 3 != 0) ::send(strangers.back().descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
+  }
+  const Status called = call(address, 0);
+  EXPECT_TRUE(called) << called.error().message;
+  EXPECT_EQ(zero.entered(1), 1);
+}
+
+TEST(SharedPort, SilenceEndsAtTheDeadline) {
+  const SocketAddress address = free_address();
+  const auto door = open_door(address, 0);
+  ASSERT_TRUE(door);
+  const auto silent = connect_to(address, test::soon_enough());
+  ASSERT_TRUE(silent);
+  EXPECT_TRUE(wait_for(*silent, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(has_ended(*silent));
+}
+
+Duration cpu_time() {
+  timespec used = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+TEST(SharedPort, WhoSaysHalfAHelloKeepsNobodyBusy) {
+  const SocketAddress address = free_address();
+  const auto door = open_door(address, 0);
+  ASSERT_TRUE(door);
+  const auto half = connect_to(address, test::soon_enough());
+  ASSERT_TRUE(half);
+  const Duration before = cpu_time();
+  ASSERT_EQ(::send(half->descriptor(), "GRADWIRE", 8, MSG_NOSIGNAL), 8);
+  EXPECT_FALSE(wait_for(*half, POLLIN, Deadline::after(milliseconds(500))));
+  EXPECT_LT(cpu_time() - before, milliseconds(250));
+}
+
+TEST(SharedPort, AWrongSecretIsExplainedByTheRankItself) {
+  const SocketAddress address = free_address();
+  Member zero(address, 0);
+  const auto wrong =
+      connect_and_greet(address, {.secret = "wrong", .purpose = kShared.purpose},
+                        {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(wrong.error().message, HasSubstr("wrong secret"));
+}
+
+TEST(SharedPort, APortThatAnotherProgramHasIsNamed) {
+  const auto other = listen_on(test::any_loopback_port());
+  const auto door = open_door(local_address(*other), 0);
+  ASSERT_FALSE(door);
+  EXPECT_EQ(door.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(door.error().message, AllOf(HasSubstr(local_address(*other).to_string()),
+                                          HasSubstr("another program already does")));
+}
+
+TEST(SharedPort, AnotherJobDoesNotGetInToo) {
+  const SocketAddress address = free_address();
+  const auto first = open_door(address, 0);
+  ASSERT_TRUE(first);
+  const auto second = open_door(address, 0, "another secret");
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("choose another port"));
+}
+
+TEST(SharedPort, IsFreeAgainAfterTheLast) {
+  const SocketAddress address = free_address();
+  for (int turn = 0; turn < 3; ++turn) {
+    Member zero(address, 0);
+    EXPECT_TRUE(call(address, 0));
+  }
+  EXPECT_TRUE(listen_on(address));
+}
+
+TEST(SharedPortName, DependsOnSecretAndPort) {
+  EXPECT_EQ(shared_port_name("a", 1), shared_port_name("a", 1));
+  EXPECT_NE(shared_port_name("a", 1), shared_port_name("a", 2));
+  EXPECT_NE(shared_port_name("a", 1), shared_port_name("b", 1));
+  EXPECT_THAT(shared_port_name("a", 1), testing::Not(HasSubstr("/")));
+}
+
+TEST(SharedPortName, IsDerivedSlowlyAsEveryUserCanTryGuessesOnIt) {
+  // hashlib.scrypt(b"open sesame", salt=b"gradwire port 29500", n=8192, r=8, p=1, dklen=16)
+  EXPECT_EQ(shared_port_name("open sesame", 29500),
+            "gradwire-29500-24718d7e632312d7accca628e830719b");
+}
+
+TEST(PortMember, SurvivesItsJourney) {
+  const PortMember member = {
+      .destination = {4'000'000'000u, 12},
+      .addresses = {*SocketAddress::parse("10.0.0.1:29500"), *SocketAddress::parse("[::1]:29500")}};
+  const auto back = decode_port_member(encode(member));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->destination, member.destination);
+  EXPECT_EQ(back->addresses, member.addresses);
+}
+
+TEST(PortMember, NonsenseIsNone) {
+  for (const char* text : {"", " ", "1", "1 2", "x 2 10.0.0.1:1", "1 y 10.0.0.1:1", "1 2 10.0.0.1",
+                           "1 2  10.0.0.1:1", "-1 2 10.0.0.1:1"}) {
+    EXPECT_FALSE(decode_port_member(text)) << text;
+  }
+}
+
+TEST(Destination, IsReadFromOurHelloAlone) {
+  test::SocketPair pair = test::connected_pair();
+  ClientHandshake client(std::move(pair.first), "the server", kShared,
+                         {.from = 3, .to = 6, .world_size = 8, .rail = 1});
+  ASSERT_TRUE(client.advance());
+  std::vector<std::byte> hello(kHelloSize);
+  ASSERT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
+  ASSERT_EQ(receive_some(pair.second, hello).bytes, kHelloSize);
+  ASSERT_TRUE(destination_of(hello));
+  EXPECT_EQ(*destination_of(hello), (Destination{service_number("test"), 6}));
+  EXPECT_FALSE(destination_of(ConstBytes(hello).first(kHelloSize - 1)));
+  hello[8] = std::byte{99};  // A different version.
+  EXPECT_FALSE(destination_of(hello));
+  EXPECT_FALSE(destination_of(std::vector<std::byte>(kHelloSize)));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,258 @@
+// From the first process until all ranks are connected: a restarted rank joins, and a failed rank
+// is named on every rank. The tests assert the reason, because a rank that is not told times out
+// after a minute with another one.
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/meeting.h"
+#include "gradwire/bootstrap/rendezvous_server.h"
+#include "gradwire/bootstrap/rendezvous_store.h"
+#include "tests/bootstrap/rank_child.h"
+
+namespace gradwire {
+namespace {
+
+using std::chrono::seconds;
+using test::free_port;
+using test::job_of;
+using test::RankChild;
+using test::within;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+Deadline soon_enough() {
+  return Deadline::after(seconds(30));
+}
+
+/// A rank that the test drives step by step, in place of connect_mesh().
+class Puppet {
+ public:
+  explicit Puppet(const Job& job) : job_(job), door_(listener()) {
+    auto store = RendezvousStore::connect({.host = job.master_address,
+                                           .port = job.master_port,
+                                           .secret = job.secret,
+                                           .rank = job.rank,
+                                           .world_size = job.world_size,
+                                           .own_host = "puppet"},
+                                          soon_enough());
+    EXPECT_TRUE(store) << store.error().message;
+    store_ = std::move(*store);
+  }
+
+  /// Returns when all have joined.
+  void join() {
+    Meeting meeting(*store_, "0",
+                    {.rank = job_.rank,
+                     .world_size = job_.world_size,
+                     .where = "here",
+                     .timeout = seconds(30)});
+    ASSERT_TRUE(meeting.enter(soon_enough()));
+    const RankPlace place = {
+        .host = "puppet", .machine = "its own", .rails = {{local_address(door_), "lo"}}};
+    const auto places = meeting.exchange(place, *store_, soon_enough());
+    ASSERT_TRUE(places) << places.error().message;
+  }
+
+  RendezvousStore& store() { return *store_; }
+  Socket& door() { return door_; }
+
+  /// Closes its connections, as a killed process does.
+  void die() {
+    store_.reset();
+    door_.close();
+  }
+
+ private:
+  static Socket listener() { return std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0))); }
+
+  Job job_;
+  Socket door_;
+  std::unique_ptr<RendezvousStore> store_;
+};
+
+using Outcome = std::future<Result<Mesh>>;
+
+Outcome start(const Job& job) {
+  return std::async(std::launch::async, [job] { return connect_mesh(job, within(seconds(60))); });
+}
+
+std::string reason_of(Outcome& outcome) {
+  const auto mesh = outcome.get();
+  return mesh ? "connected" : mesh.error().message;
+}
+
+TEST(StartUp, ARankThatIsKilledAndStartedAgainWhileOthersWaitJoins) {
+  const std::uint16_t port = free_port();
+  RankChild zero(job_of(0, 3, port));
+  {
+    // Rank 1's waiting is not visible from outside: its place is the last thing that it writes.
+    RankChild one(job_of(1, 3, port));
+    Puppet spy(job_of(2, 3, port));
+    const auto word = spy.store().get("gradwire/0/knock/1", seconds(30));
+    const auto room = spy.store().get("gradwire/0/room/" + word.value(), seconds(30));
+    EXPECT_TRUE(
+        spy.store().get(fmt::format("gradwire/0/{}/place/{}", room.value(), *word), seconds(30)));
+    one.kill();
+  }
+  RankChild one(job_of(1, 3, port));
+  RankChild two(job_of(2, 3, port));
+  EXPECT_EQ(zero.outcome(), "connected");
+  EXPECT_EQ(one.outcome(), "connected");
+  EXPECT_EQ(two.outcome(), "connected");
+}
+
+TEST(StartUp, ARankThatDiesOnceAllHaveJoinedIsNamedOnEveryRank) {
+  const std::uint16_t port = free_port();
+  Outcome zero = start(job_of(0, 3, port));
+  Outcome two = start(job_of(2, 3, port));
+  Puppet one(job_of(1, 3, port));
+  one.join();
+  one.die();
+  for (Outcome* outcome : {&zero, &two}) {
+    EXPECT_THAT(reason_of(*outcome),
+                AllOf(HasSubstr("rank 1 (host puppet"), Not(HasSubstr("firewall"))));
+  }
+}
+
+TEST(StartUp, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
+  const std::uint16_t port = free_port();
+  Outcome zero = start(job_of(0, 3, port));
+  Outcome two = start(job_of(2, 3, port));
+  Puppet one(job_of(1, 3, port));
+  one.join();
+  const Error own = {ErrorKind::system, "no paper in the printer"};
+  EXPECT_EQ(one.store().fail(own).message, own.message);
+  one.die();
+  for (Outcome* outcome : {&zero, &two}) {
+    EXPECT_THAT(reason_of(*outcome),
+                AllOf(HasSubstr("rank 1 (host puppet"),
+                      HasSubstr("failed while the job started: no paper in the printer")));
+  }
+}
+
+/// Allows `more` descriptors beyond the currently open ones.
+void allow_only(std::ptrdiff_t more) {
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  const auto most = static_cast<rlim_t>(open + more);
+  const rlimit limit = {most, most};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+TEST(StartUp, TooFewDescriptorsOfOneRankAreNamedOnEveryRank) {
+  const std::uint16_t port = free_port();
+  RankChild zero(job_of(0, 3, port));
+  // Enough to join (32 to spare and 6), but not for the connections.
+  RankChild one(job_of(1, 3, port), seconds(60), [] { allow_only(32 + 6 + 2); });
+  RankChild two(job_of(2, 3, port));
+  EXPECT_THAT(one.outcome(), HasSubstr("file descriptors"));
+  for (RankChild* other : {&zero, &two}) {
+    EXPECT_THAT(other->outcome(), AllOf(HasSubstr("rank 1 ("), HasSubstr("file descriptors")));
+  }
+}
+
+// As after a bit flip in a handshake.
+TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
+  const std::uint16_t port = free_port();
+  Outcome zero = start(job_of(0, 3, port));
+  Outcome two = start(job_of(2, 3, port));
+  Puppet one(job_of(1, 3, port));
+  one.join();
+  // It answers rank 2 with another secret than the published one.
+  std::atomic<bool> over = false;
+  std::thread answering([&] {
+    Gate gate(
+        doors_of(std::move(one.door())),
+        {.shared = {.secret = "another", .purpose = "mesh 0"}, .world_size = 3},
+        [](const Claims&) { return Verdict::accepted; }, [](const Admitted&) {});
+    PollSet set;
+    while (!over) {
+      set.clear();
+      set.wait(gate.watch(set, Deadline::after(std::chrono::milliseconds(5))));
+      ASSERT_TRUE(gate.advance(set));
+    }
+  });
+  EXPECT_THAT(reason_of(two), AllOf(HasSubstr("rank 1 (host puppet"), HasSubstr("wrong secret"),
+                                    HasSubstr("corrupted in transit")));
+  EXPECT_THAT(reason_of(zero),
+              AllOf(HasSubstr("rank 2 ("), HasSubstr("failed while the job started"),
+                    HasSubstr("rank 1 (host puppet"), HasSubstr("corrupted in transit")));
+  over = true;
+  answering.join();
+}
+
+TEST(StartUp, AnotherWorldSizeEndsTheStartOnEveryRank) {
+  const std::uint16_t port = free_port();
+  Outcome zero = start(job_of(0, 3, port));
+  Outcome one = start(job_of(1, 3, port));
+  Outcome two = start(job_of(2, 4, port));
+  for (Outcome* outcome : {&zero, &one, &two}) {
+    const auto mesh = outcome->get();
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::mismatch);
+    EXPECT_THAT(mesh.error().message,
+                AllOf(HasSubstr("rank 2 (host "), HasSubstr("world size of 4, rank 0 with 3"),
+                      HasSubstr("WORLD_SIZE")));
+  }
+}
+
+TEST(StartUp, ARankThatExistsTwiceEndsTheStartOnEveryRank) {
+  const std::uint16_t port = free_port();
+  std::vector<Outcome> outcomes;
+  for (const Rank rank : {0, 1, 1}) outcomes.push_back(start(job_of(rank, 3, port)));
+  for (Outcome& outcome : outcomes) {
+    const auto mesh = outcome.get();
+    ASSERT_FALSE(mesh);
+    EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
+    EXPECT_THAT(mesh.error().message,
+                testing::ContainsRegex("already joined as rank 1: rank 1 \\(host .*, 127.0.0.1:.*"
+                                       "and rank 1 \\(host .*, 127.0.0.1:"));
+  }
+}
+
+TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
+  const std::uint16_t port = free_port();
+  Outcome zero = start(job_of(0, 2, port));
+  Job stranger = job_of(1, 2, port);
+  stranger.secret = "another";
+  Outcome wrong = start(stranger);
+  EXPECT_THAT(reason_of(wrong), HasSubstr("wrong secret"));
+  Outcome one = start(job_of(1, 2, port));
+  EXPECT_EQ(reason_of(one), "connected");
+  EXPECT_EQ(reason_of(zero), "connected");
+}
+
+TEST(StartUp, ARankOfAnotherJobIsSentAwayAndEndsNobodysStartButItsOwn) {
+  const std::uint16_t port = free_port();
+  Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port), one_of_b = job_of(1, 3, port);
+  zero_of_a.job_id = one_of_a.job_id = "a";
+  one_of_b.job_id = "b";
+  Outcome zero = start(zero_of_a);
+  Outcome wrong = start(one_of_b);
+  EXPECT_THAT(reason_of(wrong), AllOf(HasSubstr("rank 1 (host "), HasSubstr("job id \"b\""),
+                                      HasSubstr("job id \"a\""), HasSubstr("GRADWIRE_JOB_ID")));
+  Outcome one = start(one_of_a);
+  EXPECT_EQ(reason_of(one), "connected");
+  EXPECT_EQ(reason_of(zero), "connected");
+}
+
+TEST(StartUp, RankZerosOwnFailureIsToldToThoseWhoWait) {
+  const std::uint16_t port = free_port();
+  Job job = job_of(0, 2, port);
+  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
+  job.port = local_address(*taken).port();
+  Outcome one = start(job_of(1, 2, port));
+  Outcome zero = start(job);
+  EXPECT_THAT(reason_of(zero), HasSubstr("another program already does"));
+  EXPECT_THAT(reason_of(one), AllOf(HasSubstr("rank 0 ("), HasSubstr("failed while the job"),
+                                    HasSubstr("another program already does")));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/engine/operation.h"
+#include "gradwire/engine/simulation.h"
+#include "gradwire/schedule/catalogue.h"
+
+/// Shared by the tests of simulated and of real collectives: cases, data, and the expected results.
+namespace gradwire::test {
+
+/// Records how an operation on one rank ended.
+class Outcome final : public Completion {
+ public:
+  /// `clock`, if given, records when.
+  explicit Outcome(const SimNetwork* clock = nullptr) : clock_(clock) {}
+
+  void succeeded() override { ++successes; }
+  void failed(const Error& error) override {
+    ++failures;
+    last = error;
+    if (clock_ != nullptr) at = clock_->now();
+  }
+  bool done() const { return successes + failures > 0; }
+
+  int successes = 0;
+  int failures = 0;
+  Error last;
+  Time at{};
+
+ private:
+  const SimNetwork* clock_;
+};
+
+struct Case {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm = "ring";
+  int ranks = 4;
+  std::size_t count = 1000;  ///< Elements of one rank's part, if it has one, or of all.
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  bool in_place = true;  ///< all_reduce, and the root of reduce.
+  int lane = 0;
+  std::optional<Topology> topology = {};  ///< Empty: every rank on its own host.
+  bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
+
+  /// Returns true if only the root has an output.
+  bool ends_at_root() const {
+    return collective == Collective::reduce || collective == Collective::gather;
+  }
+  std::size_t total() const {
+    return has_parts(collective) ? count * static_cast<std::size_t>(ranks) : count;
+  }
+  std::size_t input_count() const;
+  Schedule schedule() const;
+  std::size_t output_count() const;
+  std::string describe() const;
+};
+
+using Memory = std::vector<std::byte>;
+
+/// Random small elements, determined by seed, rank and case.
+Memory make_input(const Case& c, Rank rank, std::uint64_t seed);
+
+/// Expects `output` to be bitwise equal to the result of all ranks' inputs. Only for cases that are
+/// not rough.
+void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
+                  const Memory& output);
+bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
+
+/// The request of one rank. The memories must outlive the operation.
+OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
+                              std::shared_ptr<Completion> completion);
+
+}  // namespace gradwire::test
