@@ -155,7 +155,8 @@ TEST(Handshake, WorldSizesThatDifferAreNamedOnBothSides) {
   EXPECT_THAT(outcome.client.error().message,
               AllOf(HasSubstr("world size of 5"), HasSubstr("with 8")));
   ASSERT_FALSE(outcome.server);
-  EXPECT_THAT(outcome.server.error().message, AllOf(HasSubstr("of 5"), HasSubstr("world of 8")));
+  EXPECT_THAT(outcome.server.error().message,
+              AllOf(HasSubstr("of 5"), HasSubstr("world size here is 8")));
 }
 
 TEST(Handshake, UnprovedClaimsAreNeverJudged) {

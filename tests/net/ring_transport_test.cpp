@@ -242,7 +242,7 @@ TEST(RingTransport, AnAnswerThatIsNeitherYesNorNoIsAnError) {
     ASSERT_FALSE(transport);
     EXPECT_EQ(transport.error().kind, ErrorKind::corrupted);
     EXPECT_THAT(transport.error().message,
-                testing::HasSubstr("rank " + std::to_string(1 - self) + " says 7"));
+                testing::HasSubstr("rank " + std::to_string(1 - self) + " sent 7"));
   }
 }
 

@@ -127,7 +127,7 @@ TEST(LayerProfile, RefusesWhatIsNone) {
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": []})"), HasSubstr("take no time"));
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": [{"name": "a", "parameters": [],
                              "forward": -1}]})"),
-              HasSubstr("layers[0].forward: expected a number"));
+              HasSubstr("layers[0].forward: expected a non-negative number"));
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": [{"name": "a", "forward": 1, "parameters":
                              [{"name": "w", "shape": [1, -2]}]}]})"),
               HasSubstr("layers[0].parameters[0].shape"));

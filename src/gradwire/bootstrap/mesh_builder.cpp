@@ -43,10 +43,11 @@ tl::unexpected<Error> could_not_connect(const Error& error) {
 
 /// The rendezvous has verified that both ranks know the secret.
 tl::unexpected<Error> was_refused(const Error& error) {
-  return failure(ErrorKind::corrupted,
-                 error.message +
-                     "; but both have proved to rank 0 that they know it, so bytes were changed in "
-                     "transit, or another program listens there");
+  return failure(
+      ErrorKind::corrupted,
+      error.message +
+          "; but both have proved to rank 0 that they know it, so bytes were corrupted in "
+          "transit, or another program listens there");
 }
 
 }  // namespace
