@@ -6,5 +6,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build} jobs=${2:-$(nproc)}
 
 [[ -e $build/compile_commands.json ]] || { echo "tidy.sh: configure $build first" >&2; exit 1; }
-find src/gradwire/{base,topology,schedule,net,engine,bootstrap,comm,trace,report} -name '*.cpp' -print0 |
+layers=(base topology schedule net engine bootstrap comm trace report)
+find "${layers[@]/#/src/gradwire/}" -name '*.cpp' -print0 |
   xargs -0 -n 4 -P "$jobs" clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option

@@ -17,7 +17,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-CORE_LAYERS = ["base", "topology", "schedule", "net", "engine", "bootstrap", "comm", "trace", "report"]
+CORE_LAYERS = ["base", "topology", "schedule", "net", "engine", "bootstrap", "comm", "trace",
+               "report"]
 TORCH_SYMBOL = re.compile(r"\b(at|c10|c10d|torch)::")
 
 

@@ -32,8 +32,9 @@ namespace gradwire {
 //
 // This protects against unauthenticated peers that connect. A peer to which a rank connects by
 // mistake, or an observer of the packets, gets a proof against which it can test guesses offline.
-// The secret must therefore be long (bootstrap/job_secret.h). Against later modification of packets, the
-// traffic is encrypted (net/tls_stream.h) with a key that only the two ends of this handshake have.
+// The secret must therefore be long (bootstrap/job_secret.h). Against later modification of
+// packets, the traffic is encrypted (net/tls_stream.h) with a key that only the two ends of this
+// handshake have.
 
 /// Version of all of gradwire's protocols. Must be the same at both ends.
 inline constexpr std::uint32_t kProtocolVersion = 4;

@@ -10,9 +10,10 @@
 
 namespace gradwire {
 
-/// Opens the door for clients of `purpose` (bootstrap/handshake.h) on rank 0. It listens on the first of
-/// the master's addresses that is local, and on no other. If the master's port is the job's port,
-/// the door is behind that port, which the ranks of the host share. Fails like serve_at_master().
+/// Opens the door for clients of `purpose` (bootstrap/handshake.h) on rank 0. It listens on the
+/// first of the master's addresses that is local, and on no other. If the master's port is the
+/// job's port, the door is behind that port, which the ranks of the host share. Fails like
+/// serve_at_master().
 Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpose,
                                                Deadline deadline);
 

@@ -16,9 +16,9 @@ namespace gradwire {
 inline constexpr const char* kStorePurpose = "store";
 
 /// Server of the rendezvous store, on rank 0: a key-value table with its own thread, for clients
-/// that prove the job's secret (bootstrap/handshake.h). Its memory is bounded (store_protocol.h), and
-/// each rank has one connection. A rank that has finished and connects again gets Verdict::later,
-/// because it means the server of the job's next communicator on the same port.
+/// that prove the job's secret (bootstrap/handshake.h). Its memory is bounded (store_protocol.h),
+/// and each rank has one connection. A rank that has finished and connects again gets
+/// Verdict::later, because it means the server of the job's next communicator on the same port.
 ///
 /// A rank that leaves before rank 0 has sealed the store may be restarted and join again; its keys
 /// are erased. After that, the start succeeds when all ranks have completed it, or fails on all of

@@ -8,8 +8,8 @@
 namespace gradwire {
 
 /// Key-value store through which ranks exchange small values, mostly addresses, before they are
-/// connected. gradwire's own is the authenticated one of bootstrap/rendezvous_store.h; the torch layer
-/// adapts those of c10d. Keys and values are arbitrary bytes. Thread-safe.
+/// connected. gradwire's own is the authenticated one of bootstrap/rendezvous_store.h; the torch
+/// layer adapts those of c10d. Keys and values are arbitrary bytes. Thread-safe.
 class Store {
  public:
   virtual ~Store() = default;

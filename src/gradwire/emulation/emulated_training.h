@@ -29,9 +29,9 @@ struct EmulatedTrainingOptions {
 /// a higher priority than the buckets before it. With Overlap::full each layer of the next forward
 /// waits only for the buckets that hold its parameters.
 ///
-/// With local steps it behaves as LocalSgd (train/local_sgd/local_sgd.h): a fragment's buckets are started
-/// after the step that the schedule names, all with the same priority, and are waited for after a
-/// later step.
+/// With local steps it behaves as LocalSgd (train/local_sgd/local_sgd.h): a fragment's buckets are
+/// started after the step that the schedule names, all with the same priority, and are waited for
+/// after a later step.
 class EmulatedTraining final : public EmulatedSteps {
  public:
   /// All but the options must outlive it. `averager` may be null: nothing is communicated. `trace`

@@ -45,9 +45,9 @@ struct ExecutorOptions {
 /// ends them all, on all ranks: the first rank that notices tells the others why.
 ///
 /// With several streams to a peer (rails), large messages are striped over them, segment by segment
-/// (Outbox). A rail fails if it breaks, or makes no progress while the peer is heard on another; its
-/// unacknowledged frames are retransmitted over the others. A rail that did not break is put into use
-/// again when it delivers. The loss of the last rail is the loss of the peer.
+/// (Outbox). A rail fails if it breaks, or makes no progress while the peer is heard on another;
+/// its unacknowledged frames are retransmitted over the others. A rail that did not break is put
+/// into use again when it delivers. The loss of the last rail is the loss of the peer.
 ///
 /// A call reads and writes no more than a budget (kBytesPerCall) on each stream, so that whoever
 /// holds the executor's lock holds it briefly, however fast the peer is. The rest is put off to

@@ -265,7 +265,8 @@ void Executor::on_ping(Rail& rail, const FrameHeader& header) {
   mark_dirty(rail.stream.peer);
 }
 
-/// Schedules the next check if bytes of a rail are not acknowledged, or if a failed one may recover.
+/// Schedules the next check if bytes of a rail are not acknowledged, or if a failed one may
+/// recover.
 void Executor::watch_rails(const Peer& peer) {
   if (check_rails_at_ <= now_ + kCheckEvery || error_) return;
   for (const auto& rail : peer.rails) {

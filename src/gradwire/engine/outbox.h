@@ -33,11 +33,11 @@ struct OutboxLimits {
 /// messages that may go, the most urgent operation's first. Knows frames, not sockets.
 ///
 /// With several streams (rails) to the peer, control frames and small messages take one rail, until
-/// it fails; the segments of larger ones go to whichever takes them, so that each is as busy as it can
-/// be, whatever its speed; but for the last ones, which a slow rail leaves to those that will
+/// it fails; the segments of larger ones go to whichever takes them, so that each is as busy as it
+/// can be, whatever its speed; but for the last ones, which a slow rail leaves to those that will
 /// deliver them sooner. An announcement goes ahead of an operation's first data on every rail, so
-/// that no order among them is needed. When a rail fails, the frames that the peer has not received are
-/// retransmitted in their order over that one rail.
+/// that no order among them is needed. When a rail fails, the frames that the peer has not received
+/// are retransmitted in their order over that one rail.
 ///
 /// Announcements wait for company, because a system call costs more than a small message: they go
 /// ahead of the next data, or when say_unsaid() is called.

@@ -13,9 +13,9 @@
 
 namespace gradwire {
 
-/// The job's store (bootstrap/job_store.h) as a c10d::Store. Only clients that know the job's secret can
-/// use it, on the named address only. Thread-safe. Throws c10::DistStoreError on timeouts, as
-/// c10d's stores do, and Exception for JobStore's other errors.
+/// The job's store (bootstrap/job_store.h) as a c10d::Store. Only clients that know the job's
+/// secret can use it, on the named address only. Thread-safe. Throws c10::DistStoreError on
+/// timeouts, as c10d's stores do, and Exception for JobStore's other errors.
 class GradwireStore final : public c10d::Store {
  public:
   /// Opens the store, which rank 0 serves. Waits at most `timeout` for rank 0. `timeout` then
