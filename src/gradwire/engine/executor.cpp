@@ -10,11 +10,12 @@
 namespace gradwire {
 namespace {
 
-/// How long an announcement waits for company. Long beside a small operation, so that it rarely
-/// travels alone; short beside what people notice, when ranks disagree and none of them speaks.
+/// Maximum delay of an announcement that waits to be piggybacked. Long compared with a small
+/// operation, so that it is rarely sent alone. Short for the user, because a mismatch between ranks
+/// that send no data is detected only after it.
 constexpr Duration kUnsaidFor = std::chrono::milliseconds(10);
 
-/// So many at most.
+/// Maximum announcements pending per peer.
 constexpr std::size_t kMostUnsaid = 64;
 
 }  // namespace
@@ -80,7 +81,7 @@ void Executor::launch(OperationRequest request) {
 }
 
 void Executor::announce(Flight& flight) {
-  // Beginning with the next rank up: if all began with the lowest, they would all send to it first.
+  // Start with the next higher rank: otherwise all ranks would send to the lowest rank first.
   const auto& exchanges = flight.operation.program().exchanges;
   const auto next =
       std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
@@ -100,7 +101,8 @@ void Executor::announce(Flight& flight) {
   }
 }
 
-/// Whether the other side waits for it before it sends, or must know of the message to ask for it.
+/// Returns true if the peer needs the announcement before it sends (clear-to-send), or before it
+/// can post its receive.
 bool Executor::must_hear_at_once(const Flight& flight,
                                  const CompiledProgram::Exchange& exchange) const {
   const auto is_large = [&](OpIndex op) {
@@ -110,9 +112,9 @@ bool Executor::must_hear_at_once(const Flight& flight,
          (flight.pair >= 0 && std::ranges::any_of(exchange.sends, is_large));
 }
 
-/// A peer may have sent a budget's worth of small messages that it has not heard us ask for. These
-/// are of operations that we have not posted, or have not spoken of: before it could come to wait
-/// for us to speak, we do. (It waits if the next message, of eager_bytes at most, does not fit.)
+/// A peer's eager credit bounds the small messages it sends for operations that this rank has not
+/// announced. Sends the pending announcements before the peer can run out of credit. (The peer
+/// waits if the next message, of at most eager_bytes, exceeds its credit.)
 void Executor::speak_if_awaited(Peer& to) {
   const OutboxLimits& limits = options_.limits;
   const std::size_t most =
@@ -124,7 +126,7 @@ void Executor::speak_if_awaited(Peer& to) {
   mark_dirty(to.rank);
 }
 
-/// What came before the operation was posted is handled as if it came now.
+/// Handles the frames of the operation that arrived before it was posted.
 void Executor::replay(Flight& flight) {
   const OperationKey key = flight.operation.key();
   const Rank pair = flight.pair;
@@ -162,17 +164,18 @@ bool Executor::accept_announcement(Flight& flight, Rank from, const Fingerprint&
   return true;
 }
 
-/// Bytes of a message have been sent, or have landed.
+/// Bytes of a message have been sent or received.
 void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
                     const Arrived& arrived) {
   const std::size_t done = flight.passed(op, begin, end);
-  if (done == flight.operation.done(op) && end > begin) return;  // Those before are missing.
+  if (done == flight.operation.done(op) && end > begin) return;  // Earlier bytes are missing.
   flight.operation.advance(op, done, woken_);
   route(flight, op, arrived);
   finish_if_complete(flight);
 }
 
-/// Sends of the flight have become able to go on, perhaps by what `by` brought.
+/// Queues the sends of the flight that can proceed. `arrived`: the bytes received by op `by` that
+/// may have enabled them.
 void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
   if (flight.held) {
     flight.held_sends.insert(flight.held_sends.end(), woken_.begin(), woken_.end());
@@ -181,7 +184,7 @@ void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
   }
   const CompiledProgram& program = flight.operation.program();
   for (OpIndex op : woken_) {
-    // What waits for anything else as well may have been changed by that since it came.
+    // A send with other dependencies may have been modified by them: no checksum reuse.
     const auto before = program.before(op);
     const bool as_it_came = before.size() == 1 && before.front().op == by;
     const Rank to = program.program.ops[op].peer;
@@ -201,8 +204,8 @@ void Executor::finish_if_complete(Flight& flight) {
   if (held_ > 0) release_barriers();
 }
 
-/// A barrier promises that what this rank posted before it is complete: so it takes part when that
-/// is true, and whoever leaves the barrier knows it of every rank.
+/// A barrier guarantees that all operations posted before it are complete on every rank. So this
+/// rank takes part only when its own earlier operations are complete.
 void Executor::release_barriers() {
   const auto may_go = [this](const auto& flight) {
     return flight->held && !flights_.has_earlier(*flight);
@@ -224,7 +227,7 @@ bool Executor::is_needed() const {
                               [](const auto& flight) { return flight->is_unanswered_receive(); });
 }
 
-/// Gives receives from anyone, the oldest first, what has been announced.
+/// Matches receives from any rank, oldest first, with announced messages.
 void Executor::match_any() {
   for (std::size_t i = 0; i < from_any_.size() && !error_;) {
     const Rank from = first_offer(from_any_[i].tag);
@@ -242,7 +245,7 @@ void Executor::match_any() {
   }
 }
 
-/// Who was the first to announce a message with this tag that nobody has asked for; -1: nobody.
+/// Returns the rank that first announced an unmatched message with this tag; -1 if there is none.
 Rank Executor::first_offer(int tag) const {
   Rank first = -1;
   std::uint64_t earliest = 0;

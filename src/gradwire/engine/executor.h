@@ -26,32 +26,33 @@ struct ExecutorOptions {
   OutboxLimits limits;
   std::size_t receive_buffer_bytes = 256 * 1024;
   Duration dead_peer_timeout = std::chrono::seconds(5);
-  /// Receives news for the user that are no error: a rail has failed, or is back.
+  /// Called with messages for the user that are not errors: a rail failed or recovered.
   std::function<void(const std::string&)> notice;
 };
 
 /// One rank's protocol engine: runs the programs of the operations in flight over the streams to
-/// the peers. A state machine: it is handed events and the time, calls a transport that never
-/// blocks, and tells Completions how operations ended. It owns no thread and reads no clock, and
-/// never mentions an algorithm; over sockets and over simulated streams it is the same code.
+/// the peers. It is a state machine: the caller passes events and the time, the transport never
+/// blocks, and Completions receive the outcome of operations. It owns no thread, reads no clock and
+/// contains no algorithm. The same code runs over sockets and over simulated streams.
 ///
-/// Protocol. A rank announces each operation it has posted, with its fingerprint, to every rank
-/// with which it exchanges messages: at once to those that wait for it before they send large
-/// messages, to the others together with the first data (or a little later, if there is none), so
-/// that a small operation costs one write and one read a message. Small messages travel at once;
-/// larger ones once the other side has announced the operation too, so that they land in their
-/// final place and memory stays bounded. A receive never waits (a property of every verified
-/// schedule), so operations never block each other, whatever order their frames come in. Any error
-/// ends them all, on all ranks: the first rank that notices tells the others why.
+/// Protocol. A rank announces each posted operation, with its fingerprint, to every rank with which
+/// it exchanges messages. The announcement is clear-to-send for large messages, so peers that have
+/// large messages for this rank receive it at once. For other peers it is piggybacked on the first
+/// data, or sent after a short delay if there is none, so that a small operation costs one write
+/// and one read per message. Small messages are sent at once, within an eager credit. A large
+/// message is sent when the receiver has announced the operation, so that it is read into its final
+/// place and memory stays bounded. A receive never waits (a property of every verified schedule),
+/// so operations never block each other, in whatever order their frames arrive. Any error ends all
+/// operations on all ranks: the first rank that detects it sends the cause to the others.
 ///
 /// With several streams to a peer (rails), large messages are striped over them, segment by segment
-/// (Outbox). A rail fails if it breaks, or makes no progress while the peer is heard on another;
-/// its unacknowledged frames are retransmitted over the others. A rail that did not break is put
-/// into use again when it delivers. The loss of the last rail is the loss of the peer.
+/// (Outbox). A rail fails if it breaks, or makes no progress while bytes arrive from the peer on
+/// another rail; its unacknowledged frames are retransmitted over the others. A rail that did not
+/// break is used again once it delivers. If the last rail fails, the peer is lost.
 ///
-/// A call reads and writes no more than a budget (kBytesPerCall) on each stream, so that whoever
-/// holds the executor's lock holds it briefly, however fast the peer is. The rest is put off to
-/// on_timer(), which is due at once.
+/// A call reads and writes at most a budget (kBytesPerCall) per stream, so that the executor's lock
+/// is held briefly, however fast the peer is. The remaining work is deferred to on_timer(), which
+/// is then due at once.
 ///
 /// Not thread-safe.
 class Executor final : private Outbox::Listener {
@@ -61,54 +62,54 @@ class Executor final : private Outbox::Listener {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Starts an operation. Its completion may be called before this returns.
+  /// Starts an operation. May call its completion before returning.
   void post(OperationRequest request, Time now);
 
-  /// Starts several, in this order, before anything is written, so that what they have for the same
-  /// peer shares system calls.
+  /// Starts several operations, in this order, before anything is written, so that their frames for
+  /// one peer share system calls.
   void post(std::vector<OperationRequest> requests, Time now);
 
   void on_readable(StreamId stream, Time now);
   void on_writable(StreamId stream, Time now);
 
-  /// Reads from where the next messages should come, without having been told that there is
-  /// anything: cheaper than asking which stream is readable, for who waits for something that comes
-  /// soon. Whether anything came. Sees neither ends of other streams nor room for what could not be
-  /// written: events must be asked for now and then.
+  /// Reads from the streams on which the next messages are expected, without a readiness event.
+  /// Returns true if any bytes arrived. Cheaper than poll() for a caller that expects data soon. It
+  /// detects neither the end of other streams nor writability, so the caller must also poll for
+  /// events from time to time.
   bool read_awaited(Time now);
 
-  /// To be called before sleeping until an event: tells the transport how much is worth waking up
-  /// for.
+  /// Called before the caller sleeps until an event: tells the transport how many bytes are worth a
+  /// wake-up (Transport::expect).
   void rest();
 
-  /// To be called when next_timer() has come (being early or late does no harm).
+  /// Called when next_timer() is reached. Calling it earlier or later does no harm.
   void on_timer(Time now);
   Time next_timer() const;
 
-  /// Ends all operations, here and on the peers.
+  /// Fails all operations, on this rank and on the peers.
   void abort(Error error);
 
-  /// Returns true if peers may need this rank to complete what is in flight: all of it but receives
-  /// of messages that no peer has announced.
+  /// Returns true if peers may need this rank to complete an operation in flight. Receives of
+  /// messages that no peer has announced do not count.
   bool is_needed() const;
 
-  /// Tells the peers that this rank leaves. To be called when is_needed() is false: the receives
-  /// that are left fail with `why`, here alone.
+  /// Starts a graceful shutdown: tells the peers that this rank leaves. Called when is_needed() is
+  /// false. The remaining receives fail with `why`, on this rank only.
   void say_goodbye(const Error& why);
 
-  /// Whether everything that was to be sent has been handed to the transport; with several rails,
-  /// whether it has been delivered.
+  /// Returns true if all queued frames have been written to the transport; with several rails, if
+  /// they have been delivered.
   bool flushed();
 
-  /// Why nothing works any more, once something has failed.
+  /// Returns the first error, if any. It failed all operations, and fails later ones.
   const std::optional<Error>& error() const { return error_; }
 
   std::size_t in_flight() const { return flights_.all().size() + from_any_.size(); }
 
-  /// What has been handed to the transport so far.
+  /// Bytes written to the transport.
   struct Traffic {
-    std::size_t payload_bytes = 0;  ///< Of messages alone: what the schedules ask for.
-    std::size_t total_bytes = 0;    ///< Frame headers and control frames too.
+    std::size_t payload_bytes = 0;  ///< Message payloads only, as the schedules require.
+    std::size_t total_bytes = 0;    ///< Including frame headers and control frames.
   };
   Traffic traffic() const;
 
@@ -195,25 +196,25 @@ class Executor final : private Outbox::Listener {
   ExecutorOptions options_;
   Transport& transport_;
   Time now_;
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at our own rank.
-  std::vector<Rank> dirty_;                   ///< Peers for whom there may be something to send.
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at this rank.
+  std::vector<Rank> dirty_;                   ///< Peers to which frames may have to be written.
   bool flushing_ = false;
   bool said_goodbye_ = false;
-  int departed_ = 0;  ///< Peers that have said goodbye.
+  int departed_ = 0;  ///< Peers that have sent goodbye.
   FlightTable flights_;
   int held_ = 0;  ///< Barriers in flight that wait for earlier collectives.
-  std::deque<OperationRequest> from_any_;  ///< Receives for which nothing has been announced.
+  std::deque<OperationRequest> from_any_;  ///< Receives from any rank, not yet matched.
   EarlyArrivals early_;
   Liveness liveness_;
   Time earliest_deadline_ = Time::max();
   Time check_rails_at_ = Time::max();
-  std::map<int, Time> reported_failed_;  ///< By rail: when its last failure was reported.
-  std::map<int, Time> reported_back_;    ///< By rail: when its last recovery was reported.
+  std::map<int, Time> reported_failed_;  ///< Per rail: time of the last reported failure.
+  std::map<int, Time> reported_back_;    ///< Per rail: time of the last reported recovery.
   std::vector<StreamId> draining_;       ///< Failed rails to which the peer writes no more data.
   std::vector<StreamId> suspected_;      ///< Rails that a peer asks this rank to fail.
-  std::vector<StreamId> unread_;  ///< Streams whose reading was put off when the budget was spent.
-  std::vector<Rank> unwritten_;   ///< Peers for whom writing was put off, likewise.
-  Time speak_at_ = Time::max();   ///< When announcements that wait for company have waited enough.
+  std::vector<StreamId> unread_;         ///< Streams with deferred reads: the budget was spent.
+  std::vector<Rank> unwritten_;          ///< Peers with deferred writes, likewise.
+  Time speak_at_ = Time::max();  ///< Latest time to send announcements that wait to be piggybacked.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;

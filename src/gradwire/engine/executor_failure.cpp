@@ -4,7 +4,7 @@
 #include "gradwire/engine/failure_text.h"
 #include "gradwire/net/abort_message.h"
 
-/// How the executor ends, and what it does when time has passed.
+/// The executor's failure, shutdown and timers.
 namespace gradwire {
 
 void Executor::abort(Error error) {
@@ -15,7 +15,7 @@ void Executor::abort(Error error) {
 void Executor::say_goodbye(const Error& why) {
   for (const auto& flight : flights_.remove_unanswered_receives()) {
     const Operation& operation = flight->operation;
-    peer(flight->pair).outbox.forget(*flight);  // Its announcement may still wait for company.
+    peer(flight->pair).outbox.forget(*flight);  // Its announcement may still be pending.
     operation.request().completion->failed(failure_of(operation, why));
   }
   for (const OperationRequest& request : std::exchange(from_any_, {})) {
@@ -32,7 +32,7 @@ void Executor::say_goodbye(const Error& why) {
 }
 
 /// The goodbye is the last frame of a rail. For a failed rail it follows the retransmission over
-/// another rail, unless the peer leaves too and needs none of it.
+/// another rail, unless the peer leaves too and does not need the retransmission.
 void Executor::say_goodbye_on(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
   const FrameHeader goodbye{.type = FrameType::goodbye,
@@ -44,7 +44,7 @@ void Executor::say_goodbye_on(const Rail& rail) {
   }
 }
 
-/// The first error ends everything. Nothing touches lent memory afterwards.
+/// The first error fails all operations. Lent memory is not accessed afterwards.
 void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
   if (error_) return;
   error_ = Error{kind, message};
@@ -96,7 +96,7 @@ void Executor::on_timer(Time now) {
   flush_dirty();
 }
 
-/// No data came along to travel with these announcements.
+/// Sends announcements that could not be piggybacked in time.
 void Executor::speak_all() {
   speak_at_ = Time::max();
   for (const auto& peer : peers_) {

@@ -4,7 +4,7 @@
 #include "gradwire/engine/failure_text.h"
 #include "gradwire/net/abort_message.h"
 
-/// What the executor does with the frames that come.
+/// The executor's handling of received frames.
 namespace gradwire {
 
 Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
@@ -16,13 +16,13 @@ Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
   if (Flight* flight = flights_.find(key, from)) {
     const Peer& source = peer(from);
     Result<Landing> landing = landing_of(*flight, from, header, !source.has_rails());
-    // A reduction cannot be taken back if the rest of the frame is lost with its rail.
+    // A partial reduction cannot be undone if the rest of the frame is lost with its rail.
     const bool may_come_again = source.outbox.live_rails() > 1 || rail.failed;
     if (landing) landing->whole = landing->operand != nullptr && may_come_again;
     return landing;
   }
   if (flights_.was_posted(key, from)) {
-    return failure(ErrorKind::corrupted, "data of an operation that is over");
+    return failure(ErrorKind::corrupted, "data for a completed operation");
   }
   Result<std::byte*> room = early_.make_room(rail.stream, header);
   if (!room) return tl::unexpected(room.error());
@@ -61,7 +61,7 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
   if (rail.early) early_.complete(key, rail.stream);
   if (flight == nullptr) return {};
   if (rail.early) {
-    replay(*flight);  // The operation was posted while this frame was still coming in.
+    replay(*flight);  // The operation was posted while this frame was being received.
   } else {
     const OpIndex op = flight->operation.program().exchange_with(from)->receives[header.message];
     pass(*flight, op, header.offset, header.offset + header.length,
@@ -70,7 +70,7 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
   return {};
 }
 
-/// The payload, if it has landed as it was and came with a checksum; else nothing.
+/// Returns the payload if it was stored unmodified and has a checksum; otherwise nothing.
 Arrived Executor::as_it_came(const Rail& rail, const Operation& operation, OpIndex index,
                              const FrameHeader& header) const {
   const Op& op = operation.program().program.ops[index];
@@ -94,20 +94,20 @@ Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
     if (key.is_message()) match_any();
     return {};
   }
-  peer(from).outbox.announced(key);  // We were done before the peer began: it only takes.
-  mark_dirty(from);                  // There is room for more small messages.
+  peer(from).outbox.announced(key);  // Already complete here: the peer only receives.
+  mark_dirty(from);                  // Its announcement frees eager credit.
   return {};
 }
 
 void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
   const AbortMessage message =
       decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
-  const bool first_hand = message.origin == rail.stream.peer;  // Passed on, it says so already.
+  const bool first_hand = message.origin == rail.stream.peer;  // A forwarded one names it already.
   fail(message.kind, first_hand ? reported_by(message.origin, message.text) : message.text,
        message.origin);
 }
 
-/// What a rail still carries may be behind the goodbye of another one.
+/// Each rail has its own goodbye: frames on one rail may arrive after the goodbye of another.
 void Executor::hear_goodbye(Rail& rail, const FrameHeader& header) {
   Peer& from = peer(rail.stream.peer);
   if (header.message < from.rails.size()) from.rails[header.message]->goodbye = true;
@@ -118,8 +118,9 @@ void Executor::hear_goodbye(Rail& rail, const FrameHeader& header) {
   check_departed();
 }
 
-/// A rank may leave when it has done its part of everything, also of what others post later: a
-/// broadcast's root need not wait for its leaves. Whoever still needs something of it fails.
+/// A rank may leave when it has done its part of all operations, including those that other ranks
+/// post later: a broadcast's root need not wait for its leaves. A rank that still needs the
+/// departed peer fails.
 void Executor::check_departed() {
   if (departed_ == 0 || error_) return;
   for (const auto& flight : flights_.all()) {

@@ -8,10 +8,10 @@
 
 #include "gradwire/engine/executor.h"
 
-/// What an executor keeps for each peer. Only for the executor's own source files.
+/// The executor's state per peer. Included only by the executor's source files.
 namespace gradwire {
 
-/// A budget for streams that are about to be closed.
+/// Unlimited budget, for streams that are about to be closed.
 inline constexpr std::size_t kToItsEnd = std::numeric_limits<std::size_t>::max();
 
 /// One stream from a peer.
@@ -32,39 +32,39 @@ struct Executor::Rail final : Inbox::Handler {
   Executor& executor;
   StreamId stream;
   Inbox inbox;
-  std::array<std::byte, kMaxControlPayload> control;  ///< Where control payloads land.
+  std::array<std::byte, kMaxControlPayload> control;  ///< Destination of control payloads.
   bool in_place;
-  bool early = false;    ///< The frame under way belongs to an operation not posted when it began.
-  bool closed = false;   ///< Nothing more is read: the stream has ended, or is given up.
-  bool garbled = false;  ///< What comes cannot be read any more; the peer can still be told why.
-  bool goodbye = false;  ///< The peer has said that nothing more comes.
-  bool unread = false;   ///< Is among Executor::unread_.
+  bool early = false;  ///< The current frame is for an operation that was not posted when it began.
+  bool closed = false;   ///< Not read any more: the stream has ended or was abandoned.
+  bool garbled = false;  ///< Input is corrupted and not read; writing to the peer still works.
+  bool goodbye = false;  ///< The peer has sent its last frame on this rail.
+  bool unread = false;   ///< Listed in Executor::unread_.
 
-  // Failover and recovery, if the peer has several (see executor_rails.cpp).
+  // Failover and recovery, if the peer has several rails (see executor_rails.cpp).
   void fail(const Error& error, Time now);
   bool can_recover() const { return !closed && !broken && !goodbye; }
 
   bool failed = false;           ///< This rank writes no data to it.
-  bool broken = false;           ///< The stream has ended by an error: it cannot recover.
-  std::uint64_t generation = 0;  ///< Failures so far.
+  bool broken = false;           ///< The stream ended with an error: it cannot recover.
+  std::uint64_t generation = 0;  ///< Number of failures.
   bool peer_knows = false;       ///< The peer writes no data to it either.
-  bool drained = false;          ///< This rank has read and reported what had arrived.
-  bool resent = false;           ///< The peer has done so, and this rank has retransmitted.
+  bool drained = false;          ///< This rank has read all arrived bytes and reported them.
+  bool resent = false;           ///< The peer has drained it, and this rank has retransmitted.
   bool probed = false;           ///< This rank has written its probe.
   bool peer_probed = false;      ///< The peer's probe has arrived.
   Error why;
-  Duration backoff{};                 ///< Before it is probed.
-  Time probe_at{};                    ///< Not before.
-  Time in_use_since{};                ///< When it last recovered.
-  std::uint64_t received_bytes = 0;   ///< Of the stream, since the job started.
+  Duration backoff{};                 ///< Delay before the probe.
+  Time probe_at{};                    ///< Earliest time of the probe.
+  Time in_use_since{};                ///< Time of the last recovery.
+  std::uint64_t received_bytes = 0;   ///< On the stream, since the job started.
   std::uint64_t received_frames = 0;  ///< As reported when it was drained.
   std::uint64_t peer_written = 0;     ///< Bytes that the peer had written when it stopped.
-  std::uint64_t stale_bytes = 0;      ///< Of these, to be discarded when they arrive.
+  std::uint64_t stale_bytes = 0;      ///< Bytes of these not yet arrived; discarded on arrival.
 
-  Time checked{};             ///< When it was last looked at whether bytes are delivered.
-  Time moved{};               ///< When bytes were last delivered, or there were none to deliver.
-  Time heard{};               ///< When bytes last came.
-  std::size_t delivered = 0;  ///< When last looked at.
+  Time checked{};             ///< Time of the last progress check.
+  Time moved{};               ///< Last check that saw delivered bytes, or none to deliver.
+  Time heard{};               ///< Time of the last received bytes.
+  std::size_t delivered = 0;  ///< At the last progress check.
 };
 
 struct Executor::Peer {
@@ -81,17 +81,17 @@ struct Executor::Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool unwritten = false;      ///< Is among Executor::unwritten_.
-  bool departed = false;       ///< Has said goodbye on all rails.
+  bool unwritten = false;      ///< Listed in Executor::unwritten_.
+  bool departed = false;       ///< Has sent goodbye on all rails.
   bool closed = false;         ///< Its last stream has ended.
-  std::size_t due = 0;         ///< Of look_ahead(): the least that an operation misses of it.
-  std::size_t due_in_all = 0;  ///< What all operations together miss of it.
-  bool in_turn = false;       ///< All operations that miss any of it need one peer after the other.
-  bool later = false;         ///< All operations that miss any of it miss some of others first.
-  double share = 1;           ///< Of the last switch's queue, that it has, or had when it sent.
-  std::optional<Time> asked;  ///< When it was asked whether it is there, and has not answered.
-  Time resumed{};             ///< When it was heard again after a pause.
-  std::uint64_t round = 0;    ///< Of read_awaited(): the last that has asked it.
+  std::size_t due = 0;         ///< Minimum over operations of missing bytes (look_ahead()).
+  std::size_t due_in_all = 0;  ///< Missing bytes of all operations together.
+  bool in_turn = false;        ///< All operations with missing bytes need one peer after the other.
+  bool later = false;          ///< All operations with missing bytes need other peers first.
+  double share = 1;  ///< Share of the last switch's queue while it sends, or when it last sent.
+  std::optional<Time> asked;  ///< Time of a ping that is not answered yet.
+  Time resumed{};             ///< Time of its answer after a pause.
+  std::uint64_t round = 0;    ///< Last round of read_awaited() that read from it.
 };
 
 }  // namespace gradwire

@@ -27,7 +27,7 @@ namespace {
 
 constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
 
-/// Interval of the same check where nothing but failed rails is watched.
+/// Interval of this check if only failed rails are watched.
 constexpr Duration kCheckFailedEvery = std::chrono::milliseconds(250);
 
 /// Time without progress after which the peer is pinged over the other rails.
@@ -38,8 +38,8 @@ constexpr Duration kAskAfter = std::chrono::milliseconds(100);
 /// loss probe and retransmission timer).
 constexpr Duration kFailAfter = std::chrono::milliseconds(700);
 
-/// A peer that answers this late on every rail did not run. Not less: late packets make gaps of 200
-/// ms, and each pause postpones the failure of a rail that is dead.
+/// A peer that answers this late on every rail was paused. The value must not be less: late packets
+/// cause gaps of 200 ms, and each assumed pause postpones the failure of a dead rail.
 constexpr Duration kPause = kFailAfter / 2;
 
 /// Back-off before a failed rail is probed. It doubles with each failure of a rail that had not
@@ -128,11 +128,11 @@ Status Executor::on_rail_notice(Rail& over, const FrameHeader& header) {
   const bool is_new = notice->generation == rail.generation + 1;
   const bool is_current = notice->generation == rail.generation && rail.failed;
   if (notice->generation > rail.generation + 1 || ((is_new || is_current) && &over == &rail)) {
-    return failure(ErrorKind::corrupted, "a notice about a failure of a rail that cannot be");
+    return failure(ErrorKind::corrupted, "an inconsistent notice about the failure of a rail");
   }
   if (is_new) {
-    rail.failed = false;  // The peer had it in use again before this side.
-    fail_rail(rail, {ErrorKind::disconnected, "the other side has failed it"});
+    rail.failed = false;  // The peer resumed it before this side.
+    fail_rail(rail, {ErrorKind::disconnected, "the peer reported its failure"});
   }
   if (is_new || is_current) on_rail_failed(rail, *notice);
   return {};
@@ -175,7 +175,7 @@ void Executor::drain_failed() {
 }
 
 /// Fails a rail that the peer suspects, unless bytes have arrived on it meanwhile: the notice may
-/// be late, or this process may have been stopped and not have read the bytes that are there.
+/// be late, or this process may have been stopped, with unread bytes on the rail.
 void Executor::reconsider(Rail& rail) {
   if (still_reads(rail)) read(rail, kToItsEnd);
   const bool silent = now_ - rail.heard >= kAskAfter;
@@ -184,14 +184,15 @@ void Executor::reconsider(Rail& rail) {
                                                         transport_.describe(rail.stream))});
 }
 
-/// Records that a peer has answered, perhaps after a pause, for which no rail is to blame.
+/// Records the answer of a peer. A pause of the whole peer is not a fault of a rail.
 void Executor::note_answer(Peer& peer) const {
   if (!peer.asked) return;
   if (now_ - *peer.asked >= kPause) peer.resumed = now_;
   peer.asked.reset();
 }
 
-/// The peer writes no more data to the rail: reads what has arrived, and reports how much that is.
+/// Drains a rail to which the peer writes no more data: reads all arrived bytes and reports the
+/// number of frames.
 void Executor::drain(Rail& rail) {
   if (still_reads(rail)) read(rail, kToItsEnd);
   if (error_) return;
@@ -203,7 +204,7 @@ void Executor::drain(Rail& rail) {
     transport_.close(rail.stream);
   } else if (rail.peer_written < rail.received_bytes) {
     fail(ErrorKind::corrupted,
-         fmt::format("{} says that it has written {} bytes, but {} have arrived",
+         fmt::format("{} reports {} bytes written, but {} have arrived",
                      transport_.describe(rail.stream), rail.peer_written, rail.received_bytes),
          rank_);
     return;
@@ -214,7 +215,7 @@ void Executor::drain(Rail& rail) {
   send_rail_notice(rail);
 }
 
-/// A failed rail may come back: probes it, and puts it into use when the probes have arrived.
+/// Probes a failed rail, and resumes it when the probes of both sides have arrived.
 void Executor::recover(Peer& peer, Rail& rail) {
   const int index = rail.stream.rail;
   if (!rail.probed && rail.drained && rail.resent && now_ >= rail.probe_at) {
@@ -239,8 +240,9 @@ void Executor::resume(Rail& rail) {
   }
 }
 
-/// The last rail in use has failed. The peer may have others in use again before this side: their
-/// probes have arrived here, only an acknowledgement is missing.
+/// Called when the last rail in use has failed. The peer may have resumed others before this side:
+/// their probes have arrived here, only an acknowledgement is missing. Returns true if any rail was
+/// resumed.
 bool Executor::resume_probed(Peer& peer) {
   bool any = false;
   for (const auto& rail : peer.rails) {
@@ -251,11 +253,11 @@ bool Executor::resume_probed(Peer& peer) {
   return any;
 }
 
-/// One cable carries rails to many peers: reports the first that fails.
+/// Reports a failed rail, once for all peers: one cable carries the rails to many peers.
 void Executor::report_failed(const Rail& rail) {
   if (!is_news(reported_failed_, rail.stream.rail, now_) || !options_.notice) return;
   const StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
-  options_.notice(fmt::format("rail {} is gone ({}); going on with {}", rail.stream.rail,
+  options_.notice(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail,
                               rail.why.message, transport_.describe(left)));
 }
 
@@ -292,7 +294,7 @@ void Executor::check_rails(Time now) {
         recover(*peer, *rail);
       }
     }
-    mark_dirty(peer->rank);  // A rail that has become slower leaves more to the others.
+    mark_dirty(peer->rank);  // A rail that became slower leaves more segments to the others.
     watch_rails(*peer);
   }
 }
@@ -327,8 +329,8 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
   }
 }
 
-/// If both sides failed rails that make no progress, each might choose another one, and none would
-/// be left: the lower rank decides for both.
+/// Asks the lower rank to fail a rail without progress. The lower rank decides for both: if each
+/// side failed a different rail, none might be left.
 void Executor::suspect(Peer& peer, const Rail& rail) {
   const auto other = std::ranges::find_if(
       peer.rails, [&](const auto& r) { return !r->failed && r.get() != &rail; });

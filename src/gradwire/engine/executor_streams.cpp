@@ -4,37 +4,38 @@
 #include "gradwire/engine/executor_peer.h"
 #include "gradwire/engine/failure_text.h"
 
-/// How the executor reads and writes.
+/// The executor's reads and writes.
 namespace gradwire {
 namespace {
 
-/// What is taken at a time out of memory that the peer can refill meanwhile.
+/// Bytes consumed per step from shared memory, so that the peer can refill it meanwhile.
 constexpr std::size_t kInPlacePiece = 64 * 1024;
 
-/// What one call reads from a stream at most, and writes to it: 100 us of work at 5 GB/s, beside
-/// which taking the lock and asking the kernel for events anew (1 us) is nothing. Without a limit a
-/// peer as fast as this rank would keep the lock until its last byte: no timer, no ping and no
-/// post() of another thread until then.
+/// Maximum bytes that one call reads from a stream, and writes to it: 100 us of work at 5 GB/s, so
+/// that the lock and the next poll (1 us) cost little in comparison. Without a limit, a call would
+/// hold the lock until the last byte of a peer as fast as this rank. Timers, pings and post() of
+/// other threads would be blocked until then.
 constexpr std::size_t kBytesPerCall = 512 * 1024;
 
-/// Asking in vain for the next message, every so often all are asked from which anything is
-/// missing.
+/// Every kAskAllEvery-th call of read_awaited() reads from all peers with missing messages, not
+/// only from the senders of the next ones.
 constexpr std::uint64_t kAskAllEvery = 8;
 
-/// Bytes that may come before we are woken: a small part of what an operation still has to get, as
-/// they are late by so much at each hop; and not so many that they leave the cache.
+/// Bytes that may arrive before a wake-up: a small fraction (1 / kPartsOfDue) of an operation's
+/// missing bytes, because each hop adds this delay; at most kMostExpected, so that they stay in the
+/// cache.
 constexpr std::size_t kPartsOfDue = 128;
 constexpr std::size_t kMostExpected = 256 * 1024;
 
-/// A peer from which so much is due sends for a while.
+/// A peer with at least this many missing bytes counts as a concurrent sender (incast control).
 constexpr std::size_t kMuch = 64 * 1024;
 
-/// Of the last switch's queue, for a peer whose turn comes later: it may be ahead of the others,
-/// and what it sends must not hold up those that are behind.
+/// Share of the last switch's queue for a peer whose turn comes later. It may be ahead of the
+/// others, and its bytes must not delay those of the stragglers.
 constexpr double kLaterShare = 1.0 / 6;
 
-/// What all of them have together where some are ahead: one stream at a time fills a port with less
-/// than several that take turns.
+/// Share of all peers together where some are ahead: a single stream fills a port with fewer bytes
+/// in flight than several that take turns.
 constexpr double kShareInTurn = 2.0 / 3;
 
 }  // namespace
@@ -47,7 +48,7 @@ void Executor::on_readable(StreamId stream, Time now) {
   now_ = now;
   Rail& source = rail(stream);
   if (!still_reads(source)) return;
-  // Streams are reported from time to time though nothing has come (PollingTransport::expect).
+  // The transport may report a stream without new bytes (Transport::expect).
   if (read(source, kBytesPerCall) > 0) liveness_.heard(stream.peer, now);
   drain_failed();
   flush_dirty();
@@ -70,7 +71,7 @@ bool Executor::read_awaited(Time now) {
   return bytes > 0;
 }
 
-/// From whom each operation needs the next message; `all`: everybody from whom one is missing.
+/// Collects the sender of each operation's next message; `all`: all peers with missing messages.
 void Executor::collect_awaited(bool all) {
   awaited_.clear();
   const auto add = [&](Rank from) {
@@ -101,7 +102,7 @@ void Executor::rest() {
       alone ? 1 : std::max(kLaterShare, (all - later * kLaterShare) / std::max(now, 1));
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    // What was given to one that sends nothing now is there for when it does.
+    // A peer that is not sending keeps its share for its next data.
     if (from->due_in_all >= kMuch && !(alone && from->in_turn))
       from->share = from->later ? kLaterShare : share;
     const std::size_t worth = std::min(from->due / kPartsOfDue, kMostExpected) / from->rails.size();
@@ -112,7 +113,7 @@ void Executor::rest() {
   }
 }
 
-/// What operations still miss of a peer.
+/// Computes the bytes that operations still miss from a peer.
 void Executor::look_ahead(Peer& from) const {
   from.due = 0;
   from.due_in_all = 0;
@@ -137,8 +138,8 @@ bool Executor::still_reads(const Rail& rail) const {
   return !rail.closed && !rail.garbled;
 }
 
-/// Reads what is there, up to about `budget` bytes; the rest is put off. Returns how many bytes
-/// that was.
+/// Reads the available bytes, up to about `budget`, and defers the rest. Returns the number of
+/// bytes read.
 std::size_t Executor::read(Rail& rail, std::size_t budget) {
   const std::size_t bytes = rail.in_place ? read_in_place(rail, budget) : read_copy(rail, budget);
   if (bytes > 0) {
@@ -148,7 +149,8 @@ std::size_t Executor::read(Rail& rail, std::size_t budget) {
   return bytes;
 }
 
-/// Bytes written before the rail failed have been retransmitted over another: discards them.
+/// Returns a buffer for bytes written before the rail failed. They are discarded, because they were
+/// retransmitted over another rail.
 Inbox::Reading Executor::stale_reading(const Rail& rail, Bytes shared) {
   Inbox::Reading reading;
   reading.size = std::min<std::uint64_t>(rail.stale_bytes, shared.size());
@@ -209,12 +211,12 @@ std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
   return total;
 }
 
-/// The transport reports each stream once: what is left there is ours to remember.
+/// Readiness is edge-triggered: records the stream, because no event follows for unread bytes.
 void Executor::put_off_reading(Rail& rail) {
   if (!std::exchange(rail.unread, true)) unread_.push_back(rail.stream);
 }
 
-/// Goes on with the streams for which the budget was spent, each with a new one.
+/// Continues the deferred reads and writes, each stream with a new budget.
 void Executor::resume_put_off() {
   for (const Rank rank : std::exchange(unwritten_, {})) {
     peer(rank).unwritten = false;
@@ -249,8 +251,8 @@ void Executor::mark_dirty(Rank rank) {
 }
 
 void Executor::flush_dirty() {
-  if (std::exchange(flushing_, true)) return;  // Further up is the loop that sees what was added.
-  // In the order in which there came to be something to send; more may be added meanwhile.
+  if (std::exchange(flushing_, true)) return;  // The outer call's loop handles additions.
+  // In the order of mark_dirty(); the loop may add entries.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {
     Peer& to = peer(dirty_[i]);
     to.dirty = false;
@@ -285,7 +287,7 @@ void Executor::lose(StreamId stream, const Error& error) {
 void Executor::lose_peer(Rank rank, const Error& error) {
   Peer& lost = peer(rank);
   if (std::exchange(lost.closed, true)) return;
-  // What it said last may tell why, or that it has left.
+  // Its last frames may contain the cause (abort) or a goodbye.
   for (const auto& rail : lost.rails) {
     if (still_reads(*rail)) read(*rail, kToItsEnd);
     rail->closed = true;
