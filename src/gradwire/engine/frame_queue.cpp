@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-/// Frames that are gone are cleared away in lots of this many.
+/// Removed frames are erased from the vector in batches of this size.
 constexpr std::size_t kLot = 32;
 
 }  // namespace

@@ -11,34 +11,33 @@
 
 namespace gradwire {
 
-/// A frame that is to be written, or is half written.
+/// A frame that is not, or only partly, written.
 struct OutgoingFrame {
-  /// Payloads up to this size are copied behind the header, so that they go in one piece.
+  /// Payloads up to this size are copied behind the header, so that both are one piece.
   static constexpr std::size_t kInline = 64;
 
   std::array<std::byte, kFrameHeaderBytes + kInline> head;
   std::size_t head_bytes = kFrameHeaderBytes;
-  ConstBytes payload;            ///< What does not fit there: lent, or `owned`.
-  std::vector<std::byte> owned;  ///< Holds the payload where nothing else does.
+  ConstBytes payload;            ///< A larger payload: lent, or in `owned`.
+  std::vector<std::byte> owned;  ///< Copy of the payload, if it is not lent.
   Flight* flight = nullptr;      ///< Null for control frames.
   OpIndex op = 0;
-  std::size_t begin = 0;  ///< Bytes of the message that it is.
+  std::size_t begin = 0;  ///< Range of the message's bytes.
   std::size_t end = 0;
 
   std::size_t size() const { return head_bytes + payload.size(); }
 
   /// Sets header and payload. `lent`: the payload outlives the frame.
   void fill(const FrameHeader& header, ConstBytes content, bool lent);
-  /// The lent payload will not last: keeps a copy.
+  /// Copies a lent payload, before its memory becomes invalid.
   void keep_payload();
-  /// The same, if it is of `flight`, which is over.
+  /// The same, if the frame belongs to the flight `ended`, which has completed.
   void outlive(const Flight& ended);
-  /// Whether the payload is still what the header says. Only where there are checksums.
+  /// Returns true if the payload still matches its checksum. Only for streams with checksums.
   bool is_intact() const;
 };
 
-/// Frames in the order in which they are written to one stream, numbered in that order. Keeps its
-/// memory.
+/// FIFO of the frames to one stream, which numbers them in order. Reuses its memory.
 class FrameQueue {
  public:
   bool empty() const { return first_ == frames_.size(); }
@@ -47,23 +46,23 @@ class FrameQueue {
 
   void push(OutgoingFrame frame);
 
-  /// The pieces that come next, as many as fit. Returns how many bytes they are.
+  /// Collects the next pieces to write, as many as fit. Returns their size in bytes.
   std::size_t gather(std::array<ConstBytes, 64>& pieces, std::size_t& count) const;
 
-  /// `bytes` more bytes have been written. The frames that end with them come out of pop_written().
+  /// Records that `bytes` more bytes have been written. pop_written() returns the completed frames.
   void wrote(std::size_t bytes) { written_ += bytes; }
   bool front_is_written() const { return !empty() && written_ >= frames_[first_].size(); }
   OutgoingFrame pop_written();
 
-  /// Drops all that carry messages, but for those of which bytes have been written: they keep a
-  /// copy of their rest. Numbers the others anew.
+  /// Drops all data frames except partly written ones, which keep a copy of their payload.
+  /// Renumbers the remaining frames.
   void drop_messages();
 
  private:
   std::vector<OutgoingFrame> frames_;
-  std::size_t first_ = 0;    ///< Those before it are gone.
-  std::size_t written_ = 0;  ///< Bytes of the first one that are written.
-  std::size_t bytes_ = 0;    ///< Of all frames, also of what is written of them.
+  std::size_t first_ = 0;    ///< Index of the first frame; earlier entries are unused.
+  std::size_t written_ = 0;  ///< Written bytes of the first frame.
+  std::size_t bytes_ = 0;    ///< Size of all frames, including written bytes.
   std::uint64_t next_ = 0;   ///< Number of the next frame.
 };
 

@@ -10,14 +10,14 @@ namespace gradwire {
 
 namespace {
 
-/// Copying so many bytes costs more than a system call.
+/// Copying at least this many bytes costs more than a system call.
 constexpr std::size_t kWorthACall = 64 * 1024;
 
 tl::unexpected<Error> out_of_order(std::uint64_t number, std::uint64_t due) {
   return failure(
       ErrorKind::corrupted,
-      fmt::format("frame {} of the stream where {} was due: whole frames have been {} on "
-                  "the way, which neither TCP nor gradwire does; look for a proxy or "
+      fmt::format("frame {} of the stream when frame {} was due: whole frames were {} in "
+                  "transit, which neither TCP nor gradwire does; look for a proxy or "
                   "tunnel between the two hosts",
                   number, due, number > due ? "lost" : "repeated"));
 }
@@ -30,7 +30,7 @@ Inbox::Reading Inbox::where_to_read(Bytes shared) const {
     reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
     reading.size += remaining();
   }
-  // What comes behind the next header could not be read to its place, and would be copied.
+  // Bytes behind the next header could not be read directly, and would have to be copied.
   if (direct_ >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
   reading.pieces[reading.count++] = shared;
   reading.size += shared.size();
@@ -63,13 +63,13 @@ Status Inbox::take(ConstBytes bytes, Handler& handler) {
   return {};
 }
 
-/// What only makes sense as one piece: a header, an element that is to be reduced.
+/// Returns the size of the smallest piece that can be processed: a header, or an element to reduce.
 std::size_t Inbox::unit() const {
   if (!in_frame_) return kFrameHeaderBytes;
   return landing_.operand == nullptr ? 1 : size_of(landing_.type);
 }
 
-/// Adds to what is carried, at most up to a unit. Returns the rest.
+/// Appends bytes to the partial unit, up to its size. Returns the remaining bytes.
 ConstBytes Inbox::carry(ConstBytes bytes) {
   const std::size_t more = std::min(unit() - carried_, bytes.size());
   std::memcpy(carry_.data() + carried_, bytes.data(), more);
@@ -77,7 +77,8 @@ ConstBytes Inbox::carry(ConstBytes bytes) {
   return bytes.subspan(more);
 }
 
-/// Takes the next header or piece of payload off `bytes`, which has at least a unit.
+/// Processes a header or a piece of payload at the start of `bytes`, which has at least one unit.
+/// Returns the number of bytes used.
 Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
   if (in_frame_) {
     const std::size_t landed = take_payload(bytes);
@@ -124,7 +125,7 @@ Status Inbox::end_if_full(Handler& handler) {
   if (!in_frame_ || remaining() > 0) return {};
   in_frame_ = false;
   if (checksums_ && checksum_.value() != header_.payload_checksum) {
-    return failure(ErrorKind::corrupted, "a payload whose checksum is wrong");
+    return failure(ErrorKind::corrupted, "a payload with a wrong checksum");
   }
   if (after_.whole) land(after_, 0, ConstBytes(stage_).first(header_.length));
   landing_ = after_ = {};

@@ -12,27 +12,28 @@
 
 namespace gradwire {
 
-/// Turns one byte stream from a peer back into frames. Payloads land in their final place: read
-/// there directly where they are plain, or reduced out of the memory they were read into (or lie
-/// in) while it is in the cache. Nothing is kept here but a few bytes of a header or an element,
-/// and a frame that must be whole before any of it is used (Landing::whole).
+/// Decodes the byte stream from a peer into frames. A payload that is only stored is read directly
+/// into its final place. One that is reduced is combined from the read buffer (or shared memory)
+/// while it is in the cache. Buffers only partial headers and elements, and frames that must be
+/// whole before any byte is used (Landing::whole).
 class Inbox {
  public:
-  /// Decides about frames. Errors end the stream.
+  /// Handles the frames. An error ends the stream.
   class Handler {
    public:
     virtual ~Handler() = default;
-    /// A header has come; `length` bytes will follow. The place must stay valid until complete().
+    /// Called when a header has arrived; `length` payload bytes follow. Returns their destination,
+    /// which must stay valid until complete().
     virtual Result<Landing> begin(const FrameHeader& header) = 0;
-    /// The payload has landed and its checksum is right.
+    /// Called when the payload has been stored and its checksum verified.
     virtual Status complete(const FrameHeader& header) = 0;
   };
 
-  /// `checksums`: whether payloads carry them (Transport::needs_checksums).
+  /// `checksums`: payloads have checksums (Transport::needs_checksums).
   explicit Inbox(bool checksums) : checksums_(checksums) {}
 
-  /// Where the next bytes of the stream should be read to, in order: perhaps a place of its own for
-  /// the payload under way, then `shared`.
+  /// Returns the buffers for the next bytes of the stream, in order: the final place of the current
+  /// payload, if it is read directly, then `shared`.
   struct Reading {
     std::array<Bytes, 2> pieces;
     std::size_t count = 0;
@@ -40,16 +41,18 @@ class Inbox {
   };
   Reading where_to_read(Bytes shared) const;
 
-  /// `size` bytes have been read to where_to_read()'s pieces. Errors: corrupted, or the handler's.
+  /// Processes `size` bytes that were read into the pieces of where_to_read(). Fails with
+  /// corrupted, or with the handler's errors.
   Status received(Bytes shared, std::size_t size, Handler& handler);
 
-  /// Takes the next bytes of the stream from where they lie; needs none of them afterwards.
+  /// Processes the next bytes of the stream in place; does not use them after returning. Fails as
+  /// received().
   Status take(ConstBytes bytes, Handler& handler);
 
-  /// The rest of the frame under way, if any, is to be thrown away: its memory is no longer ours.
+  /// Discards the rest of the current frame, if any: its destination is no longer valid.
   void abandon();
 
-  /// Frames that have come completely.
+  /// Number of completely received frames.
   std::uint64_t frames() const { return frames_; }
 
  private:
@@ -67,14 +70,14 @@ class Inbox {
 
   bool checksums_;
   FrameHeader header_;
-  Landing landing_;         ///< Where the bytes go as they come.
-  Landing after_;           ///< Where they go from there once they are all here, if `whole`.
-  std::size_t landed_ = 0;  ///< Payload bytes of the frame under way that have landed.
-  std::size_t direct_ = 0;  ///< Length of the last frame, if its payload was read to its place.
+  Landing landing_;         ///< Destination of arriving bytes.
+  Landing after_;           ///< Final destination of the whole frame, if `whole`.
+  std::size_t landed_ = 0;  ///< Processed payload bytes of the current frame.
+  std::size_t direct_ = 0;  ///< Length of the last frame if it was read directly, otherwise 0.
   PayloadChecksum checksum_;
   bool in_frame_ = false;
   std::size_t carried_ = 0;
-  std::array<std::byte, kFrameHeaderBytes> carry_{};  ///< Of a header or an element: its beginning.
+  std::array<std::byte, kFrameHeaderBytes> carry_{};  ///< Start of a partial header or element.
   std::vector<std::byte> stage_;
   std::uint64_t frames_ = 0;
 };

@@ -9,11 +9,12 @@
 namespace gradwire {
 namespace {
 
-/// Frames cut ahead of the kernel's appetite: enough to fill one system call, little enough that an
-/// urgent operation does not queue behind much.
+/// Segments queued as frames ahead of the kernel: enough to fill one system call, few enough to
+/// limit head-of-line blocking of operations with a higher priority.
 constexpr std::size_t kCommitSegments = 2;
 
-/// With several rails, less, so that the next segments are free to go where there is room.
+/// Bytes queued per rail if there are several; less, so that the next segments can go to any rail
+/// that accepts bytes.
 constexpr std::size_t kCommitPerRail = 64 * 1024;
 
 constexpr std::size_t kSegmentAlignment = 64;
@@ -74,7 +75,7 @@ void Outbox::say_unsaid() {
   unsaid_bytes_ = 0;
 }
 
-/// The peer hears of the operation ahead of what comes of it on this rail.
+/// Announces the operation on this rail ahead of its data.
 void Outbox::tell_over(int rail, Flight& flight, std::size_t side) {
   if (rail == first_) say_unsaid();
   std::uint32_t& told = flight.sides[side].told_over;
@@ -159,8 +160,9 @@ bool Outbox::is_striped(const Message& message) const {
   return senders_.size() > 1 && message.flight->operation.size(message.op) > limits_.eager_bytes;
 }
 
-/// Small messages stay on one rail: what comes of an operation that the peer has not posted comes
-/// in order, and what takes no time gains nothing by being spread.
+/// Returns true if the message may be sent on this rail now. Small messages stay on one rail: they
+/// gain nothing from striping, and data for an operation that the peer has not posted must arrive
+/// in order.
 bool Outbox::may_go(const Message& message, int rail) const {
   const std::size_t size = message.flight->operation.size(message.op);
   if (rail != first_ && !is_striped(message)) return false;
@@ -182,9 +184,9 @@ bool Outbox::commit_next(int rail) {
   return false;
 }
 
-/// Whether a segment on this rail arrives before another rail, taking all that is left, has
-/// delivered that. Always true of the rail that would deliver it first. A rail whose rate is not
-/// known yet takes no more time than its latency, as far as is known.
+/// Returns true if a segment on this rail arrives before any other rail could deliver all remaining
+/// bytes. Always true for the rail that would deliver it first. If the rate of this rail is
+/// unknown, its latency alone counts.
 bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
   const RailSender& taker = senders_[static_cast<std::size_t>(rail)];
   const double here = taker.seconds_until(bytes).value_or(taker.latency());
@@ -223,8 +225,8 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
 bool Outbox::stop(int rail) {
   sender(rail).confirm(transport_);
   sender(rail).stop();
-  // A rail that recovers does not become the first again: small messages would change rails, and
-  // their order is kept on one rail only.
+  // A recovered rail does not become the first again: small messages would change rails, and only
+  // one rail keeps their order.
   if (sender(first_).live()) return true;
   const auto first = std::ranges::find_if(senders_, &RailSender::live);
   if (first == senders_.end()) return false;

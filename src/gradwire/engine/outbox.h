@@ -13,86 +13,87 @@
 
 namespace gradwire {
 
-/// A message is passed on in about this many segments, so that the next rank can begin soon, unless
-/// they would be so small that each costs more than it saves.
+/// A forwarded message is split into about this many segments, so that the next rank can start
+/// early (cut-through). Segments below kSmallestSegment would cost more than they save.
 inline constexpr int kSegmentsPerMessage = 16;
 inline constexpr std::size_t kSmallestSegment = 16 * 1024;
 
-/// Bytes of the segments of such a message, of which there are to be about `segments` (0:
-/// kSegmentsPerMessage), at most `most`; a multiple of 64, unless `most` is less.
+/// Returns the segment size in bytes that splits a message into about `segments` segments (0:
+/// kSegmentsPerMessage). At most `most`; a multiple of 64, unless `most` is less.
 std::size_t segment_of(std::size_t message_bytes, std::size_t most, int segments = 0);
 
-/// What an outbox may do, the same for all peers of an executor.
+/// Limits of an outbox, the same for all peers of an executor.
 struct OutboxLimits {
-  std::size_t segment_bytes = 128 * 1024;  ///< Most payload of one data frame; a multiple of 8.
-  std::size_t eager_bytes = 16 * 1024;     ///< Larger messages wait until the peer has announced.
-  std::size_t eager_budget = 256 * 1024;   ///< Eager bytes that a peer may not have asked for yet.
+  std::size_t segment_bytes = 128 * 1024;  ///< Maximum payload of a data frame; a multiple of 8.
+  std::size_t eager_bytes = 16 * 1024;     ///< Larger messages wait for the peer's announcement.
+  std::size_t eager_budget =
+      256 * 1024;  ///< Eager credit: bytes sent before the peer's announcement.
 };
 
-/// Everything that is to travel to one peer: control frames first, then data frames cut from the
-/// messages that may go, the most urgent operation's first. Knows frames, not sockets.
+/// Outgoing frames to one peer: control frames first, then data frames of the messages that may be
+/// sent, in order of the operations' priority. Handles frames, not sockets.
 ///
-/// With several streams (rails) to the peer, control frames and small messages take one rail, until
-/// it fails; the segments of larger ones go to whichever takes them, so that each is as busy as it
-/// can be, whatever its speed; but for the last ones, which a slow rail leaves to those that will
-/// deliver them sooner. An announcement goes ahead of an operation's first data on every rail, so
-/// that no order among them is needed. When a rail fails, the frames that the peer has not received
-/// are retransmitted in their order over that one rail.
+/// With several streams (rails) to the peer, control frames and small messages use one rail, until
+/// it fails. Segments of larger messages go to any rail that accepts bytes, so that all rails are
+/// fully used, whatever their speed. A slow rail leaves the last segments to rails that will
+/// deliver them sooner. On every rail the announcement precedes an operation's first data, so no
+/// order among rails is needed. When a rail fails, the frames that the peer has not received are
+/// retransmitted in order over the rail of the control frames.
 ///
-/// Announcements wait for company, because a system call costs more than a small message: they go
-/// ahead of the next data, or when say_unsaid() is called.
+/// Announcements are piggybacked, because a system call costs more than a small message: they are
+/// written ahead of the next data, or when say_unsaid() is called.
 class Outbox {
  public:
-  /// Hears when a data frame has been handed over completely.
+  /// Notified when a data frame has been written completely to the transport.
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// Bytes `begin` to `end` of message `op` are on their way.
+    /// Bytes `begin` to `end` of message `op` have been written.
     virtual void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) = 0;
   };
 
   Outbox(Rank peer, OutboxLimits limits, Transport& transport);
 
-  /// Length and checksum of `header` are filled in.
+  /// Queues a control frame on the first live rail. Sets length and checksum of `header`.
   void queue_control(const FrameHeader& header, ConstBytes payload = {});
-  /// The same on one rail in particular.
+  /// Same as queue_control(), on one rail.
   void queue_control_on(int rail, const FrameHeader& header, ConstBytes payload = {});
 
-  /// The peer is to hear that `flight` has been posted, before any data of it.
+  /// Adds the announcement that `flight` has been posted. It is written before any of its data.
   void announce(Flight& flight, std::size_t side);
-  /// Makes the announcements that wait part of what flush() writes.
+  /// Queues the pending announcements for flush().
   void say_unsaid();
   bool has_unsaid() const { return !unsaid_.empty(); }
-  /// Bytes of small messages that the peer may send of operations whose announcement waits; once
-  /// these and those of operations not posted use up its budget, it would wait for us to speak.
+  /// Message bytes that the peer may send for operations with a pending announcement. They use the
+  /// peer's eager credit, together with those of operations that are not posted here.
   std::size_t unsaid_bytes() const { return unsaid_bytes_; }
   std::size_t unsaid() const { return unsaid_.size(); }
 
-  /// Message `op` of `flight` may have become able to go on, perhaps by what has `arrived`.
-  /// Remembers it until all of it is sent.
+  /// Called when more bytes of message `op` of `flight` may be sent; `arrived`: the received bytes
+  /// that enabled this, if any. Keeps the message until all of it is sent.
   void queue_message(Flight& flight, OpIndex op, const Arrived& arrived);
 
-  /// The peer has announced `key`: its eager bytes no longer count against the budget.
+  /// The peer has announced `key`: its eager bytes are returned to the credit.
   void announced(OperationKey key);
 
-  /// `flight` is over.
+  /// `flight` has completed: drops references to it and copies its undelivered payloads.
   void forget(const Flight& flight);
 
-  /// Hands over to one rail what it can, up to about `budget` bytes. Returns true unless the rail
-  /// may take more that is there. Errors: those of the transport.
+  /// Writes to one rail until it is full or nothing is left, up to about `budget` bytes. Returns
+  /// false if the budget ended the call and more can be written. Fails with the transport's errors.
   Result<bool> flush(int rail, Time now, std::size_t budget, Listener& listener);
 
-  /// The rail can take more again.
+  /// The rail accepts bytes again.
   void writable(int rail) { sender(rail).writable(); }
 
-  /// The rail has failed. Returns false if it was the last.
+  /// Stops writing to a failed rail. Returns false if it was the last live one.
   bool stop(int rail);
-  /// Writes a ping to a failed rail whose frames have been retransmitted, and no data.
+  /// Writes a ping, but no data, to a failed rail whose frames have been retransmitted.
   void probe(int rail, Time now);
   /// The probe has been delivered: the rail carries data again.
   void resume(int rail, Time now);
-  /// The peer may not have received the announcement of `flight` on a rail that has failed since:
-  /// repeats it ahead of the next data there.
+  /// Repeats the announcement of `flight` ahead of its next data on a rail that failed and
+  /// recovered: the peer may not have received it there.
   void announce_again(Flight& flight, int rail) const;
   bool is_live(int rail) const { return senders_[static_cast<std::size_t>(rail)].live(); }
   bool is_writing(int rail) const { return senders_[static_cast<std::size_t>(rail)].is_writing(); }
@@ -100,12 +101,12 @@ class Outbox {
   int live_rails() const;
   int first_rail() const { return first_; }
 
-  /// Sends what the peer has not got of a rail that has stopped again: all but the first `received`
-  /// frames. Errors: corrupted, if the peer cannot have got so many; disconnected, if the memory of
-  /// a lost frame has been overwritten since.
+  /// Retransmits the frames of a stopped rail that the peer has not received: all but the first
+  /// `received`. Fails with corrupted if that number is impossible, or with disconnected if the
+  /// memory of a lost frame has been overwritten.
   Status send_again(int rail, std::uint64_t received);
 
-  /// What has certainly reached the peer's machine need not be kept any longer.
+  /// Releases the kept frames that the peer's host has acknowledged.
   void confirm();
   bool undelivered(int rail) const {
     return senders_[static_cast<std::size_t>(rail)].undelivered();
@@ -114,19 +115,19 @@ class Outbox {
     return senders_[static_cast<std::size_t>(rail)].delivered();
   }
 
-  /// Forgets all messages; a frame that is half on its way keeps a copy of its rest, so that the
-  /// stream stays readable for the control frames behind it. The lent memory is free afterwards.
+  /// Drops all messages. A partly written frame keeps a copy of its remaining bytes, so that the
+  /// stream stays valid for the control frames behind it. Lent memory is not used afterwards.
   void drop_messages();
 
-  /// Returns true if nothing is left to be written, or, with several rails, to be delivered on
-  /// those that have not failed.
+  /// Returns true if all queued frames are written; with several rails, if they are delivered on
+  /// the rails that have not failed.
   bool is_done() const;
 
   std::size_t payload_bytes() const { return payload_bytes_; }
   std::size_t total_bytes() const { return total_bytes_; }
 
  private:
-  /// A message of which not everything has been cut into frames.
+  /// A message with bytes that are not yet in frames.
   struct Message {
     Flight* flight = nullptr;
     OpIndex op = 0;
@@ -137,7 +138,7 @@ class Outbox {
   };
 
   struct Announcement {
-    Flight* flight = nullptr;  ///< Null once it is over.
+    Flight* flight = nullptr;  ///< Null once it has completed.
     std::size_t side = 0;
     OperationKey key;
     std::array<std::byte, kFingerprintBytes> fingerprint;
@@ -160,10 +161,10 @@ class Outbox {
   Rank peer_;
   OutboxLimits limits_;
   Transport& transport_;
-  std::vector<RailSender> senders_;  ///< By rail.
-  int first_ = 0;                    ///< Carries control frames and small messages.
-  std::size_t ahead_;                ///< Bytes cut into frames ahead of a stream's appetite.
-  std::vector<Message> messages_;    ///< Most urgent first, then oldest first.
+  std::vector<RailSender> senders_;  ///< Per rail.
+  int first_ = 0;                    ///< Rail of control frames and small messages.
+  std::size_t ahead_;                ///< Maximum bytes in frames queued ahead of a stream.
+  std::vector<Message> messages_;    ///< By descending priority, then oldest first.
   std::vector<Announcement> unsaid_;
   std::size_t unsaid_bytes_ = 0;
   std::vector<EagerDebt> eager_debts_;

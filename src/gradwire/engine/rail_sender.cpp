@@ -13,16 +13,16 @@
 namespace gradwire {
 namespace {
 
-/// The rate is worked out anew after so long; if nothing moves, after longer: bytes may come in
-/// lots.
+/// Interval between updates of the rate. If no bytes are delivered, kStandstill: acknowledgements
+/// may arrive in bursts.
 constexpr Duration kMeasureFor = std::chrono::milliseconds(10);
 constexpr Duration kStandstill = std::chrono::milliseconds(40);
 
-/// Never nought, which means that the rate is not known.
+/// Lower bound of the rate in bytes per second, because 0 means unknown.
 constexpr double kLeastRate = 1;
 
-/// Whether a local op may change the memory of `op` once its frames have been written. (What a
-/// receive puts there comes because the other side has got these.)
+/// Returns true if a local op may change the memory of `op` once its frames have been written. (A
+/// receive into this memory implies that the peer has received them.)
 bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
   for (const CompiledProgram::Edge& edge : program.behind(op)) {
     const OpKind kind = program.program.ops[edge.op].kind;
@@ -31,7 +31,7 @@ bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
   return false;
 }
 
-/// Takes the last `bytes` of `pieces` away. Returns `bytes`.
+/// Removes the last `bytes` bytes from `pieces`. Returns `bytes`.
 std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::size_t bytes) {
   std::size_t left = bytes;
   while (left > 0 && pieces[count - 1].size() <= left) left -= pieces[--count].size();
@@ -86,7 +86,7 @@ void RailSender::measure(Transport& transport, Time now) {
   const std::size_t written = std::exchange(measured_written_, written_bytes_);
   const double seconds = std::chrono::duration<double>(passed).count();
   if (written == delivered_) {
-    // It has been idle for a part of the time: it is at least so fast.
+    // The rail was idle for part of the time, so this rate is a lower bound.
     if (rate_ > 0 && seconds > 0) rate_ = std::max(rate_, static_cast<double>(moved) / seconds);
     busy_ = {};
     moved_ = 0;
@@ -138,7 +138,8 @@ Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received)
   for (std::size_t i = received - confirmed_; i < kept_.size(); ++i) {
     OutgoingFrame& frame = back.emplace_back(std::move(kept_[i].frame));
     if (checksums_ && !frame.is_intact()) {
-      return failure(ErrorKind::disconnected, "what was lost with it has been overwritten since");
+      return failure(ErrorKind::disconnected,
+                     "a lost frame cannot be retransmitted: its memory was overwritten");
     }
     frame.keep_payload();
     frame.flight = nullptr;

@@ -11,11 +11,12 @@
 
 namespace gradwire {
 
-/// The outgoing side of one stream: the frames that are to be written to it, and, where another
-/// stream could take over, those written that may not have reached the other end.
+/// The outgoing side of one stream: the queue of frames to write and, if there are other streams
+/// for failover, the written frames that are not acknowledged.
 class RailSender {
  public:
-  /// `keeps`: there are other streams to the peer.
+  /// `keeps`: keep written frames until they are delivered, because there are other streams to the
+  /// peer.
   RailSender(StreamId stream, const Transport& transport, bool keeps)
       : stream_(stream),
         checksums_(transport.needs_checksums(stream)),
@@ -24,8 +25,8 @@ class RailSender {
     if (keeps) learn_round_trip(transport);
   }
 
-  /// Makes a frame of it, with the payload's length and checksum filled in. `lent`: the payload
-  /// outlives the frame. `sum`: its checksum, if that is known.
+  /// Makes a frame, and sets the payload's length and checksum in the header. `lent`: the payload
+  /// outlives the frame. `sum`: its checksum, if known.
   OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent,
                      std::optional<std::uint32_t> sum = std::nullopt) const;
   bool has_checksums() const { return checksums_; }
@@ -34,58 +35,59 @@ class RailSender {
   std::size_t queued_bytes() const { return queue_.unwritten(); }
   bool idle() const { return queue_.empty(); }
 
-  /// Carries data.
+  /// Returns true if the rail carries data.
   bool live() const { return state_ == State::live; }
-  /// Carries data, or a probe.
+  /// Returns true if the rail carries data or a probe.
   bool is_writing() const { return state_ != State::stopped; }
   bool can_write() const { return is_writing() && writable_; }
   void writable() { writable_ = true; }
-  /// The rail has failed: nothing more is written, and nothing more counts as delivered.
+  /// The rail has failed: nothing more is written, or counted as delivered.
   void stop() { state_ = State::stopped; }
-  /// Frames pushed from now on are written again, numbered from 0. After take_back().
+  /// Starts writing frames again, numbered from 0. Called after take_back().
   void probe(Time now);
   /// The probe has been delivered: the stream carries data again.
   void resume(Time now);
-  /// Bytes of the stream that the transport has taken.
+  /// Bytes of the stream that the transport has accepted.
   std::size_t written() const { return written_bytes_; }
 
-  /// Writes once. Returns how many bytes the stream took; those that are now complete come out of
-  /// next_written(). `more`: there is something to push behind what is queued, so that what would
-  /// leave in a packet of its own is kept for the next call.
+  /// Writes once. Returns the number of accepted bytes; next_written() returns the completed
+  /// frames. `more`: further frames will follow the queued ones, so an incomplete GSO burst at the
+  /// end is kept for the next call.
   Result<std::size_t> write(Transport& transport, bool more);
-  /// The next frame that has been written completely; null: none. Valid until the next call.
+  /// Returns the next completely written frame, or null. Valid until the next call.
   const OutgoingFrame* next_written();
 
-  /// Looks at how much has reached the other end: forgets that, and learns how fast it goes.
+  /// Releases acknowledged frames, and measures the rate of delivery.
   void measure(Transport& transport, Time now);
 
-  /// How many seconds from now `bytes` more would have been delivered, going by the rate and the
-  /// round trip that were measured: bytes wait for those ahead of them that are not yet on their
-  /// way, and travel for half a round trip. Nothing: not known yet.
+  /// Returns the estimated seconds until `bytes` more bytes are delivered, from the measured rate
+  /// and round trip: (queued + bytes) / rate + round trip / 2, where `queued` is the bytes ahead of
+  /// them minus the bandwidth-delay product. Empty if the rate is unknown.
   std::optional<double> seconds_until(std::size_t bytes) const;
-  /// How many seconds a byte travels; 0: not known.
+  /// One-way latency in seconds; 0: unknown.
   double latency() const { return round_trip_ / 2; }
 
-  /// Forgets what has reached the other end.
+  /// Releases the frames that the other end has acknowledged.
   void confirm(Transport& transport);
   bool undelivered() const { return !kept_.empty() || !queue_.empty(); }
   std::size_t delivered() const { return delivered_; }
 
-  /// An operation is over: copies what is kept of its memory.
+  /// Called when an operation has completed: copies the kept payloads in its memory.
   void keep_copies(const Flight& flight);
 
-  /// Of a stopped stream whose other end has got `received` frames: hands over the others, in
-  /// order. Those that had been written are of no operation any more, which counts them as sent.
-  /// Errors: corrupted, if that cannot be; disconnected, if what they carry has been overwritten.
+  /// Returns the frames of a stopped stream that its other end has not received, in order: all but
+  /// the first `received`. Frames that were written have no flight, because their operation counts
+  /// them as sent. Fails with corrupted if `received` is impossible, or with disconnected if a
+  /// payload has been overwritten.
   Result<std::vector<OutgoingFrame>> take_back(std::uint64_t received);
 
-  /// Drops what carries messages, but for a frame that is half written.
+  /// Drops all data frames except a partly written one.
   void drop_messages();
 
  private:
   struct Kept {
     OutgoingFrame frame;
-    std::size_t end = 0;  ///< Bytes of the stream up to its end.
+    std::size_t end = 0;  ///< Position of its end in the stream.
   };
 
   enum class State : std::uint8_t { live, stopped, probing };
@@ -100,21 +102,21 @@ class RailSender {
   State state_ = State::live;
   bool writable_ = true;
   FrameQueue queue_;
-  OutgoingFrame written_;      ///< The last that next_written() returned, unless it is kept.
-  std::size_t completed_ = 0;  ///< Bytes of the stream up to the end of the last written frame.
+  OutgoingFrame written_;      ///< Last result of next_written(), unless it is kept.
+  std::size_t completed_ = 0;  ///< Position in the stream of the end of the last written frame.
   std::deque<Kept> kept_;
-  std::uint64_t confirmed_ = 0;  ///< Frames before the first that is kept.
+  std::uint64_t confirmed_ = 0;  ///< Number of frames before the first kept one.
   std::size_t delivered_ = 0;
   std::size_t written_bytes_ = 0;
 
-  // Since the rate was last worked out, while there was always something under way:
+  // Since the last update of the rate, while bytes were always in flight:
   Duration busy_{};
   std::size_t moved_ = 0;
   Time measured_at_{};
   std::size_t measured_delivered_ = 0;
   std::size_t measured_written_ = 0;
-  double rate_ = 0;        ///< Bytes a second; 0: not known.
-  double round_trip_ = 0;  ///< Seconds; 0: not known.
+  double rate_ = 0;        ///< Bytes per second; 0: unknown.
+  double round_trip_ = 0;  ///< Seconds; 0: unknown.
 };
 
 }  // namespace gradwire
