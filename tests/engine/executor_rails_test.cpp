@@ -15,7 +15,7 @@ constexpr std::size_t kRanks = 4;
 constexpr double kFast = 1.25e8;  ///< 1 Gb/s
 constexpr double kSlow = 0.5e8;   ///< 400 Mb/s
 
-/// Four hosts with a fast and a slow rail, which all reduce the same data together.
+/// An all-reduce on four hosts with a fast and a slow rail each.
 class TwoRails {
  public:
   explicit TwoRails(const Case& c)
@@ -101,14 +101,14 @@ TEST(Rails, ARailThatSlowsDownIsRelieved) {
   TwoRails rails(large("direct"));
   rails.run_until(Time(std::chrono::milliseconds(10)));
   for (Rank r = 0; r < static_cast<Rank>(kRanks); ++r) rails.job().network().set_speed(r, 0, 2e6);
-  // At the rate of the other rail, all of it takes 120 ms. The data in flight to three peers on the
-  // slow rail takes 98 ms, once when chunks are reduced and once when they are distributed.
+  // At the rate of the other rail, the all-reduce takes 120 ms. The data in flight to three peers
+  // on the slow rail takes 98 ms, once when chunks are reduced and once when they are distributed.
   ASSERT_TRUE(rails.run_until(Time(std::chrono::milliseconds(350))));
   rails.expect_success();
   EXPECT_TRUE(rails.notices().empty());
 }
 
-/// Returns the seconds of the third of three consecutive all-reduces: by then rates are known.
+/// Returns the seconds of the third of three consecutive all-reduces, when rates are known.
 double third_of(const std::vector<SimPort>& ports) {
   TwoRails rails({.algorithm = "ring", .ranks = static_cast<int>(kRanks), .count = 200'000}, ports,
                  1 << 20);
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Rails, LostRail,
 
 constexpr std::size_t kSmall = 100'000;
 
-/// Runs a small all-reduce and a pause in turn until time is `until`; all must succeed.
+/// Alternates small all-reduces and pauses until `until`; all must succeed.
 void keep_busy(TwoRails& rails, Time until) {
   do {
     ASSERT_TRUE(rails.run_until(rails.job().now() + std::chrono::seconds(20)));
@@ -198,7 +198,7 @@ TEST_P(RailOutage, EndsWithBothRailsInUse) {
   keep_busy(rails, rails.job().now() + std::chrono::seconds(5));
   EXPECT_EQ(count_news(rails, "is gone"), count_news(rails, "is back"));
   EXPECT_GE(count_news(rails, "is back"), 3);
-  seconds_of_large(rails);  // The rates of the rails are known after it.
+  seconds_of_large(rails);  // Measures the rates of the rails.
   EXPECT_LT(seconds_of_large(rails), kBound / 0.85);
 }
 

@@ -83,7 +83,7 @@ class PausedReceiver {
   std::deque<SimEvent> unseen_;
 };
 
-/// The lower rank gives up a rail for both, whichever rank paused.
+/// The lower rank decides whether a rail has failed, whichever rank paused.
 class APausedRank : public testing::TestWithParam<Rank> {};
 
 TEST_P(APausedRank, CostsNoRail) {
@@ -91,7 +91,7 @@ TEST_P(APausedRank, CostsNoRail) {
   job.run(std::chrono::milliseconds(5), 2);
   job.run(std::chrono::seconds(3), 0);
   job.run(std::chrono::milliseconds(120), 1);
-  ASSERT_FALSE(job.done()) << "rail 1 still has a part of it";
+  ASSERT_FALSE(job.done()) << "rail 1 still has unread bytes of it";
   job.run(std::chrono::seconds(5), 2);
   EXPECT_TRUE(job.is_right());
   EXPECT_TRUE(job.notices().empty()) << job.notices().front();

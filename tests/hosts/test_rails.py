@@ -1,4 +1,4 @@
-"""Several network interfaces on each host, used at once."""
+"""Several rails: multiple network interfaces per host."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MBIT = 1e6 / 8  # Bytes per second.
 
 
 def mesh(hosts, host):
-    """{(our address, their address)} of a host's connections, without those to itself."""
+    """Returns {(local address, remote address)} of a host's connections to other hosts."""
     ends = {(own[0], other[0]) for own, other in hosts.connections(host)}
     return {(own, other) for own, other in ends if own != other}
 
@@ -29,7 +29,7 @@ def sent_bytes(hosts, host, interface):
 
 
 def rate(hosts, host, interface, seconds):
-    """Bytes a second that a host sends in the next `seconds`."""
+    """Returns the bytes per second that a host sends in the next `seconds`."""
     began, sent = time.monotonic(), sent_bytes(hosts, host, interface)
     time.sleep(seconds)
     sent = sent_bytes(hosts, host, interface) - sent
@@ -37,12 +37,12 @@ def rate(hosts, host, interface, seconds):
 
 
 def counters_of(hosts, host):
-    """Where a host's counters can be read without starting a program: `gradwire` runs there."""
+    """Returns the path of a host's counters, readable without a new process while gradwire runs."""
     return pathlib.Path(f"/proc/{hosts.processes(host, GRADWIRE)[0]}/net/dev")
 
 
 def rates_at_once(counters, interfaces, seconds):
-    """As rate(), for times too short to start a program in, of several interfaces together."""
+    """As rate(), for several interfaces, and for times too short to start a process."""
     def sent():
         text = counters.read_text()
         return [int(re.search(name + r":(?:\s+\d+){8}\s+(\d+)", text).group(1))
@@ -58,12 +58,12 @@ def rate_at_once(counters, interface, seconds):
 
 
 def both_full(rates):
-    """Whether rails of 500 and 200 Mb/s carry what they can."""
+    """Returns true if rails of 500 and 200 Mb/s are fully used."""
     return rates[0] > 0.85 * 500 * MBIT and rates[1] > 0.85 * 200 * MBIT
 
 
 def slow_down(hosts, host, rail, rate):
-    """As `hosts.sh rate`, within milliseconds: both ends of one link. The time when it was done."""
+    """Sets the rate at both ends of a link within milliseconds. Returns the time afterwards."""
     for namespace, interface, limit in ((hosts.names[host], f"gw{rail}", "4mb"),
                                         (f"{hosts.prefix}-sw{rail}", f"p{host}", "524288")):
         subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf",
@@ -135,7 +135,7 @@ class Rails(unittest.TestCase):
             hosts.cut(1, 1)
             self.assertEqual(job.wait(60), 0, job.output())
             self.assertEqual([row["wrong"] for row in json.loads(report.read_text())["rows"]], [0])
-            # Each says so, at most once for each of the others.
+            # Each rank reports it, at most once per peer.
             said = re.findall(r"^\[(\d)\].*rail 1 is gone", job.output(), re.MULTILINE)
             self.assertEqual(set(said), {"0", "1", "2"}, job.output())
             self.assertLessEqual(len(said), 4, job.output())
@@ -158,7 +158,7 @@ class Rails(unittest.TestCase):
             self.assertEqual([row["wrong"] for row in json.loads(report.read_text())["rows"]], [0])
 
     def test_unequal_rails_are_both_full(self):
-        """Three seconds of twenty suffice: on a busy machine processors are the limit in some."""
+        """Three of twenty seconds suffice: on a busy machine the CPU is sometimes the limit."""
         with Hosts(2, "500mbit", 2) as hosts:
             hosts.script("rate", "200mbit", "all", 1)
             job = hosts.launch(GRADWIRE, ["--interface", "gw"], LARGE)
@@ -174,13 +174,13 @@ class Rails(unittest.TestCase):
             wait_until(lambda: sent_bytes(hosts, 1, "gw1") > 200_000_000, job)
             counters = counters_of(hosts, 1)
             shares = []
-            for _ in range(3):  # The median counts: something else may run for so short a time.
+            for _ in range(3):  # The median: other processes may disturb a short measurement.
                 hosts.script("rate", "1gbit", 1, 1)
                 before = rate(hosts, 1, "gw0", 1)
                 slowed = slow_down(hosts, 1, 1, "200mbit")
                 time.sleep(max(0, slowed + 0.1 - time.monotonic()))
                 shares.append(rate_at_once(counters, "gw0", 0.1) / before)
-            # Were each to carry its half, the faster would wait for four fifths of the time.
+            # If each rail carried half, the faster one would be idle for four fifths of the time.
             self.assertGreater(sorted(shares)[1], 0.7, shares)
 
     def test_env_names_the_rails_of_a_host(self):

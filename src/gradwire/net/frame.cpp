@@ -21,7 +21,7 @@ Status check_limits(const FrameHeader& header) {
   if (header.length > limit) {
     return failure(
         ErrorKind::corrupted,
-        fmt::format("a frame of {} bytes, more than the {} allowed", header.length, limit));
+        fmt::format("a frame with a payload of {} bytes; the limit is {}", header.length, limit));
   }
   return {};
 }
@@ -53,14 +53,14 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
     return failure(ErrorKind::corrupted, "bytes that are not a gradwire frame");
   }
   if (load_little_endian<std::uint32_t>(at + kCrcAt) != crc32c(from.first(kCrcAt))) {
-    return failure(ErrorKind::corrupted, "a frame header whose checksum is wrong");
+    return failure(ErrorKind::corrupted, "a frame header with a wrong checksum");
   }
   const auto version = static_cast<std::uint8_t>(at[2]);
   if (version != kFrameVersion) {
     return failure(
         ErrorKind::unsupported,
-        fmt::format("frames of version {}, while this side speaks version {}: install the "
-                    "same gradwire everywhere",
+        fmt::format("frames of version {}, but this rank uses version {}: install the same "
+                    "gradwire on all hosts",
                     version, kFrameVersion));
   }
   FrameHeader header{.type = static_cast<FrameType>(at[3]),

@@ -8,17 +8,17 @@
 
 namespace gradwire {
 
-/// What a frame is for. The values are on the wire.
+/// Frame types. The values are on the wire.
 enum class FrameType : std::uint8_t {
-  announce = 1,     ///< "I have posted this operation": the payload is its fingerprint.
-  data = 2,         ///< A piece of a message.
-  ping = 3,         ///< "I am alive"; with `message` 1, the other side is to say so too.
-  abort = 4,        ///< The job has failed: the payload says why.
-  goodbye = 5,      ///< The rank leaves as planned: nothing more comes on stream `message`.
-  rail_notice = 6,  ///< Failover of another rail: the payload is a RailNotice.
+  announce = 1,     ///< The sender has posted an operation; payload: its fingerprint.
+  data = 2,         ///< A segment of a message.
+  ping = 3,         ///< Liveness; with `message` 1, the receiver replies with a ping.
+  abort = 4,        ///< The job has failed; payload: the cause.
+  goodbye = 5,      ///< Graceful shutdown: the last frame of stream `message`.
+  rail_notice = 6,  ///< Failover of another rail; payload: a RailNotice.
 };
 
-/// Head of everything that travels once a connection has proved who it is. On the wire:
+/// Header of all frames after the handshake of a connection. On the wire:
 ///
 ///   offset  0  u16  magic 0x5747 ("GW")
 ///           2  u8   version
@@ -32,10 +32,9 @@ enum class FrameType : std::uint8_t {
 ///          40  u32  checksum of the payload (net/payload_checksum.h)
 ///          44  u32  CRC-32C of the 44 bytes before
 ///
-/// little-endian. The header has a checksum of its own so that its length can be believed before
-/// the payload is there. It is a multiple of 8 bytes long, so that elements in a ring of shared
-/// memory stay aligned. The number shows the receiver that a whole frame is missing, or comes
-/// again, although all checksums are right.
+/// little-endian. The header has a separate checksum, so that its length is verified before the
+/// payload arrives. Its size is a multiple of 8 bytes, so that elements in a shared-memory ring
+/// stay aligned. By the number, the receiver detects lost or repeated frames with valid checksums.
 struct FrameHeader {
   FrameType type = FrameType::ping;
   std::uint32_t length = 0;
@@ -43,24 +42,24 @@ struct FrameHeader {
   std::uint32_t message = 0;
   std::uint64_t sequence = 0;
   std::uint64_t offset = 0;
-  std::uint64_t number = 0;  ///< Given when it is queued for a stream (FrameQueue).
+  std::uint64_t number = 0;  ///< Set when the frame is queued for a stream (FrameQueue).
   std::uint32_t payload_checksum = 0;
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 48;
 inline constexpr std::uint8_t kFrameVersion = 5;
 
-/// No frame carries more: a peer that says so is broken or not ours.
+/// Maximum payload of a frame, in bytes; a larger length is an error (corrupted).
 inline constexpr std::uint32_t kMaxDataPayload = 4u << 20;
 inline constexpr std::uint32_t kMaxControlPayload = 1024;
 
 void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> into);
 
-/// Changes the number of an encoded header.
+/// Sets the number of an encoded header and updates its checksum.
 void set_number(std::span<std::byte, kFrameHeaderBytes> header, std::uint64_t number);
 
-/// Errors: corrupted (magic, checksum, type, or a length over the limit of its type), unsupported
-/// (another version; names both).
+/// Fails with corrupted (magic, checksum, type, or a length above the limit of the type) or with
+/// unsupported (another version; the error contains both).
 Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from);
 
 }  // namespace gradwire

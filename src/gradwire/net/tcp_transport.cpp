@@ -23,21 +23,22 @@
 namespace gradwire {
 namespace {
 
-/// What Linux hands to a network card at once, without its headers (64 KiB - 1 - MAX_TCP_HEADER),
-/// where the card's own limit (gso_max_size) is the usual one.
+/// Maximum payload in bytes of a GSO burst in Linux (64 KiB - 1 - MAX_TCP_HEADER), with the default
+/// limit of the network card (gso_max_size).
 constexpr int kMostAtOnce = 65536 - 1 - 320;
 
 constexpr std::size_t kPiecesACall = 64;
 constexpr std::size_t kEventsACall = 64;
 
-/// What expect() asks for: at most this part of the receive buffer, as the sender must be able to
-/// go on while we are being woken; and at least so much, or it is not worth a call.
+/// Limits of SO_RCVLOWAT in expect(). At most 1 / kPartOfRoom of the receive buffer, so that the
+/// sender can continue while this rank wakes up. At least kLeastExpected bytes, because less is not
+/// worth a system call.
 constexpr std::size_t kPartOfRoom = 4;
 constexpr std::size_t kLeastExpected = 32 * 1024;
 constexpr std::uint64_t kWakeup = ~std::uint64_t{0};
 constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
-/// Some pieces as the kernel wants them.
+/// Pieces as an iovec array for sendmsg and recvmsg.
 struct Batch {
   std::array<iovec, kPiecesACall> vectors;
   std::size_t count = 0;
@@ -47,7 +48,7 @@ struct Batch {
   explicit Batch(Pieces pieces) {
     count = std::min(pieces.size(), kPiecesACall);
     for (std::size_t i = 0; i < count; ++i) {
-      // sendmsg does not write through it.
+      // sendmsg does not write to it.
       vectors[i] = {const_cast<std::byte*>(pieces[i].data()), pieces[i].size()};
       bytes += pieces[i].size();
     }
@@ -119,12 +120,12 @@ TcpTransport::~TcpTransport() {
 }
 
 Status TcpTransport::watch_all() {
-  if (!epoll_.valid() || !wakeup_.valid()) return system_failure("cannot make an epoll instance");
+  if (!epoll_.valid() || !wakeup_.valid()) return system_failure("cannot create an epoll instance");
   const auto watch = [&](const Socket& socket, std::uint32_t events, std::uint64_t tag) {
     epoll_event event = {.events = events | EPOLLET, .data = {.u64 = tag}};
     return ::epoll_ctl(epoll_.descriptor(), EPOLL_CTL_ADD, socket.descriptor(), &event) == 0;
   };
-  // Edge-triggered, so that the counter of the eventfd need never be read back.
+  // Edge-triggered, so that the eventfd's counter need not be read.
   bool all = watch(wakeup_, EPOLLIN, kWakeup);
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     all = all && watch(streams_[i].socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP, i);
@@ -149,7 +150,7 @@ std::size_t TcpTransport::index_of(StreamId stream) const {
 
 void TcpTransport::encrypt(StreamId id, std::unique_ptr<TlsStream> tls) {
   find(id).tls = std::move(tls);
-  // What has come with the last of the handshake makes no event any more.
+  // Bytes received with the end of the handshake cause no further event.
   if (find(id).tls->has_unread()) report_again(id);
 }
 
@@ -157,7 +158,7 @@ Error TcpTransport::broken_by(const Stream& stream, int cause) const {
   if (stream.tls && stream.tls->complaint()) {
     return {ErrorKind::corrupted,
             fmt::format("the encrypted connection to {} was disturbed ({}): something between the "
-                        "hosts changes bytes, by a fault or on purpose",
+                        "hosts changes bytes, by a fault or an attack",
                         stream.name, *stream.tls->complaint())};
   }
   const Duration limit = rails(stream.id.peer) > 1 ? Duration::zero() : dead_after_;
@@ -182,7 +183,7 @@ Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes>
     }
     taken += static_cast<std::size_t>(count);
     stream.written += static_cast<std::size_t>(count);
-    // The kernel took what it had room for, and makes an edge when it has room again.
+    // The send buffer is full; an edge follows when it has room.
     if (static_cast<std::size_t>(count) < batch.bytes) return taken;
     pieces = pieces.subspan(batch.count);
   }
@@ -205,7 +206,7 @@ Result<std::size_t> TcpTransport::read(StreamId id, std::span<const Bytes> piece
     } while (count < 0 && errno == EINTR);
     if (count < 0 && is_not_now(errno)) return got;
     if (count <= 0) {
-      // A broken write may have learnt the cause before, and the kernel tells it only once.
+      // A failed write may have read the cause, which the kernel reports only once.
       if (!stream.broken) stream.broken = broken_by(stream, count == 0 ? 0 : errno);
       if (got == 0) return tl::unexpected<Error>(*stream.broken);
       report_again(id);
@@ -258,10 +259,10 @@ std::size_t TcpTransport::delivered(StreamId id) {
   if (::ioctl(stream.socket.descriptor(), SIOCOUTQ, &unacknowledged) != 0) {
     return stream.delivered;
   }
-  if (stream.end_sent && unacknowledged > 0) --unacknowledged;  // The end counts as a byte.
+  if (stream.end_sent && unacknowledged > 0) --unacknowledged;  // The FIN counts as a byte.
   auto missing = static_cast<std::size_t>(unacknowledged);
   if (stream.tls) missing = stream.tls->useless_without(missing);
-  // What a record that is under way makes uncertain may have been certain before.
+  // The result must not decrease: a TLS record in flight may make earlier bytes uncertain.
   stream.delivered = std::max(stream.delivered, stream.written - std::min(stream.written, missing));
   return stream.delivered;
 }
@@ -298,7 +299,7 @@ void TcpTransport::expect(StreamId id, std::size_t bytes, double share) {
   }
   const int before = stream.low_water;
   const int mark = bytes < kLeastExpected ? 1 : static_cast<int>(bytes);
-  // Setting it is a system call, and near enough is good enough.
+  // A system call is not worth a small change.
   if (mark == before || (before > 1 && mark > before / 2 && mark < 2 * before)) return;
   if (::setsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) != 0)
     return;
@@ -326,7 +327,7 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
   if (patient) report_patient(events);
 }
 
-/// Streams whose bytes are fewer than the mark make no event: from time to time they are asked.
+/// Streams below SO_RCVLOWAT raise no event: reports them every kPatience.
 void TcpTransport::report_patient(std::vector<ReadyEvent>& events) {
   const Time now = SteadyClock().now();
   if (now < patient_until_.load()) return;
@@ -355,7 +356,8 @@ void TcpTransport::wake() {
   [[maybe_unused]] const ssize_t written = ::write(wakeup_.descriptor(), &one, sizeof one);
 }
 
-/// For the case that the stream had already ended when its last bytes were read.
+/// Reports a stream once more, because its end causes no new edge if it arrived before the last
+/// bytes were read.
 void TcpTransport::report_again(StreamId stream) {
   {
     const std::lock_guard lock(repeats_mutex_);

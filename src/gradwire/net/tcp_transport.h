@@ -15,34 +15,33 @@
 
 namespace gradwire {
 
-/// Streams over TCP, one connection a peer and rail, on one epoll instance.
+/// Streams over TCP, one connection per peer and rail, on one epoll instance.
 ///
-/// Each socket is registered once, edge-triggered, for everything, so that the hot path makes no
-/// call but sendmsg, recvmsg and epoll_wait. A short read means "none now" without asking the
-/// kernel again: more bytes make a new edge. What would make none, an end of stream that was
-/// already there when the last bytes were read, is remembered from the event and reported once
-/// more.
+/// Each socket is registered once, edge-triggered, for all events, so that the only system calls of
+/// the hot path are sendmsg, recvmsg and epoll_wait. After a short read no further read is needed,
+/// because more bytes cause a new edge. An end of stream that arrived before the last bytes were
+/// read causes no new edge, so it is recorded from its event and reported again.
 ///
-/// close() ends our half of the stream; the descriptor lives until the destructor. That waits, at
-/// most kLinger, until the peers' kernels have acknowledged what was written, and throws away what
-/// still arrives: closing a descriptor with unread bytes would make the kernel send a reset, which
-/// destroys bytes still under way, perhaps the frame that says why we leave.
+/// close() shuts down the sending half of the stream; the descriptor stays open until the
+/// destructor. The destructor waits, at most kLinger, for the peers' kernels to acknowledge all
+/// written bytes, and discards bytes that arrive meanwhile. Closing a descriptor with unread bytes
+/// would send a reset, which destroys bytes in flight, such as an abort frame with the cause.
 class TcpTransport final : public PollingTransport {
  public:
   static constexpr Duration kLinger = std::chrono::seconds(1);
 
-  /// `sockets[p][i]` is connected to rank p over rail i, non-blocking; there are none to this rank
-  /// itself. `names[p][i]` is what describe({p, i}) says. `dead_after` is only named in messages:
-  /// tune_stream sets it. `wakeup` is an eventfd(2): writing to it does what wake() does.
-  /// Error: system.
+  /// `sockets[p][i]` is non-blocking and connected to rank p over rail i; the entry of this rank is
+  /// empty. `names[p][i]` is the result of describe({p, i}). `dead_after` is used only in messages:
+  /// tune_stream sets the timeout. `wakeup` is an eventfd(2): writing to it has the effect of
+  /// wake(). Fails with system.
   static Result<std::unique_ptr<TcpTransport>> create(std::vector<std::vector<Socket>> sockets,
                                                       std::vector<std::vector<std::string>> names,
                                                       Duration dead_after = {},
                                                       Socket wakeup = make_wakeup());
   static Socket make_wakeup();
 
-  /// From now on a stream's bytes go through `tls`, which has greeted over its socket. Before any
-  /// other use of the stream.
+  /// Encrypts a stream with `tls`, whose handshake over the stream's socket is complete. Called
+  /// before any other use of the stream.
   void encrypt(StreamId stream, std::unique_ptr<TlsStream> tls);
 
   ~TcpTransport() override;
@@ -53,16 +52,16 @@ class TcpTransport final : public PollingTransport {
   int rails(Rank peer) const override;
   Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override;
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
-  /// Encrypted bytes cannot change unnoticed. But with several rails, checksums also tell whether
-  /// what must be sent again is still what it was.
+  /// False for an encrypted stream, because TLS detects changes. But with several rails, checksums
+  /// also detect changed memory before a retransmission.
   bool needs_checksums(StreamId stream) const override;
-  /// The whole segments that the kernel hands to a network card at once. One getsockopt.
+  /// The size of a GSO burst in whole segments. One getsockopt.
   std::size_t train_bytes(StreamId stream) const override;
-  /// What has been written and acknowledged. One ioctl.
+  /// Written and acknowledged bytes. One ioctl.
   std::size_t delivered(StreamId stream) override;
-  /// TCP_INFO's minimum. One getsockopt.
+  /// The minimum of TCP_INFO. One getsockopt.
   Duration round_trip(StreamId stream) const override;
-  /// By SO_RCVLOWAT, never more than the kernel would buffer with ease, and the window.
+  /// Sets SO_RCVLOWAT, to at most a fraction of the receive buffer, and the receive window.
   void expect(StreamId stream, std::size_t bytes, double share) override;
   void close(StreamId stream) override;
   std::string describe(StreamId stream) const override;
@@ -74,14 +73,14 @@ class TcpTransport final : public PollingTransport {
     StreamId id;
     Socket socket;
     std::string name;
-    std::unique_ptr<TlsStream> tls;  ///< Null: bytes travel as they are.
+    std::unique_ptr<TlsStream> tls;  ///< Null: not encrypted.
     std::size_t written = 0;
-    std::size_t delivered = 0;  ///< As delivered() has said.
+    std::size_t delivered = 0;  ///< Last result of delivered().
     bool end_sent = false;
-    std::optional<Error> broken;     ///< The first error; later calls repeat it.
-    std::atomic<int> low_water = 1;  ///< As expect() has set it.
+    std::optional<Error> broken;     ///< The first error; later calls return it.
+    std::atomic<int> low_water = 1;  ///< SO_RCVLOWAT, set by expect().
     ReceiveWindow window;
-    std::atomic<bool> closed = false;  ///< By close(): poll() then throws away what arrives.
+    std::atomic<bool> closed = false;  ///< By close(): poll() then discards received bytes.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
 
@@ -104,10 +103,10 @@ class TcpTransport final : public PollingTransport {
   Socket epoll_;
   Socket wakeup_;
   std::optional<CloseOnFork> close_on_fork_;
-  std::atomic<int> patient_ = 0;  ///< Streams with a low water mark over 1.
-  // Of whichever thread polled last: several may.
+  std::atomic<int> patient_ = 0;  ///< Streams with SO_RCVLOWAT above 1.
+  // Set by the last thread that called poll(); several threads may.
   std::atomic<bool> was_patient_ = false;
-  std::atomic<Time> patient_until_{};  ///< When poll() reports them anyway.
+  std::atomic<Time> patient_until_{};  ///< Time at which poll() reports them anyway.
   std::mutex repeats_mutex_;
   std::vector<StreamId> repeats_;
 };

@@ -12,7 +12,7 @@
 
 namespace gradwire {
 
-/// One of the streams to a peer: rail 0 is the first of the interfaces in use, and so on.
+/// One of the streams to a peer. Rail i uses the i-th of the chosen network interfaces.
 struct StreamId {
   Rank peer = -1;
   int rail = 0;
@@ -20,74 +20,74 @@ struct StreamId {
   bool operator==(const StreamId&) const = default;
 };
 
-/// Byte streams from one rank to each of its peers, one a rail: reliable, in order, without
-/// boundaries; nothing orders one rail's bytes with another's. Never blocks; may take or give fewer
-/// bytes than asked for ("not now"), in which case an event follows when more is possible. Not
-/// thread-safe: one caller at a time.
+/// Byte streams from one rank to each of its peers, one per rail: reliable, ordered, without
+/// message boundaries. There is no order among rails. Calls never block. A call may transfer fewer
+/// bytes than requested; an event follows when more is possible. Not thread-safe.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// Streams to `peer`, broken ones included; at least 1, the same at both ends.
+  /// Returns the number of streams to `peer`, including broken ones; at least 1, the same at both
+  /// ends.
   virtual int rails(Rank peer) const = 0;
 
-  /// Hands `pieces`, in order, to a stream. Returns how many bytes were taken; if not all, a
-  /// `writable` event follows, and the next write must go on with the first that was not: the last
-  /// of those taken may be on their way only then. Errors: disconnected, or corrupted, with the
-  /// peer and cause named.
+  /// Writes `pieces`, in order, to a stream. Returns the number of accepted bytes. If not all were
+  /// accepted, a `writable` event follows, and the next write must continue with the first byte
+  /// that was not: the last accepted bytes may be sent only then. Fails with disconnected or
+  /// corrupted; the error contains the peer and the cause.
   virtual Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) = 0;
 
-  /// Fills `pieces`, in order, from a stream. Returns how many bytes came; if fewer than fit, there
-  /// are none now, and a `readable` event follows when there are.
-  /// Errors: disconnected, when the stream has ended or broken and all its bytes have been read;
-  /// corrupted, if what came is certainly not what was sent.
+  /// Reads from a stream into `pieces`, in order. Returns the number of bytes read. If fewer than
+  /// fit, no more are available, and a `readable` event follows when there are. Fails with
+  /// disconnected if the stream has ended or broken and all its bytes have been read, or with
+  /// corrupted if the received bytes are provably damaged.
   virtual Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) = 0;
 
-  /// Whether the bytes of a stream can be looked at where they lie (shared memory), by peek() and
+  /// Returns true if the bytes of a stream are read in place (shared memory), with peek() and
   /// consume() instead of read().
   virtual bool reads_in_place(StreamId) const { return false; }
 
-  /// The bytes that are there now and lie in one piece; none: not now, and a `readable` event
-  /// follows. Valid until consume(). Errors: those of read().
+  /// Returns the available contiguous bytes. If there are none, a `readable` event follows. Valid
+  /// until consume(). Fails as read().
   virtual Result<ConstBytes> peek(StreamId) { return ConstBytes(); }
 
-  /// Gives the first `bytes` of what peek() showed back to the sender.
+  /// Releases the first `bytes` bytes of peek()'s result, so that the sender can reuse their
+  /// memory.
   virtual void consume(StreamId, std::size_t /*bytes*/) {}
 
-  /// Asks for the next `readable` event of a stream only when about `bytes` are there (1: any), for
-  /// who expects many more: being woken costs as much as reading 50 KB. What is less is reported
-  /// after kPatience, so that nothing is ever stuck behind a wrong guess. `share`: of what the last
-  /// switch can hold, the part that the peer is asked to have under way at most, where others send
-  /// at the same time; 1: it is alone, and there is no limit.
+  /// Requests the next `readable` event of a stream only when about `bytes` bytes are available (1:
+  /// any number), for a receiver that expects many more: a wake-up costs as much as reading 50 KB.
+  /// Fewer bytes are reported after kPatience, so that a wrong estimate delays data only briefly.
+  /// `share`: the part of the last switch's queue that the peer may have in flight while others
+  /// send too (incast control); 1: it is the only sender, without limit.
   virtual void expect(StreamId, std::size_t /*bytes*/, double /*share*/) {}
   static constexpr Duration kPatience = std::chrono::milliseconds(4);
 
-  /// Whether bytes may be damaged on their way, so that frames need checksums. The same at both
-  /// ends.
+  /// Returns true if frames need checksums, because bytes may be damaged in transit. The same at
+  /// both ends.
   virtual bool needs_checksums(StreamId) const { return true; }
 
-  /// Bytes of a stream that travel best in one piece: writes of a multiple of it leave no small
-  /// packet behind, which costs as much to send and to receive as a full one. 1: any.
+  /// Returns the bytes of a GSO burst. Writes in multiples of it leave no small packet, which would
+  /// cost as much to send and receive as a full one. 1: any size.
   virtual std::size_t train_bytes(StreamId) const { return 1; }
 
-  /// How many of the bytes written to a stream have certainly reached the peer's machine, where it
-  /// will still read them if the stream breaks now.
+  /// Returns the number of bytes of a stream that the peer's host has acknowledged. The peer can
+  /// read them even if the stream breaks afterwards.
   virtual std::size_t delivered(StreamId stream) = 0;
 
-  /// The least time that bytes of a stream have taken to the peer and their acknowledgement back;
-  /// zero: not known.
+  /// Returns the minimum round-trip time of a stream; zero: unknown.
   virtual Duration round_trip(StreamId) const { return Duration::zero(); }
 
-  /// Ends a stream. Bytes already taken are still delivered if the peer lives; what has come and is
-  /// unread, or comes later, is thrown away, although it counts as delivered at the peer. Reading
-  /// and writing fail afterwards (aborted). Idempotent.
+  /// Closes a stream. Accepted bytes are still delivered if the peer is alive. Unread bytes and
+  /// those that arrive later are discarded, although they count as delivered at the peer. Later
+  /// reads and writes fail with aborted. Idempotent.
   virtual void close(StreamId stream) = 0;
 
-  /// The peer for people, as seen over one rail: "rank 3 (host b, 10.77.0.4:41234 over gw0)".
+  /// Returns a description of the peer for messages: "rank 3 (host b, 10.77.0.4:41234 over gw0)".
   virtual std::string describe(StreamId stream) const = 0;
 };
 
-/// A stream on which something became possible.
+/// Readiness of a stream.
 struct ReadyEvent {
   Rank peer = -1;
   bool readable = false;
@@ -97,15 +97,15 @@ struct ReadyEvent {
   StreamId stream() const { return {peer, rail}; }
 };
 
-/// A transport over the operating system, whose events can be waited for.
+/// A transport over the operating system, with blocking waits for events.
 class PollingTransport : public Transport {
  public:
-  /// Waits until something is possible, at most `timeout` (zero: does not wait), and replaces
-  /// `events` by what is. Events are edges: each is reported once, so act on all of it. May be
-  /// called while another thread uses the transport; only poll() and wake() may be.
+  /// Waits for events, at most `timeout` (zero: does not wait), and replaces `events` with them.
+  /// Events are edge-triggered: each is reported once, so the caller must read or write until no
+  /// more is possible. Thread-safe with respect to other calls, as is wake().
   virtual void poll(Duration timeout, std::vector<ReadyEvent>& events) = 0;
 
-  /// Makes a poll() under way, or else the next one, return at once. From any thread.
+  /// Makes the current poll(), or else the next one, return at once. Thread-safe.
   virtual void wake() = 0;
 };
 

@@ -8,14 +8,14 @@
 
 namespace gradwire {
 
-/// Bytes that come in at the back and leave at the front.
+/// FIFO of bytes.
 class ByteQueue {
  public:
   std::size_t size() const { return bytes_.size() - begin_; }
   bool empty() const { return size() == 0; }
 
   void push(ConstBytes bytes) {
-    // Moved only when at least half has left, so that each byte is moved once on average.
+    // Move only when at least half is consumed, so that each byte is moved about once on average.
     if (begin_ > size()) {
       bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(begin_));
       begin_ = 0;
@@ -23,7 +23,7 @@ class ByteQueue {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
 
-  /// Takes into `into`, which is no larger than size().
+  /// Pops bytes into `into`, which must not be larger than size().
   void pop(Bytes into) {
     std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), into.size(), into.begin());
     begin_ += into.size();

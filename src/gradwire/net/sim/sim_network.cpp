@@ -11,7 +11,7 @@
 namespace gradwire {
 namespace {
 
-/// After a read or write that took less than it could have.
+/// Delay of the event after a read or write that was shorter than possible (short_io).
 constexpr Duration kTryAgain = std::chrono::microseconds(1);
 
 std::vector<SimHost> one_host_each(const std::vector<SimPort>& ports) {
@@ -110,7 +110,7 @@ SimNetwork::Stream& SimNetwork::stream(Path path) {
                   static_cast<std::size_t>(path.rail)];
 }
 
-/// Where `rank`, one end of it, has the path's port.
+/// Returns the port of `rank`, an endpoint of the path.
 SimNetwork::Port& SimNetwork::port(Rank rank, Path path) {
   if (process(path.from).host == process(path.to).host) return process(rank).inside;
   return ports_[static_cast<std::size_t>(process(rank).host)][static_cast<std::size_t>(path.rail)];
@@ -134,7 +134,7 @@ Result<std::size_t> SimNetwork::write(Path path, std::span<const ConstBytes> pie
   const std::size_t room = options_.window_bytes - std::min(options_.window_bytes, out.in_window);
   const std::size_t taken = send(path, pieces, part_of(std::min(wanted, room)));
   if (taken == wanted) return taken;
-  // Refused although there was room: another try is due. Otherwise reading makes room.
+  // Shortened although there was room: schedule a retry. Otherwise the reader makes room.
   if (room > taken)
     schedule(now_ + kTryAgain, EventKind::writable, path);
   else
@@ -142,7 +142,7 @@ Result<std::size_t> SimNetwork::write(Path path, std::span<const ConstBytes> pie
   return taken;
 }
 
-/// Puts the first `bytes` of `pieces` on their way, in units.
+/// Sends the first `bytes` bytes of `pieces`, in units. Returns `bytes`.
 std::size_t SimNetwork::send(Path path, std::span<const ConstBytes> pieces, std::size_t bytes) {
   std::vector<std::byte> unit;
   std::size_t left = bytes;
@@ -240,7 +240,7 @@ void SimNetwork::close(Path path) {
   if (std::exchange(out.ended, true)) return;
   out.last_arrival = std::max(out.last_arrival, now_ + port(path.from, path).does.latency);
   schedule(out.last_arrival, EventKind::end, path);
-  // What comes for a closed end is thrown away.
+  // Bytes that arrive at a closed end are discarded.
   Stream& in = stream(path.reversed());
   const std::size_t unread = in.readable.size();
   in.readable.clear();
@@ -268,7 +268,7 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
   if (killed(listener)) return std::nullopt;
   if (frozen(listener)) {
     event.at = frozen_until(listener);
-    events_.push(std::move(event));  // With its old order: streams stay in order.
+    events_.push(std::move(event));  // With its order number, to keep the stream's order.
     return std::nullopt;
   }
   switch (event.kind) {
@@ -293,7 +293,7 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
   return SimEvent{listener, {.peer = path.from, .readable = true, .rail = path.rail}};
 }
 
-/// Whether the reader may now read the bytes.
+/// Returns true if the bytes can be read.
 bool SimNetwork::deliver(Event event) {
   Stream& s = stream(event.path);
   if (s.broken) return false;
@@ -342,7 +342,7 @@ void SimNetwork::mend(Rank rank, int rail) {
   });
 }
 
-/// Calls `visit` with both directions between every rank of this host and every other over a rail.
+/// Calls `visit` with both directions of each path over a rail from this host's ranks to others.
 template <class Visit>
 void SimNetwork::for_each_path(Rank rank, int rail, Visit visit) {
   const auto count = static_cast<Rank>(processes_.size());
@@ -356,7 +356,7 @@ void SimNetwork::for_each_path(Rank rank, int rail, Visit visit) {
   }
 }
 
-/// At once and with their old order numbers, so ahead of units that have been written since.
+/// Retransmits lost units at once with their old order numbers, so ahead of units written later.
 void SimNetwork::retransmit(Path path) {
   Stream& s = stream(path);
   if (s.broken) return;

@@ -14,14 +14,14 @@
 
 namespace gradwire {
 
-/// What one simulated network port does.
+/// Performance of a simulated network port.
 struct SimPort {
   Duration latency = std::chrono::microseconds(30);  ///< One way.
-  double bytes_per_second = 1.25e8;                  ///< Each direction.
+  double bytes_per_second = 1.25e8;                  ///< Per direction.
 };
 
-/// A simulated host: its ranks share its ports, one a rail. Between its ranks there is one stream,
-/// over `inside`, which each of them has for itself.
+/// A simulated host. Its ranks share its ports, one per rail. Ranks on the same host are connected
+/// by one stream over `inside`; each rank has its own such port.
 struct SimHost {
   std::vector<SimPort> rails;
   SimPort inside = {.latency = std::chrono::microseconds(1), .bytes_per_second = 4e9};
@@ -29,63 +29,64 @@ struct SimHost {
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  std::size_t window_bytes = 1 << 20;  ///< Written and not yet read, per stream.
-  std::size_t unit_bytes = 64 * 1024;  ///< Streams share a port in units of this size.
+  std::size_t window_bytes = 1 << 20;  ///< Maximum bytes written and not yet read, per stream.
+  std::size_t unit_bytes = 64 * 1024;  ///< Unit in which streams share a port.
   std::size_t train_bytes = 1;         ///< As Transport::train_bytes().
-  bool short_io = false;               ///< Reads and writes take a random part of what they could.
-  std::uint64_t stall_one_in = 0;  ///< One in so many units is late by up to max_stall; 0: none.
+  bool short_io = false;  ///< Reads and writes transfer a random part of the possible bytes.
+  std::uint64_t stall_one_in = 0;  ///< One in N units is late by up to max_stall; 0: none.
   Duration max_stall = std::chrono::milliseconds(50);
 };
 
-/// Something became possible on a stream of one rank.
+/// Readiness of a stream of one rank.
 struct SimEvent {
   Rank rank = -1;
   ReadyEvent ready;
 };
 
-/// Byte streams among ranks in one thread and virtual time, with seeded faults: what TCP does to a
-/// program, without a socket. Each port sends one unit after the other and receives one after the
-/// other; a stream keeps its order whatever is late. What has arrived is acknowledged one latency
-/// later (Transport::delivered), and can be read whatever then happens to the stream, unless this
-/// end closes it.
+/// Byte streams among ranks in one thread and virtual time, with seeded faults: simulates the
+/// behavior of TCP without sockets. Each port sends and receives one unit at a time. A stream keeps
+/// its order, whatever units are delayed. Arrived bytes are acknowledged one latency later
+/// (Transport::delivered), and can be read whatever then happens to the stream, unless the receiver
+/// closes it.
 class SimNetwork {
  public:
-  /// One rank a host, with one rail.
+  /// One rank per host, with one rail.
   SimNetwork(std::vector<SimPort> ports, const SimOptions& options);
-  /// Rank r runs on hosts[host_of[r]]. Two ranks have as many rails as the host with fewer.
+  /// Rank r runs on hosts[host_of[r]]. Two ranks share the rails of the host with fewer.
   SimNetwork(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& options);
   ~SimNetwork();
 
-  /// The transport of one rank.
+  /// Returns the transport of one rank.
   Transport& endpoint(Rank rank);
 
   Time now() const { return now_; }
 
-  /// The next event that is not later than `until`, after moving the time to it. Nothing: there is
-  /// none, and it is `until` now.
+  /// Advances the time to the next event, at most to `until`, and returns that event; nothing if
+  /// there is none until then.
   std::optional<SimEvent> next(Time until);
 
-  /// The process ends: its streams end after the bytes that were under way.
+  /// Ends the process of a rank: its streams end after the bytes in flight.
   void kill(Rank rank);
-  /// Unplugs the cables of the rank's host, or one: nothing is sent or received there until mend(),
-  /// and no event tells.
+  /// Unplugs all cables of the rank's host, or one: nothing is sent or received there until mend(),
+  /// and no event reports it.
   void cut(Rank rank);
   void cut(Rank rank, int rail);
-  /// Plugs a cable in again. As TCP does, each stream retransmits what has not been acknowledged.
+  /// Plugs a cable in again. As in TCP, each stream retransmits its unacknowledged bytes.
   void mend(Rank rank, int rail);
-  /// The port is this fast from now on.
+  /// Changes the speed of a port.
   void set_speed(Rank rank, int rail, double bytes_per_second);
-  /// The process stands still until then.
+  /// Stops the process of a rank until then.
   void freeze(Rank rank, Time until);
   bool frozen(Rank rank) const { return frozen_until(rank) > now_; }
   Time frozen_until(Rank rank) const {
     return processes_[static_cast<std::size_t>(rank)].frozen_until;
   }
   bool killed(Rank rank) const { return processes_[static_cast<std::size_t>(rank)].killed; }
-  /// The connections between two ranks break, or one of them, both ways, with what was under way.
+  /// Breaks all connections between two ranks, or one, in both directions; bytes in flight are
+  /// lost.
   void reset(Rank a, Rank b);
   void reset(Rank a, Rank b, int rail);
-  /// One bit of the next unit from `from` to `to` arrives turned round.
+  /// Flips one bit of the next unit from `from` to `to`.
   void flip_bit(Rank from, Rank to, int rail = 0);
 
  private:
@@ -113,10 +114,10 @@ class SimNetwork {
     ByteQueue readable;
     std::size_t in_window = 0;
     Time last_arrival{};
-    std::deque<Acknowledgement> acknowledgements;  ///< On their way back.
+    std::deque<Acknowledgement> acknowledgements;  ///< In flight to the sender.
     std::size_t delivered = 0;
     std::size_t unacknowledged = 0;  ///< Arrived, but the acknowledgement was lost.
-    std::vector<Event> lost;         ///< Units (and the end) that a cut link has dropped, in order.
+    std::vector<Event> lost;         ///< Units (and the end) dropped by a cut link, in order.
     bool writer_waits = false;
     bool ended = false;   ///< No more bytes will be written.
     bool at_end = false;  ///< The end has arrived.
@@ -169,7 +170,7 @@ class SimNetwork {
   Random random_;
   Time now_{};
   std::uint64_t order_ = 0;
-  std::vector<std::vector<Port>> ports_;  ///< By host and rail.
+  std::vector<std::vector<Port>> ports_;  ///< Per host and rail.
   std::vector<Process> processes_;
   std::size_t most_rails_ = 1;
   std::vector<Stream> streams_;
