@@ -52,7 +52,7 @@ class SimNetwork {
  public:
   /// One rank per host, with one rail.
   SimNetwork(std::vector<SimPort> ports, const SimOptions& options);
-  /// Rank r runs on hosts[host_of[r]]. Two ranks share the rails of the host with fewer.
+  /// Rank r runs on hosts[host_of[r]]. Two ranks have as many rails as the host with fewer.
   SimNetwork(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& options);
   ~SimNetwork();
 
