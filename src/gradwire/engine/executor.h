@@ -162,6 +162,7 @@ class Executor final : private Outbox::Listener {
   void look_ahead(Peer& from) const;
   void mark_dirty(Rank rank);
   void flush_dirty();
+  bool flush_rails(Peer& to);
   void lose(StreamId stream, const Error& error);
   void lose_peer(Rank rank, const Error& error);
 

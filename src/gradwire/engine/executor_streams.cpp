@@ -258,20 +258,31 @@ void Executor::flush_dirty() {
     to.dirty = false;
     if (to.closed) continue;
     const std::size_t before = to.outbox.total_bytes();
-    for (const auto& rail : to.rails) {
-      if (!to.outbox.is_writing(rail->stream.rail)) continue;
-      const Result<bool> all = to.outbox.flush(rail->stream.rail, now_, kBytesPerCall, *this);
-      if (!all) {
-        lose(rail->stream, all.error());
-      } else if (!*all && !std::exchange(to.unwritten, true)) {
-        unwritten_.push_back(to.rank);
-      }
+    to.outbox.measure(now_);
+    while (flush_rails(to)) {
     }
     if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);
     if (to.has_rails()) watch_rails(to);
   }
   dirty_.clear();
   flushing_ = false;
+}
+
+/// Flushes every live rail to a peer once. Returns true if another round may send more: a rail may
+/// now take what it left to another one.
+bool Executor::flush_rails(Peer& to) {
+  const std::size_t before = to.outbox.total_bytes();
+  for (const auto& rail : to.rails) {
+    if (!to.outbox.is_writing(rail->stream.rail)) continue;
+    const Result<bool> all = to.outbox.flush(rail->stream.rail, kBytesPerCall, *this);
+    if (!all) {
+      lose(rail->stream, all.error());
+    } else if (!*all && !std::exchange(to.unwritten, true)) {
+      unwritten_.push_back(to.rank);
+    }
+  }
+  const bool wrote = to.outbox.total_bytes() != before;
+  return wrote && to.has_rails() && !to.unwritten && !to.closed;
 }
 
 /// A stream to a peer has ended.

@@ -134,9 +134,15 @@ void Outbox::announced(OperationKey key) {
   });
 }
 
-Result<bool> Outbox::flush(int rail, Time now, std::size_t budget, Listener& listener) {
+void Outbox::measure(Time now) {
+  if (senders_.size() == 1) return;
+  for (RailSender& rail : senders_) {
+    if (rail.is_writing()) rail.measure(transport_, now);
+  }
+}
+
+Result<bool> Outbox::flush(int rail, std::size_t budget, Listener& listener) {
   RailSender& to = sender(rail);
-  if (senders_.size() > 1) to.measure(transport_, now);
   std::size_t written = 0;
   while (to.can_write()) {
     while (to.live() && to.queued_bytes() < ahead_ && commit_next(rail)) {
@@ -185,8 +191,8 @@ bool Outbox::commit_next(int rail) {
 }
 
 /// Returns true if a segment on this rail arrives before any other rail could deliver all remaining
-/// bytes. Always true for the rail that would deliver it first. If the rate of this rail is
-/// unknown, its latency alone counts.
+/// bytes. Always true for the rail that would deliver it first, so one of them takes it if all
+/// decide by the same measurements. If the rate of this rail is unknown, its latency alone counts.
 bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
   const RailSender& taker = senders_[static_cast<std::size_t>(rail)];
   const double here = taker.seconds_until(bytes).value_or(taker.latency());

@@ -79,9 +79,15 @@ class Outbox {
   /// `flight` has completed: drops references to it and copies its undelivered payloads.
   void forget(const Flight& flight);
 
+  /// Measures how fast each rail delivers. Called before the rails are flushed, not between them:
+  /// rails that decided by different measurements could each leave a segment to another one.
+  void measure(Time now);
+
   /// Writes to one rail until it is full or nothing is left, up to about `budget` bytes. Returns
-  /// false if the budget ended the call and more can be written. Fails with the transport's errors.
-  Result<bool> flush(int rail, Time now, std::size_t budget, Listener& listener);
+  /// false if the budget ended the call and more can be written. Bytes that one rail takes can make
+  /// another one better for the rest, so the caller flushes all rails until none takes more. Fails
+  /// with the transport's errors.
+  Result<bool> flush(int rail, std::size_t budget, Listener& listener);
 
   /// The rail accepts bytes again.
   void writable(int rail) { sender(rail).writable(); }

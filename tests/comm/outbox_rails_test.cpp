@@ -1,0 +1,118 @@
+#include <gtest/gtest.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/comm/outbox.h"
+#include "tests/comm/simulation/sim_collective.h"
+
+namespace gradwire::test {
+namespace {
+
+/// Two rails that hold 64 KiB each and deliver it when told to.
+class TwoRails final : public Transport {
+ public:
+  int rails(Rank) const override { return kRails; }
+  Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override {
+    Rail& rail = rails_[static_cast<std::size_t>(stream.rail)];
+    std::size_t offered = 0;
+    for (const ConstBytes& piece : pieces) offered += piece.size();
+    const std::size_t taken = std::min(offered, kRoom - (rail.written - rail.delivered));
+    rail.written += taken;
+    rail.full = taken < offered;
+    return taken;
+  }
+  Result<std::size_t> read(StreamId, std::span<const Bytes>) override { return 0; }
+  std::size_t delivered(StreamId stream) override {
+    return rails_[static_cast<std::size_t>(stream.rail)].delivered;
+  }
+  Duration round_trip(StreamId) const override { return std::chrono::microseconds(3); }
+  void close(StreamId) override {}
+  std::string describe(StreamId) const override { return "rank 1"; }
+
+  bool any_full() const { return std::ranges::any_of(rails_, &Rail::full); }
+  /// Delivers a random part of what is under way on each rail.
+  void deliver(Random& random, Outbox& outbox) {
+    for (int i = 0; i < kRails; ++i) {
+      Rail& rail = rails_[static_cast<std::size_t>(i)];
+      rail.delivered += random.below(rail.written - rail.delivered + 1);
+      if (std::exchange(rail.full, false)) outbox.writable(i);
+    }
+  }
+
+ private:
+  static constexpr int kRails = 2;
+  static constexpr std::size_t kRoom = 64 * 1024;
+  struct Rail {
+    std::size_t written = 0;
+    std::size_t delivered = 0;
+    bool full = false;
+  };
+  std::array<Rail, kRails> rails_;
+};
+
+/// A broadcast from rank 0 to rank 1, which both have posted.
+class Message {
+ public:
+  explicit Message(std::size_t count)
+      : case_{.collective = Collective::broadcast,
+              .algorithm = "ring",
+              .ranks = 2,
+              .count = count,
+              .in_place = false},
+        input_(case_.input_count() * sizeof(float)),
+        flight_({}, -1, make_request(case_, 0, input_, output_, nullptr)) {
+    flight_.sides.front().announced = true;
+    flight_.operation.bind_scratch(nullptr);  // It needs none.
+  }
+
+  void queue(Outbox& outbox) {
+    std::vector<OpIndex> sends;
+    flight_.operation.start(sends);
+    for (const OpIndex op : flight_.operation.program().exchanges.front().sends) {
+      outbox.queue_message(flight_, op, {});
+    }
+  }
+  const Flight& flight() const { return flight_; }
+  std::size_t bytes() const { return input_.size(); }
+
+ private:
+  Case case_;
+  Memory input_;
+  Memory output_;
+  Flight flight_;
+};
+
+class SentBytes final : public Outbox::Listener {
+ public:
+  void sent(Flight&, OpIndex, std::size_t begin, std::size_t end) override { count += end - begin; }
+  std::size_t count = 0;
+};
+
+/// As the executor does it.
+void flush(Outbox& outbox, Time now, SentBytes& sent) {
+  outbox.measure(now);
+  for (std::size_t before = outbox.total_bytes() + 1; before != outbox.total_bytes();) {
+    before = outbox.total_bytes();
+    for (const int rail : {0, 1}) ASSERT_TRUE(outbox.flush(rail, 1 << 20, sent));
+  }
+}
+
+TEST(OutboxRails, OneThatHasRoomTakesTheRestWhateverWasMeasured) {
+  TwoRails rails;
+  Outbox outbox(1, {}, rails);
+  Random random(3);
+  Time now{};
+  for (int round = 0; round < 1000; ++round) {
+    Message message(4097 + random.below(100'000));
+    message.queue(outbox);
+    SentBytes sent;
+    for (flush(outbox, now, sent); sent.count < message.bytes(); flush(outbox, now, sent)) {
+      ASSERT_TRUE(rails.any_full()) << "nothing wakes the sender, in round " << round;
+      now += std::chrono::microseconds(random.below(30'000));
+      rails.deliver(random, outbox);
+    }
+    outbox.forget(message.flight());
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
