@@ -28,6 +28,24 @@ TEST(LocalRails, AnUnknownNameListsTheKnownOnes) {
   EXPECT_THAT(rails.error().message, HasSubstr("lo (127.0.0.1"));
 }
 
+TEST(LocalRails, AddressesInPlaceOfInterfacesKeepTheirOrder) {
+  const auto rails = rails_at({"127.0.0.2", "127.0.0.1"});
+  ASSERT_TRUE(rails) << rails.error().message;
+  const std::vector<RailPlace> expected{{at("127.0.0.2"), "lo"}, {at("127.0.0.1"), "lo"}};
+  EXPECT_EQ(*rails, expected);
+}
+
+TEST(LocalRails, WhatIsNoAddressAndTooManyOfThemAreErrors) {
+  const auto name = rails_at({"127.0.0.1", "lo"});
+  ASSERT_FALSE(name);
+  EXPECT_EQ(name.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(name.error().message, HasSubstr("\"lo\""));
+  const auto many = rails_at(std::vector<std::string>(kMaxRails + 1, "127.0.0.1"));
+  ASSERT_FALSE(many);
+  EXPECT_EQ(many.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(many.error().message, HasSubstr("9 addresses"));
+}
+
 TEST(LocalRails, WhatLeavesElsewhereIsNoticed) {
   // Packets to the loopback address use the loopback interface, whatever their source address.
   EXPECT_TRUE(leaves_elsewhere({at("192.0.2.1"), "gw1"}, at("127.0.0.1", 1)));

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/topology/interfaces.h"
 
@@ -72,6 +73,23 @@ Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
   const auto source = route_source(master);
   if (!source) return tl::unexpected<Error>(source.error());
   return std::vector{RailPlace{*source, interface_with_address(source->host(), *all)}};
+}
+
+Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresses) {
+  if (addresses.size() > kMaxRails) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{} addresses are given, and {} can be used at once: {}",
+                               addresses.size(), kMaxRails, fmt::join(addresses, ", ")));
+  }
+  const auto all = list_interfaces();
+  if (!all) return tl::unexpected<Error>(all.error());
+  std::vector<RailPlace> rails;
+  for (const std::string& text : addresses) {
+    const auto address = SocketAddress::of(text, 0);
+    if (!address) return tl::unexpected<Error>(address.error());
+    rails.push_back({*address, interface_with_address(text, *all)});
+  }
+  return rails;
 }
 
 bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other) {

@@ -18,6 +18,10 @@ namespace gradwire {
 /// system (no route).
 Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
                                                   const SocketAddress& master);
+/// The rails at these addresses of this host, in their order: numeric, without a port. Error:
+/// invalid_argument (not an address, more than kMaxRails).
+Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresses);
+
 
 /// Returns true if the kernel sends packets from a local rail to `other` out of another interface.
 /// It does so if two interfaces are in one subnet, because it routes by destination alone. Binding

@@ -23,7 +23,7 @@ struct RailPlace {
 /// Endpoints and machine of a rank, exchanged in the rendezvous.
 struct RankPlace {
   std::string host;              ///< Host name, for messages: "b".
-  std::string machine;           ///< machine_identity(); empty: unknown.
+  std::string machine;           ///< Job::machine or machine_identity(); empty: unknown.
   int cores = 0;                 ///< Of that machine; 0: unknown.
   bool shares_memory = false;    ///< May use shared memory with ranks of its machine.
   bool encrypts = false;         ///< Encrypts its traffic over the network.

@@ -182,7 +182,8 @@ Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std
   Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
              .place = {},
              .doors = {}};
-  auto rails = choose_local_rails(job.interface, master);
+  auto rails =
+      job.addresses.empty() ? choose_local_rails(job.interface, master) : rails_at(job.addresses);
   if (!rails) return tl::unexpected<Error>(rails.error());
   for (const RailPlace& rail : *rails) {
     if (Status strong = check_secret(secret, rail.address); !strong) {
@@ -193,7 +194,7 @@ Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std
   if (!doors) return tl::unexpected<Error>(doors.error());
   own.doors = std::move(*doors);
   own.place = {.host = host_name(),
-               .machine = machine_identity(),
+               .machine = job.machine.empty() ? machine_identity() : job.machine,
                .cores = machine_cores(),
                .shares_memory = job.shared_memory,
                .encrypts = job.encryption,

@@ -34,10 +34,10 @@ struct Mesh {
 ///
 /// Rank 0 serves a store on the job's master address and port (bootstrap/rendezvous_store.h) until
 /// all ranks are connected. With `given`, that store is used instead; if the job has no secret,
-/// rank 0 then creates one and writes it there. Each rank listens on one address of each interface
-/// of job.interface, or by default of the interface on the route to the master; these interfaces
-/// are its rails. Rank r connects to all lower ranks, over as many rails as both have. With
-/// job.port, all listeners of a host use that port, which its ranks share
+/// rank 0 then creates one and writes it there. Each rank listens on job.addresses, or on one
+/// address of each interface of job.interface, or by default of the interface on the route to the
+/// master; these interfaces are its rails. Rank r connects to all lower ranks, over as many rails
+/// as both have. With job.port, all listeners of a host use that port, which its ranks share
 /// (bootstrap/shared_port.h). Ranks of one machine then use shared memory
 /// (net/shm/open_transport.h), unless job.shared_memory forbids it.
 ///

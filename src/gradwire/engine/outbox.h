@@ -101,7 +101,6 @@ class Outbox {
   /// Repeats the announcement of `flight` ahead of its next data on a rail that failed and
   /// recovered: the peer may not have received it there.
   void announce_again(Flight& flight, int rail) const;
-  bool is_live(int rail) const { return senders_[static_cast<std::size_t>(rail)].live(); }
   bool is_writing(int rail) const { return senders_[static_cast<std::size_t>(rail)].is_writing(); }
   std::size_t written(int rail) const { return senders_[static_cast<std::size_t>(rail)].written(); }
   int live_rails() const;
