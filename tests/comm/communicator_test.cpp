@@ -52,7 +52,7 @@ TEST(Communicator, EncryptionChangesNoBit) {
   using Results = std::vector<std::vector<float>>;
   Results plain(3), encrypted(3);
   for (Results* results : {&plain, &encrypted}) {
-    LocalJob job(3, {}, results == &encrypted);
+    LocalJob job(3, {}, {.wire = results == &plain ? Wire::tcp : Wire::tls});
     const auto errors = job.run([&](Rank rank, Communicator& c) {
       auto& mine = (*results)[static_cast<std::size_t>(rank)];
       for (const std::size_t count : {1u, 5000u, 1'000'000u}) {

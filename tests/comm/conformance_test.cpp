@@ -1,41 +1,27 @@
-#include <algorithm>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
+#include "gradwire/base/random.h"
+#include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/comm/local_job.h"
 #include "tests/engine/simulation/sim_collective.h"
+#include "tests/engine/simulation/topologies.h"
 
-/// The same collectives over simulated streams and over sockets: every rank's result right, the two
-/// the same bit for bit, and again on the next run.
+/// Runs every algorithm over TCP, TLS and shared memory, on every topology. Ranks are threads with
+/// real sockets. Each case runs twice: with exact sums, whose results must be true; and with sums
+/// that round, whose results must equal those over simulated streams bit for bit. Each rank must
+/// send exactly the bytes of its schedule.
 namespace gradwire::test {
 namespace {
 
-std::vector<Memory> inputs_of(const Case& c) {
-  std::vector<Memory> inputs;
-  for (Rank r = 0; r < c.ranks; ++r) inputs.push_back(make_input(c, r, 11));
-  return inputs;
-}
+constexpr std::uint64_t kSeed = 11;
 
-std::vector<Memory> simulated(const Case& c) {
-  SimulatedJob job(std::vector<SimPort>(static_cast<std::size_t>(c.ranks)), {.seed = 5}, {});
-  const std::vector<Memory> inputs = inputs_of(c);
-  std::vector<Memory> outputs(static_cast<std::size_t>(c.ranks));
-  std::vector<std::shared_ptr<Outcome>> outcomes;
-  for (Rank r = 0; r < c.ranks; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    outcomes.push_back(std::make_shared<Outcome>());
-    job.executor(r).post(make_request(c, r, inputs[i], outputs[i], outcomes[i]), job.now());
-  }
-  EXPECT_TRUE(job.run(Time(std::chrono::minutes(1)), [&] {
-    return std::ranges::all_of(outcomes, [](const auto& o) { return o->successes == 1; });
-  }));
-  return outputs;
-}
+/// Elements of a message that several rails share, even where it is cut in parts for 7 ranks.
+constexpr std::size_t kManySegments = 40'001;
 
-Memory over_sockets(const Case& c, Rank rank, Communicator& communicator) {
-  Memory input = make_input(c, rank, 11);
-  const std::size_t output_bytes = c.output_count() * size_of(c.type);
-  Memory output(output_bytes);
+Memory run_on(const Case& c, const Memory& input, Rank rank, Communicator& communicator) {
+  Memory output(c.output_count() * size_of(c.type));
   const OperationOptions options{.algorithm = c.algorithm};
   const LentSpan out{output.data(), c.output_count(), c.type, nullptr};
   const LentConstSpan in(input.data(), c.input_count(), c.type);
@@ -56,7 +42,7 @@ Memory over_sockets(const Case& c, Rank rank, Communicator& communicator) {
       break;
     case Collective::reduce:
       output = input;
-      communicator.reduce(out, c.root, c.op, options).wait();
+      communicator.reduce({output.data(), c.count, c.type, nullptr}, c.root, c.op, options).wait();
       break;
     case Collective::gather:
       communicator.gather(in, out, c.root, options).wait();
@@ -75,103 +61,202 @@ Memory over_sockets(const Case& c, Rank rank, Communicator& communicator) {
   return output;
 }
 
-/// As the ranks of a LocalJob find it: all on one machine.
-Topology one_machine(int ranks) {
-  return {{Host{}}, std::vector<int>(static_cast<std::size_t>(ranks), 0)};
+CaseResult run_on_all(const Case& c, const std::vector<Memory>& inputs, LocalJob& job) {
+  const auto ranks = static_cast<std::size_t>(c.ranks);
+  CaseResult result{std::vector<Memory>(ranks), std::vector<std::size_t>(ranks)};
+  const auto errors = job.run([&](Rank rank, Communicator& communicator) {
+    const auto i = static_cast<std::size_t>(rank);
+    const std::size_t before = communicator.payload_bytes_sent();
+    result.outputs[i] = run_on(c, inputs[i], rank, communicator);
+    result.payload_bytes[i] = communicator.payload_bytes_sent() - before;
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  return result;
 }
 
-class Conformance : public testing::TestWithParam<int> {
- protected:
-  void check(const Case& c) {
-    SCOPED_TRACE(c.describe());
-    std::vector<Memory> real(static_cast<std::size_t>(c.ranks));
-    std::vector<Memory> again = real;
-    const std::size_t before = job_.on(0).payload_bytes_sent();
-    const auto errors = job_.run([&](Rank rank, Communicator& communicator) {
-      real[static_cast<std::size_t>(rank)] = over_sockets(c, rank, communicator);
-    });
-    const std::size_t sent = job_.on(0).payload_bytes_sent() - before;
-    job_.run([&](Rank rank, Communicator& communicator) {
-      again[static_cast<std::size_t>(rank)] = over_sockets(c, rank, communicator);
-    });
-    for (const std::string& error : errors) ASSERT_EQ(error, "");
-    const std::vector<Memory> virtually = simulated(c);
-    for (Rank r = 0; r < c.ranks; ++r) {
-      const auto i = static_cast<std::size_t>(r);
-      if (c.ends_at_root() && r != c.root) continue;
-      EXPECT_EQ(real[i], virtually[i]) << "sockets and simulation differ, rank " << r;
-      EXPECT_EQ(real[i], again[i]) << "two runs differ, rank " << r;
+void expect_as_simulated(const Case& c, LocalJob& job) {
+  const std::vector<Memory> inputs = make_inputs(c, kSeed);
+  const CaseResult real = run_on_all(c, inputs, job);
+  const CaseResult simulated = simulate(c, inputs, {});
+  EXPECT_EQ(real.payload_bytes, scheduled_bytes(c));
+  EXPECT_EQ(real.payload_bytes, simulated.payload_bytes);
+  for (Rank r = 0; r < c.ranks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    if (c.ends_at_root() && r != c.root) continue;
+    EXPECT_EQ(real.outputs[i], simulated.outputs[i]) << "of the real and the simulated rank " << r;
+    if (c.collective == Collective::all_reduce) {
+      EXPECT_EQ(real.outputs[i], real.outputs[0]) << "of ranks " << r << " and 0";
     }
-    EXPECT_EQ(sent, scheduled_bytes(c)) << "bytes sent are not those of the schedule";
-    if (c.collective == Collective::all_reduce || c.collective == Collective::broadcast) {
-      for (const Memory& output : real) EXPECT_EQ(output, real.front()) << "ranks differ";
-    }
-    if (c.rough) return;
-    const std::vector<Memory> inputs = inputs_of(c);
-    for (Rank r = 0; r < c.ranks; ++r)
-      expect_right(c, r, inputs, real[static_cast<std::size_t>(r)]);
   }
+}
 
-  /// What rank 0's program sends.
-  static std::size_t scheduled_bytes(const Case& c) {
-    Memory output;
-    const Memory input = make_input(c, 0, 11);
-    OperationRequest request = make_request(c, 0, input, output, nullptr);
-    const auto program = request.program;
-    Operation operation({}, std::move(request));
-    Memory scratch(operation.scratch_bytes());
-    operation.bind_scratch(scratch.data());
-    std::size_t bytes = 0;
-    for (OpIndex op = 0; op < program->program.ops.size(); ++op) {
-      if (program->program.ops[op].kind == OpKind::send) bytes += operation.size(op);
-    }
-    return bytes;
+void expect_true(const Case& c, LocalJob& job) {
+  const std::vector<Memory> inputs = make_inputs(c, kSeed);
+  const CaseResult real = run_on_all(c, inputs, job);
+  for (Rank r = 0; r < c.ranks; ++r) {
+    expect_right(c, r, inputs, real.outputs[static_cast<std::size_t>(r)]);
   }
+}
 
-  LocalJob job_{GetParam()};
-};
+void check(Case c, LocalJob& job) {
+  SCOPED_TRACE(c.describe());
+  expect_true(c, job);
+  c.rough = true;
+  expect_as_simulated(c, job);
+}
 
-TEST_P(Conformance, AlgorithmsAndSizes) {
-  const int ranks = GetParam();
+void check_algorithms(const Topology& topology, const std::vector<std::size_t>& counts,
+                      LocalJob& job) {
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     if (algorithm.collective == Collective::point_to_point) continue;
-    const bool parts = has_parts(algorithm.collective);
-    for (std::size_t count :
-         {std::size_t{0}, std::size_t{1}, std::size_t{1021}, std::size_t{1} << 18}) {
-      if (algorithm.collective == Collective::barrier && count > 0) continue;
-      if (parts && count > 2000) count /= static_cast<std::size_t>(ranks);
+    for (const std::size_t count : counts) {
       check({.collective = algorithm.collective,
              .algorithm = std::string(algorithm.name),
-             .ranks = ranks,
-             .count = count,
-             .root = static_cast<Rank>(ranks - 1),
-             .topology = one_machine(ranks)});
-      if (HasFatalFailure()) return;
+             .ranks = topology.ranks(),
+             .count = algorithm.collective == Collective::barrier ? 0 : count,
+             .root = static_cast<Rank>(topology.ranks() - 1),
+             .topology = topology},
+            job);
+      if (testing::Test::HasFailure()) return;
     }
   }
 }
 
-TEST_P(Conformance, TypesAndReductions) {
+/// Pings are so rare that none hides a lost wake-up: the operation then fails by its timeout.
+CommunicatorOptions rare_pings() {
+  return {.operation_timeout = std::chrono::seconds(30),
+          .dead_peer_timeout = std::chrono::hours(1)};
+}
+
+class Conformance : public testing::TestWithParam<std::tuple<Wire, NamedTopology>> {
+ protected:
+  Wire wire() const { return std::get<0>(GetParam()); }
+  const Topology& topology() const { return std::get<1>(GetParam()).topology; }
+  LocalNetwork network() const { return {.wire = wire(), .topology = topology()}; }
+};
+
+TEST_P(Conformance, EveryAlgorithm) {
+  LocalJob job(topology().ranks(), rare_pings(), network());
+  check_algorithms(topology(), {1021, kManySegments}, job);
+}
+
+std::vector<float> message(Rank from, Rank to) {
+  Random random(static_cast<std::uint64_t>(from) * 1000 + static_cast<std::uint64_t>(to));
+  std::vector<float> values(kManySegments);
+  for (float& value : values) value = static_cast<float>(random.unit());
+  return values;
+}
+
+/// Sends a message to every other rank and receives one from each, all at the same time.
+void exchange_messages(Rank rank, Communicator& communicator) {
+  std::vector<std::vector<float>> sent, received;
+  std::vector<Work> works;
+  for (Rank other = 0; other < communicator.size(); ++other) {
+    if (other == rank) continue;
+    sent.push_back(message(rank, other));
+    received.emplace_back(kManySegments);
+    // The elements of an inner vector stay where they are when the outer one grows.
+    works.push_back(communicator.send(lend(sent.back()), other));
+    works.push_back(communicator.recv(lend(received.back()), other));
+  }
+  for (Work& work : works) work.wait();
+  auto got = received.begin();
+  for (Rank other = 0; other < communicator.size(); ++other) {
+    if (other == rank) continue;
+    EXPECT_EQ(*got++, message(other, rank)) << "from " << other << " to " << rank;
+  }
+}
+
+TEST_P(Conformance, MessagesBetweenAllPairs) {
+  LocalJob job(topology().ranks(), rare_pings(), network());
+  const auto errors = job.run([](Rank rank, Communicator& communicator) {
+    const std::size_t before = communicator.payload_bytes_sent();
+    exchange_messages(rank, communicator);
+    const auto others = static_cast<std::size_t>(communicator.size() - 1);
+    EXPECT_EQ(communicator.payload_bytes_sent() - before, others * kManySegments * sizeof(float));
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+/// The streams between two ranks, as the network has them.
+void expect_streams(const LocalNetwork& network, Rank a, Rank b, const Transport& transport) {
+  const Topology& topology = *network.topology;
+  const auto rails = [&](Rank rank) {
+    return static_cast<int>(topology.host(topology.host_of(rank)).rails.size());
+  };
+  const bool together = topology.same_host(a, b);
+  const int streams = together ? 1 : std::min(rails(a), rails(b));
+  const bool shares_memory = together && network.wire == Wire::shm;
+  const bool tls_guards = network.wire == Wire::tls && streams == 1;
+  EXPECT_EQ(transport.rails(b), streams);
+  EXPECT_EQ(transport.reads_in_place({b, 0}), shares_memory);
+  EXPECT_EQ(transport.needs_checksums({b, 0}), !shares_memory && !tls_guards);
+}
+
+TEST_P(Conformance, TheStreamsAreThoseToBeTested) {
+  const int ranks = topology().ranks();
+  if (ranks == 1) return;  // A world of one has no streams.
+  const ReservedPort port;
+  const auto meshes = connect_all(local_jobs(ranks, network(), port.number()));
+  for (Rank a = 0; a < ranks; ++a) {
+    const auto& mesh = meshes[static_cast<std::size_t>(a)];
+    ASSERT_TRUE(mesh) << mesh.error().message;
+    for (Rank b = 0; b < ranks; ++b) {
+      if (a != b) expect_streams(network(), a, b, *mesh->transport);
+    }
+  }
+}
+
+const auto kWires = testing::Values(Wire::tcp, Wire::tls, Wire::shm);
+
+std::string name_of_given(const testing::TestParamInfo<Conformance::ParamType>& given) {
+  return name_of(std::get<0>(given.param)) + "_" + std::get<1>(given.param).name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Conformance,
+                         testing::Combine(kWires, testing::ValuesIn(all_topologies())),
+                         name_of_given);
+
+/// What needs no more than one topology.
+class ConformanceOfWires : public testing::TestWithParam<Wire> {
+ protected:
+  const Topology topology_ = mixed_topology().topology;
+  LocalJob job_{topology_.ranks(), rare_pings(), {.wire = GetParam(), .topology = topology_}};
+};
+
+TEST_P(ConformanceOfWires, EveryAlgorithmAndSize) {
+  const std::size_t above_eager = CommunicatorOptions().eager_bytes / sizeof(float) + 1;
+  const std::size_t above_segment = CommunicatorOptions().segment_bytes / sizeof(float) + 1;
+  check_algorithms(topology_, {0, 1, 3, above_eager, above_segment, 1 << 18}, job_);
+}
+
+TEST_P(ConformanceOfWires, EveryTypeAndReduction) {
   for (const DataType type : all_data_types()) {
     for (const ReduceOp op : all_reduce_ops()) {
       for (const std::string_view algorithm : algorithm_names(Collective::all_reduce)) {
-        const bool rough = type != DataType::uint8 && op != ReduceOp::product;
-        for (const bool rounding : {false, rough}) {
-          check({.algorithm = std::string(algorithm),
-                 .ranks = GetParam(),
-                 .count = 257,
-                 .type = type,
-                 .op = op,
-                 .topology = one_machine(GetParam()),
-                 .rough = rounding});
-          if (HasFatalFailure()) return;
-        }
+        check({.algorithm = std::string(algorithm),
+               .ranks = topology_.ranks(),
+               .count = 257,
+               .type = type,
+               .op = op,
+               .topology = topology_},
+              job_);
+        if (HasFailure()) return;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, testing::Range(1, 10));
+INSTANTIATE_TEST_SUITE_P(Over, ConformanceOfWires, kWires,
+                         [](const auto& given) { return name_of(given.param); });
+
+TEST(ConformanceTopologies, SuitEveryAlgorithm) {
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    EXPECT_TRUE(std::ranges::any_of(all_topologies(), [&](const NamedTopology& named) {
+      return algorithm.suits == nullptr || algorithm.suits(named.topology);
+    })) << algorithm.name;
+  }
+}
 
 }  // namespace
 }  // namespace gradwire::test

@@ -10,10 +10,10 @@
 namespace gradwire::test {
 namespace {
 
-class Idle : public testing::TestWithParam<bool> {};
+class Idle : public testing::TestWithParam<Wire> {};
 
 TEST_P(Idle, RanksAndOneThatWaitsForAMessageTakeNoProcessor) {
-  LocalJob job(4, {}, /*encrypted=*/GetParam());
+  LocalJob job(4, {}, {.wire = GetParam()});
   const double before = cpu_seconds_used();
   const auto errors = job.run([](Rank rank, Communicator& c) {
     if (rank != 0) return;
@@ -25,9 +25,8 @@ TEST_P(Idle, RanksAndOneThatWaitsForAMessageTakeNoProcessor) {
   EXPECT_THAT(errors[0], testing::HasSubstr("timeout of 1 s"));  // It did wait.
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Idle, testing::Bool(), [](const auto& given) {
-  return given.param ? "encrypted_sockets" : "shared_memory";
-});
+INSTANTIATE_TEST_SUITE_P(Over, Idle, testing::Values(Wire::shm, Wire::tcp, Wire::tls),
+                         [](const auto& given) { return name_of(given.param); });
 
 }  // namespace
 }  // namespace gradwire::test

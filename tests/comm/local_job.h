@@ -2,11 +2,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/net/socket.h"
+#include "gradwire/topology/topology.h"
 
 namespace gradwire::test {
 
@@ -14,11 +17,42 @@ inline LentSpan lend(std::vector<float>& values) {
   return {values.data(), values.size(), DataType::float32, nullptr};
 }
 
+/// What carries the bytes of a LocalJob.
+enum class Wire {
+  shm,  ///< Shared memory within a host, TCP between hosts.
+  tcp,  ///< TCP alone.
+  tls,  ///< Encrypted TCP alone.
+};
+
+std::string name_of(Wire wire);
+
+struct LocalNetwork {
+  Wire wire = Wire::shm;
+  /// Simulated hosts, numbered by their lowest rank: each has a loopback address for every rail.
+  /// The job gets the rates of their rails as if measured; only schedules depend on them. Not set:
+  /// all ranks are on this machine, over one rail.
+  std::optional<Topology> topology = {};
+};
+
+/// A port of 127.0.0.1 that stays reserved while this lives: the kernel assigns it to no other
+/// socket, but a rank can listen on it.
+class ReservedPort {
+ public:
+  ReservedPort();
+  std::uint16_t number() const { return local_address(socket_).port(); }
+
+ private:
+  Socket socket_;  ///< Bound, and never listens.
+};
+
+/// The Job of every rank, by rank.
+std::vector<Job> local_jobs(int ranks, const LocalNetwork& network, std::uint16_t port);
+
 /// A job whose ranks are threads of this process, connected by real sockets on the loopback.
 class LocalJob {
  public:
-  /// `encrypted`: and over sockets alone, as shared memory is not.
-  explicit LocalJob(int ranks, const CommunicatorOptions& options = {}, bool encrypted = false);
+  explicit LocalJob(int ranks, const CommunicatorOptions& options = {},
+                    const LocalNetwork& network = {});
 
   int ranks() const { return static_cast<int>(communicators_.size()); }
   Communicator& on(Rank rank) { return *communicators_[static_cast<std::size_t>(rank)]; }
@@ -33,8 +67,5 @@ class LocalJob {
  private:
   std::vector<std::shared_ptr<Communicator>> communicators_;
 };
-
-/// A port that the kernel says is free.
-std::uint16_t free_port();
 
 }  // namespace gradwire::test

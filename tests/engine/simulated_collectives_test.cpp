@@ -1,9 +1,7 @@
-#include <algorithm>
-#include <numeric>
-
 #include <gtest/gtest.h>
 
 #include "tests/engine/simulation/sim_collective.h"
+#include "tests/engine/simulation/topologies.h"
 
 namespace gradwire::test {
 namespace {
@@ -15,63 +13,79 @@ ExecutorOptions small_options() {
   return options;
 }
 
-/// Runs a case and checks every rank's result for correctness and for identity with the others'.
-/// `rails`: of every host, each slower than the one before.
-void run(const Case& c, const SimOptions& network, const ExecutorOptions& options, int rails = 1) {
+/// One rank a host, each with `rails` rails of which each is slower than the one before.
+Topology separate_hosts(int ranks, int rails) {
+  Host host{.name = "", .rails = {}};
+  for (int i = 1; i <= rails; ++i) host.rails.push_back({.bytes_per_second = 1e8 / i});
+  std::vector<int> host_of;
+  for (Rank rank = 0; rank < ranks; ++rank) host_of.push_back(rank);
+  return Topology(std::vector<Host>(host_of.size(), host), host_of);
+}
+
+/// Runs a case and checks every rank's result against the truth, and what it sends against the
+/// schedule.
+void run(const Case& c, const SimOptions& network, const ExecutorOptions& options) {
   SCOPED_TRACE(c.describe());
-  SimHost host;
-  for (int i = 0; i < rails; ++i) host.rails.push_back({.bytes_per_second = 1e8 / (i + 1)});
-  std::vector<int> host_of(static_cast<std::size_t>(c.ranks));
-  std::iota(host_of.begin(), host_of.end(), 0);
-  SimulatedJob job(std::vector<SimHost>(host_of.size(), host), host_of, network, options);
-  std::vector<Memory> inputs;
-  std::vector<Memory> outputs(static_cast<std::size_t>(c.ranks));
-  std::vector<std::shared_ptr<Outcome>> outcomes;
-  for (Rank r = 0; r < c.ranks; ++r) inputs.push_back(make_input(c, r, network.seed));
-  const std::vector<Memory> before = inputs;
+  const std::vector<Memory> inputs = make_inputs(c, network.seed);
+  const CaseResult result = simulate(c, inputs, network, options);
+  EXPECT_EQ(result.payload_bytes, scheduled_bytes(c));
   for (Rank r = 0; r < c.ranks; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    outcomes.push_back(std::make_shared<Outcome>());
-    job.executor(r).post(make_request(c, r, inputs[i], outputs[i], outcomes.back()), job.now());
+    expect_right(c, r, inputs, result.outputs[static_cast<std::size_t>(r)]);
   }
-  const bool finished = job.run(Time(std::chrono::seconds(30)), [&] {
-    return std::ranges::all_of(outcomes, [](const auto& o) { return o->done(); });
-  });
-  ASSERT_TRUE(finished);
-  for (Rank r = 0; r < c.ranks; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    ASSERT_EQ(outcomes[i]->successes, 1) << outcomes[i]->last.message;
-    expect_right(c, r, inputs, outputs[i]);
-    EXPECT_EQ(inputs[i], before[i]) << "the input was written";
+}
+
+/// Runs all algorithms, the i-th run with seed `seed` + i.
+void run_algorithms(const Topology& topology, const std::vector<std::size_t>& counts,
+                    std::uint64_t& seed) {
+  const int ranks = topology.ranks();
+  for (const Algorithm& algorithm : algorithm_catalogue()) {
+    if (algorithm.collective == Collective::point_to_point) continue;
+    for (const std::size_t count : counts) {
+      run({.collective = algorithm.collective,
+           .algorithm = std::string(algorithm.name),
+           .ranks = ranks,
+           .count = algorithm.collective == Collective::barrier ? 0 : count,
+           .root = static_cast<Rank>(seed % static_cast<std::uint64_t>(ranks)),
+           .in_place = seed % 2 == 0,
+           .topology = topology},
+          {.seed = seed, .window_bytes = 4096, .short_io = true}, small_options());
+      ++seed;
+    }
   }
 }
 
 TEST(SimulatedCollectives, EveryAlgorithmOnEveryNumberOfRanksAndRails) {
   std::uint64_t seed = 1;
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
-    if (algorithm.collective == Collective::point_to_point) continue;
-    for (int ranks = 1; ranks <= 9; ++ranks) {
-      for (const std::size_t count : {0, 1, 7, 1000}) {
-        Case c{.collective = algorithm.collective,
-               .algorithm = std::string(algorithm.name),
-               .ranks = ranks,
-               .count = algorithm.collective == Collective::barrier ? 0 : count,
-               .root = static_cast<Rank>(seed % static_cast<std::uint64_t>(ranks)),
-               .in_place = seed % 2 == 0};
-        const int rails = 1 + static_cast<int>(seed % 3);
-        run(c, {.seed = seed++, .window_bytes = 4096, .short_io = true}, small_options(), rails);
-        if (HasFatalFailure()) return;
-      }
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int rails = 1; rails <= 3; ++rails) {
+      run_algorithms(separate_hosts(ranks, rails), {0, 1, 7, 1000}, seed);
+      if (HasFailure()) return;
     }
   }
 }
 
+class SimulatedTopologies : public testing::TestWithParam<NamedTopology> {};
+
+TEST_P(SimulatedTopologies, EveryAlgorithm) {
+  std::uint64_t seed = 1;
+  run_algorithms(GetParam().topology, {0, 1, 3, 1021}, seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, SimulatedTopologies, testing::ValuesIn(all_topologies()),
+                         [](const auto& given) { return given.param.name; });
+
 TEST(SimulatedCollectives, EveryTypeAndReduction) {
   std::uint64_t seed = 1;
+  const Topology mixed = mixed_topology().topology;
   for (const DataType type : all_data_types()) {
     for (const ReduceOp op : all_reduce_ops()) {
       for (const std::string_view algorithm : algorithm_names(Collective::all_reduce)) {
-        run({.algorithm = std::string(algorithm), .ranks = 5, .count = 333, .type = type, .op = op},
+        run({.algorithm = std::string(algorithm),
+             .ranks = mixed.ranks(),
+             .count = 333,
+             .type = type,
+             .op = op,
+             .topology = mixed},
             {.seed = seed++, .short_io = true}, small_options());
       }
     }

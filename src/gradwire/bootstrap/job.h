@@ -34,14 +34,14 @@ struct Job {
   /// Traffic between ranks over the network is encrypted if GRADWIRE_ENCRYPTION is "on"; must be
   /// the same on all ranks.
   bool encryption = false;
-  /// Network interfaces to use together: a comma-separated list of names or prefixes. Empty: the
-  /// interface on the route to the master.
   /// Local addresses to listen on, each a rail, in place of those of `interface`: numeric, without
   /// a port. No variable sets them.
   std::vector<std::string> addresses;
   /// Name of the machine: ranks with the same name count as ranks of one host. Empty: what the
   /// kernel says (machine_identity()). No variable sets it.
   std::string machine;
+  /// Network interfaces to use together: a comma-separated list of names or prefixes. Empty: the
+  /// interface on the route to the master.
   std::string interface;
   /// The secret that every connection must prove it knows. Never empty unless world_size is 1 or
   /// `launcher_store` is set (the store then carries a secret).

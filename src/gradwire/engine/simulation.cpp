@@ -152,6 +152,10 @@ SimulatedJob::SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of,
   make_executors(static_cast<int>(host_of.size()), options, wrap);
 }
 
+SimulatedJob::SimulatedJob(const Topology& topology, const SimOptions& network,
+                           const ExecutorOptions& options)
+    : SimulatedJob(hosts_of(topology), host_of_ranks(topology), network, options) {}
+
 void SimulatedJob::make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap) {
   for (Rank r = 0; r < ranks; ++r) {
     Transport* transport = &network_.endpoint(r);
@@ -198,7 +202,7 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
   ExecutorOptions options;
   options.limits.segment_bytes = segment_bytes;
   options.dead_peer_timeout = std::chrono::hours(1);
-  SimulatedJob job(hosts_of(topology), host_of_ranks(topology), {.unit_bytes = 16 * 1024}, options);
+  SimulatedJob job(topology, {.unit_bytes = 16 * 1024}, options);
   ScheduleSimulation result;
   result.ops.resize(static_cast<std::size_t>(job.ranks()));
   std::vector<RankMemory> memories;

@@ -25,6 +25,10 @@ class SimulatedJob {
   SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& network,
                const ExecutorOptions& options, const Wrap& wrap = {});
 
+  /// Hosts, rails and ranks as `topology` says. What was measured between two hosts is not
+  /// simulated: only ports are.
+  SimulatedJob(const Topology& topology, const SimOptions& network, const ExecutorOptions& options);
+
   int ranks() const { return static_cast<int>(executors_.size()); }
   Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
   SimNetwork& network() { return network_; }
@@ -55,8 +59,7 @@ struct ScheduleSimulation {
 };
 
 /// Runs a schedule over `elements` float32 elements (of all chunks together) with the real
-/// executors, on the hosts and links of `topology`. Only ports are simulated, not measured values
-/// between two hosts. The data are integers, so every order of summation gives the same result,
+/// executors, on the hosts and links of `topology` (see SimulatedJob). The data are integers, so every order of summation gives the same result,
 /// which is verified.
 ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
                             std::size_t elements, std::size_t segment_bytes);

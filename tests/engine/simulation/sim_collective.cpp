@@ -1,5 +1,6 @@
 #include "tests/engine/simulation/sim_collective.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -10,35 +11,29 @@
 namespace gradwire::test {
 namespace {
 
-double combined(const std::vector<double>& values, ReduceOp op) {
-  double result = values.front();
-  for (std::size_t i = 1; i < values.size(); ++i) {
-    switch (op) {
-      case ReduceOp::sum:
-      case ReduceOp::mean:
-        result += values[i];
-        break;
-      case ReduceOp::min:
-        result = std::min(result, values[i]);
-        break;
-      case ReduceOp::max:
-        result = std::max(result, values[i]);
-        break;
-      case ReduceOp::product:
-        result *= values[i];
-        break;
-      default:  // Bitwise operations have separate tests.
-        break;
-    }
+double combined(double a, double b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::mean:
+      return a + b;
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
+    case ReduceOp::product:
+      return a * b;
+    default:  // Bitwise operations have tests of their own.
+      return a;
   }
-  return op == ReduceOp::mean ? result / static_cast<double>(values.size()) : result;
 }
 
 double reduced_at(const Case& c, const std::vector<Memory>& inputs, std::size_t i) {
-  std::vector<double> values;
-  for (const Memory& input : inputs)
-    values.push_back(load_element(input.data() + i * size_of(c.type), c.type));
-  return combined(values, c.op);
+  const std::size_t at = i * size_of(c.type);
+  double result = load_element(inputs.front().data() + at, c.type);
+  for (std::size_t r = 1; r < inputs.size(); ++r) {
+    result = combined(result, load_element(inputs[r].data() + at, c.type), c.op);
+  }
+  return c.op == ReduceOp::mean ? result / static_cast<double>(inputs.size()) : result;
 }
 
 double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, std::size_t i) {
@@ -81,8 +76,7 @@ std::size_t Case::output_count() const {
 }
 
 Schedule Case::schedule() const {
-  return value_or_throw(make_schedule({collective, root}, algorithm,
-                                      topology ? *topology : Topology::uniform(ranks)));
+  return value_or_throw(make_schedule({collective, root}, algorithm, hosts()));
 }
 
 std::string Case::describe() const {
@@ -93,21 +87,28 @@ std::string Case::describe() const {
 
 Memory make_input(const Case& c, Rank rank, std::uint64_t seed) {
   Random random(seed * 1000003 + static_cast<std::uint64_t>(rank));
-  Memory memory(c.input_count() * size_of(c.type));
-  for (std::size_t i = 0; i < c.input_count(); ++i) {
-    // Small integers: every sum, and every product of ones and twos, is exact in every type.
+  const std::size_t size = size_of(c.type);
+  Memory memory(c.input_count() * size);
+  for (std::size_t at = 0; at < memory.size(); at += size) {
+    // Small integers: every sum, and every product of one and two, is exact in every type.
     const bool product = c.op == ReduceOp::product;
     auto value = static_cast<double>(product ? 1 + random.below(2) : random.below(9));
     if (c.rough) value += random.unit();
-    store_element(memory.data() + i * size_of(c.type), c.type, value);
+    store_element(memory.data() + at, c.type, value);
   }
   return memory;
+}
+
+std::vector<Memory> make_inputs(const Case& c, std::uint64_t seed) {
+  std::vector<Memory> inputs;
+  for (Rank r = 0; r < c.ranks; ++r) inputs.push_back(make_input(c, r, seed));
+  return inputs;
 }
 
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output) {
   const std::size_t size = size_of(c.type);
   if (c.ends_at_root() && rank != c.root) return true;
-  for (std::size_t i = 0; i < c.output_count(); ++i) {
+  for (std::size_t i = 0, count = c.output_count(); i < count; ++i) {
     std::byte expected[8];
     store_element(expected, c.type, expected_at(c, rank, inputs, i));
     if (std::memcmp(expected, output.data() + i * size, size) != 0) return false;
@@ -138,6 +139,47 @@ OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Mem
   request.lane = c.lane;
   request.completion = std::move(completion);
   return request;
+}
+
+CaseResult simulate(const Case& c, const std::vector<Memory>& inputs, const SimOptions& network,
+                    const ExecutorOptions& options) {
+  SimulatedJob job(c.hosts(), network, options);
+  const std::vector<Memory> before = inputs;
+  CaseResult result{.outputs = std::vector<Memory>(inputs.size()), .payload_bytes = {}};
+  std::vector<std::shared_ptr<Outcome>> outcomes;
+  for (Rank r = 0; r < c.ranks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    outcomes.push_back(std::make_shared<Outcome>());
+    job.executor(r).post(make_request(c, r, inputs[i], result.outputs[i], outcomes[i]), job.now());
+  }
+  EXPECT_TRUE(job.run(Time(std::chrono::minutes(1)), [&] {
+    return std::ranges::all_of(outcomes, [](const auto& o) { return o->done(); });
+  }));
+  for (Rank r = 0; r < c.ranks; ++r) {
+    const Outcome& outcome = *outcomes[static_cast<std::size_t>(r)];
+    EXPECT_EQ(outcome.successes, 1) << "rank " << r << ": " << outcome.last.message;
+    result.payload_bytes.push_back(job.executor(r).traffic().payload_bytes);
+  }
+  EXPECT_EQ(inputs, before) << "an input was written";
+  return result;
+}
+
+std::vector<std::size_t> scheduled_bytes(const Case& c) {
+  std::vector<std::size_t> bytes(static_cast<std::size_t>(c.ranks));
+  for (Rank r = 0; r < c.ranks; ++r) {
+    Memory output;
+    const Memory input(c.input_count() * size_of(c.type));
+    OperationRequest request = make_request(c, r, input, output, nullptr);
+    const auto program = request.program;
+    Operation operation({}, std::move(request));
+    Memory scratch(operation.scratch_bytes());
+    operation.bind_scratch(scratch.data());
+    for (OpIndex op = 0; op < program->program.ops.size(); ++op) {
+      const bool sends = program->program.ops[op].kind == OpKind::send;
+      if (sends) bytes[static_cast<std::size_t>(r)] += operation.size(op);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace gradwire::test

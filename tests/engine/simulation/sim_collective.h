@@ -61,6 +61,8 @@ struct Case {
   std::size_t input_count() const;
   Schedule schedule() const;
   std::size_t output_count() const;
+  /// `topology`, or else the hosts that it stands for.
+  Topology hosts() const { return topology.value_or(Topology::uniform(ranks)); }
   std::string describe() const;
 };
 
@@ -78,5 +80,22 @@ bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const
 /// The request of one rank. The memories must outlive the operation.
 OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
                               std::shared_ptr<Completion> completion);
+
+/// What a case leaves, by rank.
+struct CaseResult {
+  std::vector<Memory> outputs;
+  std::vector<std::size_t> payload_bytes;  ///< Sent.
+};
+
+/// The inputs of all ranks.
+std::vector<Memory> make_inputs(const Case& c, std::uint64_t seed);
+
+/// Runs a case in a simulated job on the case's hosts. Fails the test if the operation fails on any
+/// rank, does not end, or writes to an input.
+CaseResult simulate(const Case& c, const std::vector<Memory>& inputs, const SimOptions& network,
+                    const ExecutorOptions& options = {});
+
+/// By rank, the bytes of the sends in the case's schedule.
+std::vector<std::size_t> scheduled_bytes(const Case& c);
 
 }  // namespace gradwire::test

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/comm/outbox.h"
-#include "tests/comm/simulation/sim_collective.h"
+#include "gradwire/engine/outbox.h"
+#include "tests/engine/simulation/sim_collective.h"
 
 namespace gradwire::test {
 namespace {
