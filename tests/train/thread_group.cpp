@@ -84,6 +84,8 @@ class ThreadBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "threads"; }
   void abort() override { room_->abort(); }
+  /// Collectives that this rank has begun.
+  std::uint64_t getSequenceNumberForGroup() override { return next_; }
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& opts) override {
