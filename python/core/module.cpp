@@ -246,7 +246,7 @@ void bind_hook(py::module_& module) {
 }  // namespace gradwire::python
 
 PYBIND11_MODULE(_core, module) {
-  gradwire::settle_vector_math();
+  gradwire::initialize_vector_math();
   py::module_::import("torch.distributed");  // Defines the base classes of ours.
   gradwire::python::translate_errors();
   gradwire::python::bind_options(module);

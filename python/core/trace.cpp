@@ -18,7 +18,7 @@ namespace {
 
 TraceKind kind_named(const std::string& name) {
   for (const TraceKind kind : {TraceKind::step, TraceKind::data, TraceKind::forward,
-                               TraceKind::backward, TraceKind::optimiser, TraceKind::wait}) {
+                               TraceKind::backward, TraceKind::optimizer, TraceKind::wait}) {
     if (name_of(kind) == name) return kind;
   }
   return TraceKind::other;

@@ -29,7 +29,7 @@ class AtomicFileTest : public testing::Test {
   const std::filesystem::path folder_;
 };
 
-TEST_F(AtomicFileTest, IsThereWhenCommitted) {
+TEST_F(AtomicFileTest, AppearsWhenCommitted) {
   const auto path = folder_ / "new/folder/file";
   AtomicFile file(path);
   file.write("whole", 5);
@@ -38,7 +38,7 @@ TEST_F(AtomicFileTest, IsThereWhenCommitted) {
   EXPECT_EQ(content(path), "whole");
 }
 
-TEST_F(AtomicFileTest, LeavesWhatWasThereUnlessCommitted) {
+TEST_F(AtomicFileTest, KeepsTheOldFileUnlessCommitted) {
   const auto path = folder_ / "file";
   write_file(path, "before");
   { AtomicFile(path).write("half", 4); }
@@ -70,7 +70,7 @@ TEST_F(AtomicFileTest, AFolderIsRefusedBeforeAnythingIsWritten) {
   }
 }
 
-TEST_F(AtomicFileTest, CheckingLeavesWhatWasThereAlone) {
+TEST_F(AtomicFileTest, CheckingKeepsTheOldFile) {
   const auto path = folder_ / "file";
   write_file(path, "before");
   check_writable(path);
@@ -93,7 +93,7 @@ TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {
   EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
-TEST_F(AtomicFileTest, ALinkStaysAndLeadsToWhatWasWritten) {
+TEST_F(AtomicFileTest, SymbolicLinksAreFollowed) {
   write_file(folder_ / "file", "before");
   std::filesystem::create_symlink(folder_ / "file", folder_ / "link");
   write_file(folder_ / "link", "after");
@@ -112,7 +112,7 @@ TEST_F(AtomicFileTest, WritesToStandardOutputThatIsAFile) {
   EXPECT_EQ(content(folder_ / "out"), "said");
 }
 
-TEST_F(AtomicFileTest, SaysWhyItCannotBe) {
+TEST_F(AtomicFileTest, ErrorsNameTheReason) {
   try {
     write_file("/proc/nowhere/file", "text");
     FAIL() << "it was written";

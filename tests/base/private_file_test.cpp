@@ -18,7 +18,7 @@ using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::size_t kMost = 100;
+constexpr std::size_t kMaxBytes = 100;
 
 std::string written(const TemporaryFolder& folder, mode_t mode) {
   const std::string path = folder / "file";
@@ -28,23 +28,23 @@ std::string written(const TemporaryFolder& folder, mode_t mode) {
 }
 
 std::string refusal_of(const std::string& path) {
-  const auto content = read_private_file(path, kMost);
+  const auto content = read_private_file(path, kMaxBytes);
   if (content) return "it was read";
   EXPECT_EQ(content.error().kind, ErrorKind::refused);
   return content.error().message;
 }
 
-TEST(PrivateFile, OfThisUserAloneIsRead) {
+TEST(PrivateFile, ReadsFilesOfThisUserOnly) {
   const TemporaryFolder folder;
   for (const mode_t mode : {0600, 0400, 0700}) {
-    EXPECT_EQ(read_private_file(written(folder, mode), kMost)->content, "content");
+    EXPECT_EQ(read_private_file(written(folder, mode), kMaxBytes)->content, "content");
   }
   EXPECT_EQ(read_private_file(folder / "file", 3)->content, "con");
 }
 
-TEST(PrivateFile, ThatIsNotThereIsNoError) {
+TEST(PrivateFile, MissingFilesAreNoError) {
   const TemporaryFolder folder;
-  const auto file = read_private_file(folder / "none", kMost);
+  const auto file = read_private_file(folder / "none", kMaxBytes);
   ASSERT_TRUE(file);
   EXPECT_FALSE(file->exists);
 }
@@ -66,7 +66,7 @@ TEST(PrivateFile, LinksFoldersAndFifosAreRefusedWithoutWaiting) {
   EXPECT_THAT(refusal_of(folder / "fifo"), HasSubstr("is not a regular file"));
 }
 
-TEST(PrivateFile, OfAnotherUserIsRefused) {
+TEST(PrivateFile, FilesOfAnotherUserAreRefused) {
   // Without permission to change owners, uses a file of another user that always exists.
   const TemporaryFolder folder;
   const std::string given = written(folder, 0600);

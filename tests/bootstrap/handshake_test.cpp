@@ -74,7 +74,7 @@ TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
   EXPECT_NE(outcome.client_key, shake(kShared, kShared).client_key) << "of another connection";
 }
 
-TEST(Handshake, ThatOneEndEncryptsAndTheOtherDoesNotIsSaidAtBoth) {
+TEST(Handshake, EncryptionAtOneEndOnlyIsReportedAtBoth) {
   const Outcome outcome = shake(kShared, kShared, [](const Claims& claims) {
     return claims.encrypts ? Verdict::accepted : Verdict::other_encryption;
   });
@@ -168,7 +168,7 @@ TEST(Handshake, UnprovedClaimsAreNeverJudged) {
   EXPECT_FALSE(judged);
 }
 
-TEST(Handshake, WithItselfIsRecognised) {
+TEST(Handshake, WithItselfIsRecognized) {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress any = test::any_loopback_port();
   ASSERT_EQ(::bind(socket.descriptor(), any.data(), any.size()), 0);
@@ -183,8 +183,8 @@ TEST(Handshake, WithItselfIsRecognised) {
 
 TEST(ConnectAndGreet, SilentServerTimesOut) {
   const auto listener = listen_on(test::any_loopback_port());
-  const auto socket = connect_and_greet(local_address(*listener), kShared, kClaims,
-                                        Deadline::after(std::chrono::milliseconds(50)));
+  const auto socket = connect_authenticated(local_address(*listener), kShared, kClaims,
+                                            Deadline::after(std::chrono::milliseconds(50)));
   ASSERT_FALSE(socket);
   EXPECT_EQ(socket.error().kind, ErrorKind::timeout);
   EXPECT_THAT(socket.error().message, HasSubstr("does not answer as gradwire does"));
@@ -192,7 +192,7 @@ TEST(ConnectAndGreet, SilentServerTimesOut) {
 
 TEST(ConnectAndGreet, NobodyThereIsDisconnected) {
   const SocketAddress gone = local_address(*listen_on(test::any_loopback_port()));
-  const auto socket = connect_and_greet(gone, kShared, kClaims, test::soon_enough());
+  const auto socket = connect_authenticated(gone, kShared, kClaims, test::soon_enough());
   ASSERT_FALSE(socket);
   EXPECT_EQ(socket.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(socket.error().message, HasSubstr("cannot connect to " + gone.to_string()));

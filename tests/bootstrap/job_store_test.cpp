@@ -85,7 +85,7 @@ TEST(JobStore, ThreadsThatWaitDoNotHoldOthersUp) {
 TEST(JobStore, MoreThreadsThanConnectionsTakeTurns) {
   Ends ends(1);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3 * JobStoreServer::kMostConnections; ++i) {
+  for (int i = 0; i < 3 * JobStoreServer::kMaxConnections; ++i) {
     threads.emplace_back([&] { EXPECT_TRUE(ends[0].add("sum", 1)); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -159,18 +159,18 @@ TEST(JobStore, TimesOutNamingTheKeyAndStaysUsable) {
 
 TEST(JobStore, RefusesWhatIsTooLarge) {
   Ends ends(1);
-  EXPECT_FALSE(ends[0].set(std::string(kMostKeyBytes + 1, 'k'), "v"));
-  EXPECT_FALSE(ends[0].set("k", std::string(kMostValueBytes + 1, 'v')));
-  EXPECT_TRUE(ends[0].set(std::string(kMostKeyBytes, 'k'), "v"));
+  EXPECT_FALSE(ends[0].set(std::string(kMaxJobStoreKeyBytes + 1, 'k'), "v"));
+  EXPECT_FALSE(ends[0].set("k", std::string(kMaxJobStoreValueBytes + 1, 'v')));
+  EXPECT_TRUE(ends[0].set(std::string(kMaxJobStoreKeyBytes, 'k'), "v"));
   Status status;
-  const std::string value(kMostValueBytes, 'v');
+  const std::string value(kMaxJobStoreValueBytes, 'v');
   int taken = 0;
   while ((status = ends[0].set("key " + std::to_string(taken), value))) ++taken;
   EXPECT_EQ(taken, 15) << "of 16 MiB each, within 256 MiB";
   EXPECT_THAT(status.error().message, HasSubstr("full"));
 }
 
-TEST(JobStore, StrangersAndOtherSecretsAreRefused) {
+TEST(JobStore, UnauthenticatedPeersAreRefused) {
   const std::uint16_t port = free_port();
   Ends ends(2, port);
   Job stranger = job_of(1, 2, port);

@@ -17,7 +17,7 @@ TEST(LocalRails, FollowTheRouteToTheMasterUnlessChosen) {
     const auto rails = choose_local_rails(wanted, at("127.0.0.1", 29500));
     ASSERT_TRUE(rails) << rails.error().message;
     ASSERT_EQ(rails->size(), 1u);
-    EXPECT_EQ(rails->front(), (RailPlace{at("127.0.0.1"), "lo"}));
+    EXPECT_EQ(rails->front(), (RailEndpoint{at("127.0.0.1"), "lo"}));
   }
 }
 
@@ -31,7 +31,7 @@ TEST(LocalRails, AnUnknownNameListsTheKnownOnes) {
 TEST(LocalRails, AddressesInPlaceOfInterfacesKeepTheirOrder) {
   const auto rails = rails_at({"127.0.0.2", "127.0.0.1"});
   ASSERT_TRUE(rails) << rails.error().message;
-  const std::vector<RailPlace> expected{{at("127.0.0.2"), "lo"}, {at("127.0.0.1"), "lo"}};
+  const std::vector<RailEndpoint> expected{{at("127.0.0.2"), "lo"}, {at("127.0.0.1"), "lo"}};
   EXPECT_EQ(*rails, expected);
 }
 
@@ -46,14 +46,14 @@ TEST(LocalRails, WhatIsNoAddressAndTooManyOfThemAreErrors) {
   EXPECT_THAT(many.error().message, HasSubstr("9 addresses"));
 }
 
-TEST(LocalRails, WhatLeavesElsewhereIsNoticed) {
+TEST(LocalRails, DetectsPacketsThatLeaveByAnotherInterface) {
   // Packets to the loopback address use the loopback interface, whatever their source address.
   EXPECT_TRUE(leaves_elsewhere({at("192.0.2.1"), "gw1"}, at("127.0.0.1", 1)));
   EXPECT_FALSE(leaves_elsewhere({at("127.0.0.1"), "lo"}, at("127.0.0.1", 1)));
   EXPECT_FALSE(leaves_elsewhere({at("192.0.2.1"), ""}, at("127.0.0.1", 1)));
 }
 
-TEST(LocalRails, OfIPv6EachInterfaceAnswersForItselfAlone) {
+TEST(LocalRails, EachInterfaceAnswersOnlyForItsIPv6Address) {
   EXPECT_TRUE(answers_for_itself_alone({at("::1"), "nosuch"}));
 }
 

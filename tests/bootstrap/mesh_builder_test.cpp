@@ -16,46 +16,46 @@ using testing::HasSubstr;
 
 /// A rank on its own machine; rail i has the loopback address 127.0.(i+1).(rank+1).
 struct Station {
-  RankPlace place;
-  Doors doors;
+  RankEndpoint endpoint;
+  Listeners listeners;
 };
 
 Station station(Rank rank, int rails) {
   Station made;
-  made.place.host = fmt::format("host-{}", rank);
-  made.place.machine = made.place.host;
+  made.endpoint.host = fmt::format("host-{}", rank);
+  made.endpoint.machine = made.endpoint.host;
   for (int rail = 0; rail < rails; ++rail) {
     const std::string host = fmt::format("127.0.{}.{}", rail + 1, rank + 1);
     Socket listener = std::move(*listen_on(*SocketAddress::of(host, 0)));
-    made.place.rails.push_back({local_address(listener), fmt::format("gw{}", rail)});
-    made.doors.push_back(std::make_unique<ListeningDoor>(std::move(listener)));
+    made.endpoint.rails.push_back({local_address(listener), fmt::format("gw{}", rail)});
+    made.listeners.push_back(std::make_unique<SocketListener>(std::move(listener)));
   }
   return made;
 }
 
 using Sockets = std::vector<std::vector<Socket>>;
 
-MeshBuilder::Plan plan_of(Rank rank, std::vector<RankPlace> places) {
+MeshBuilder::Plan plan_of(Rank rank, std::vector<RankEndpoint> endpoints) {
   return {.rank = rank,
           .shared = {.secret = "secret", .purpose = mesh_purpose("0")},
-          .places = std::move(places)};
+          .endpoints = std::move(endpoints)};
 }
 
 /// Connects ranks with `rails[r]` rails each.
 std::vector<Sockets> connect(const std::vector<int>& rails, bool one_machine = false) {
   std::vector<Station> stations;
-  std::vector<RankPlace> places;
+  std::vector<RankEndpoint> endpoints;
   for (std::size_t rank = 0; rank < rails.size(); ++rank) {
     stations.push_back(station(static_cast<Rank>(rank), rails[rank]));
-    if (one_machine) stations.back().place.machine = "the only one";
-    places.push_back(stations.back().place);
+    if (one_machine) stations.back().endpoint.machine = "the only one";
+    endpoints.push_back(stations.back().endpoint);
   }
   std::vector<Sockets> sockets(rails.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < rails.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      MeshBuilder builder(plan_of(static_cast<Rank>(rank), places),
-                          std::move(stations[rank].doors));
+      MeshBuilder builder(plan_of(static_cast<Rank>(rank), endpoints),
+                          std::move(stations[rank].listeners));
       const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
       EXPECT_TRUE(built) << built.error().message;
       sockets[rank] = builder.take_sockets();
@@ -105,20 +105,20 @@ TEST(MeshBuilder, OnOneMachineOneConnectionSuffices) {
 TEST(MeshBuilder, AMissingRailIsNamed) {
   Station zero = station(0, 2);
   Station one = station(1, 2);
-  zero.doors.pop_back();  // No listener at its second rail.
-  MeshBuilder builder(plan_of(1, {zero.place, one.place}), std::move(one.doors));
+  zero.listeners.pop_back();  // No listener at its second rail.
+  MeshBuilder builder(plan_of(1, {zero.endpoint, one.endpoint}), std::move(one.listeners));
   const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::disconnected);
-  EXPECT_THAT(
-      built.error().message,
-      HasSubstr("rank 0 (host host-0, " + zero.place.rails[1].address.to_string() + " over gw1)"));
+  EXPECT_THAT(built.error().message,
+              HasSubstr("rank 0 (host host-0, " + zero.endpoint.rails[1].address.to_string() +
+                        " over gw1)"));
 }
 
-TEST(MeshBuilder, WhoIsNotCalledOverARailSaysWhich) {
+TEST(MeshBuilder, NamesTheRailWithoutAConnection) {
   Station zero = station(0, 2);
   const Station one = station(1, 2);
-  MeshBuilder builder(plan_of(0, {zero.place, one.place}), std::move(zero.doors));
+  MeshBuilder builder(plan_of(0, {zero.endpoint, one.endpoint}), std::move(zero.listeners));
   const Status built = builder.run(Deadline::after(milliseconds(50)), milliseconds(50));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::timeout);
@@ -128,31 +128,31 @@ TEST(MeshBuilder, WhoIsNotCalledOverARailSaysWhich) {
 TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
   Station zero = station(0, 1);
   const Station one = station(1, 1);
-  const auto plan = plan_of(0, {zero.place, one.place});
+  const auto plan = plan_of(0, {zero.endpoint, one.endpoint});
   Status refused;
-  std::thread caller([&, to = zero.place.rails[0].address] {
+  std::thread caller([&, to = zero.endpoint.rails[0].address] {
     const auto socket =
-        connect_and_greet(to, plan.shared, {.from = 1, .to = 0, .world_size = 2, .rail = 1},
-                          Deadline::after(seconds(20)));
+        connect_authenticated(to, plan.shared, {.from = 1, .to = 0, .world_size = 2, .rail = 1},
+                              Deadline::after(seconds(20)));
     if (!socket) refused = tl::unexpected<Error>(socket.error());
   });
-  MeshBuilder builder(plan, std::move(zero.doors));
+  MeshBuilder builder(plan, std::move(zero.listeners));
   EXPECT_FALSE(builder.run(Deadline::after(milliseconds(500)), milliseconds(500)));
   caller.join();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
 }
 
-TEST(MeshBuilder, WhoDoesNotEncryptIsRefusedByOneThatDoes) {
+TEST(MeshBuilder, APeerWithoutEncryptionIsRefused) {
   Station zero = station(0, 1);
   Station one = station(1, 1);
-  MeshBuilder::Plan plan = plan_of(0, {zero.place, one.place});
+  MeshBuilder::Plan plan = plan_of(0, {zero.endpoint, one.endpoint});
   plan.encrypts = true;
   std::thread listening([&] {
-    MeshBuilder listener(plan, std::move(zero.doors));
+    MeshBuilder listener(plan, std::move(zero.listeners));
     EXPECT_FALSE(listener.run(Deadline::after(milliseconds(300)), milliseconds(300)));
   });
-  MeshBuilder caller(plan_of(1, plan.places), std::move(one.doors));
+  MeshBuilder caller(plan_of(1, plan.endpoints), std::move(one.listeners));
   const Status called = caller.run(Deadline::after(seconds(20)), seconds(20));
   listening.join();
   ASSERT_FALSE(called);
@@ -164,16 +164,16 @@ TEST(MeshBuilder, WhoDoesNotEncryptIsRefusedByOneThatDoes) {
 TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   Station zero = station(0, 1);
   Station one = station(1, 1);
-  zero.doors.clear();
-  MeshBuilder::Plan plan = plan_of(1, {zero.place, one.place});
+  zero.listeners.clear();
+  MeshBuilder::Plan plan = plan_of(1, {zero.endpoint, one.endpoint});
   plan.patience = seconds(60);
-  MeshBuilder caller(plan, std::move(one.doors));
+  MeshBuilder caller(plan, std::move(one.listeners));
   const Status early = caller.run(Deadline::after(milliseconds(300)), milliseconds(300));
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and kept retrying.
 
-  MeshBuilder listener(plan_of(0, {zero.place, one.place}),
-                       doors_of(std::move(*listen_on(zero.place.rails[0].address))));
+  MeshBuilder listener(plan_of(0, {zero.endpoint, one.endpoint}),
+                       listeners_of(std::move(*listen_on(zero.endpoint.rails[0].address))));
   std::thread thread([&] { EXPECT_TRUE(listener.run(Deadline::after(seconds(20)), seconds(20))); });
   const Status later = caller.run(Deadline::after(seconds(20)), seconds(20));
   thread.join();

@@ -12,7 +12,7 @@ using test::connected_pair;
 using test::SocketPair;
 using testing::HasSubstr;
 
-constexpr std::size_t kMost = 1000;
+constexpr std::size_t kMaxBytes = 1000;
 constexpr std::size_t kOverhead = 20;
 
 SessionKey key_of(unsigned char byte) {
@@ -25,8 +25,8 @@ SessionKey key_of(unsigned char byte) {
 struct Wire {
   SocketPair outer = connected_pair();
   SocketPair inner = connected_pair();
-  MessageStream client{std::move(outer.first), key_of(7), MessageStream::End::client, kMost};
-  MessageStream server{std::move(inner.second), key_of(7), MessageStream::End::server, kMost};
+  MessageStream client{std::move(outer.first), key_of(7), MessageStream::End::client, kMaxBytes};
+  MessageStream server{std::move(inner.second), key_of(7), MessageStream::End::server, kMaxBytes};
 
   /// Bytes sent by the client.
   std::string sent(std::size_t size) {
@@ -82,7 +82,7 @@ TEST(MessageStream, EveryBitThatChangesIsFound) {
   }
 }
 
-TEST(MessageStream, WhatIsRepeatedOrLeftOutIsFound) {
+TEST(MessageStream, RepeatedAndOmittedMessagesAreDetected) {
   Wire wire;
   ASSERT_TRUE(wire.client.send("one"));
   const std::string one = wire.sent(3 + kOverhead);

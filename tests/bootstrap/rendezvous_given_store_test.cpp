@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/bootstrap/handshake.h"
-#include "gradwire/bootstrap/meeting.h"
 #include "gradwire/bootstrap/mesh_builder.h"
-#include "gradwire/bootstrap/noted_start.h"
 #include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/store_rendezvous.h"
+#include "gradwire/bootstrap/store_start_watch.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
 
 namespace gradwire {
@@ -67,17 +67,17 @@ std::optional<std::string> behind(const std::string& prefix, const std::string& 
   return key.substr(prefix.size());
 }
 
-/// Admits rank 1, which has no peers' addresses yet, to a room with these places.
-void let_in(MemoryStore& store, const std::string& secret, const std::string& places) {
-  store.on_set = [&store, secret, places](const std::string& key, const std::string& word) {
+/// Admits rank 1, which has no peers' addresses yet, to a generation with these endpoints.
+void let_in(MemoryStore& store, const std::string& secret, const std::string& endpoints) {
+  store.on_set = [&store, secret, endpoints](const std::string& key, const std::string& word) {
     if (key != "gradwire/0/knock/1") return;
     ASSERT_TRUE(store.set("gradwire/0/made/secret", secret));
-    ASSERT_TRUE(store.set("gradwire/0/made/places/0", places));
+    ASSERT_TRUE(store.set("gradwire/0/made/places/0", endpoints));
     ASSERT_TRUE(store.set("gradwire/0/room/" + word, "made"));
   };
 }
 
-/// Returns the secret of rank 0's room, after rank 0 has knocked.
+/// Returns the secret of rank 0's generation, once it is written.
 std::string secret_in(const MemoryStore& store, const std::string& scope) {
   const std::string prefix = "gradwire/" + scope + "/";
   return store.values().at(prefix + store.values().at(prefix + "knock/0") + "/secret");
@@ -131,7 +131,7 @@ TEST(RendezvousInGivenStore, OneGivenStoreServesSeveralCommunicators) {
 
 // As torchrun's store when it restarts its workers, or that of a program that recreates its process
 // group.
-TEST(RendezvousInGivenStore, RanksMeetAgainWhereTheyHaveMetBefore) {
+TEST(RendezvousInGivenStore, ASecondRendezvousInOneStoreSucceeds) {
   MemoryStore store;
   std::vector<std::string> secrets;
   for (int time = 0; time < 3; ++time) {
@@ -143,7 +143,7 @@ TEST(RendezvousInGivenStore, RanksMeetAgainWhereTheyHaveMetBefore) {
   EXPECT_NE(secrets[1], secrets[2]);
 }
 
-TEST(RendezvousInGivenStore, RankZeroFindsThatAKnockWasAnEarlierMeetings) {
+TEST(RendezvousInGivenStore, RankZeroDetectsANonceOfAnEarlierRendezvous) {
   MemoryStore store;
   ASSERT_TRUE(store.set("gradwire/0/knock/1", "of a rank that is no more"));
   const auto jobs = launched_job(2);
@@ -172,7 +172,7 @@ TEST(RendezvousInGivenStore, GivenStoreNamesMissingRanksToo) {
   }
 }
 
-TEST(RendezvousInGivenStore, PlacesThatCannotReachEachOtherAreNamedAtOnce) {
+TEST(RendezvousInGivenStore, EndpointsThatCannotReachEachOtherAreNamedAtOnce) {
   MemoryStore store;
   ASSERT_TRUE(store.set("gradwire/0/knock/1", "word"));
   store.on_set = [&store](const std::string& key, const std::string& room) {
@@ -199,15 +199,15 @@ TEST(RendezvousInGivenStore, ALaunchersStoreMustBeGiven) {
 TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   MemoryStore store;
   auto jobs = launched_job(2);
-  // Rank 0 wrote its place and died: rank 1 finds all places, but no process.
+  // Rank 0 wrote its endpoint and died: rank 1 finds all endpoints, but no process.
   const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
-  const auto place = [](const SocketAddress& address) {
+  const auto endpoint = [](const SocketAddress& address) {
     return fmt::format(
         R"("{{\"host\":\"b\",\"rails\":[{{\"address\":\"{}\",\"interface\":\"lo\"}}]}}")",
         address.to_string());
   };
   const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
-  let_in(store, "s", fmt::format("[{},{}]", place(gone), place(own)));
+  let_in(store, "s", fmt::format("[{},{}]", endpoint(gone), endpoint(own)));
   const auto mesh = connect_mesh(jobs[1], within(seconds(30)), &store);
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
@@ -218,24 +218,25 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
 /// A rank that the test drives step by step, in place of connect_mesh().
 struct Puppet {
   Puppet(Store& store, int world_size)
-      : meeting(store, "0",
-                {.rank = 1, .world_size = world_size, .where = "here", .timeout = seconds(30)}),
+      : rendezvous(store, "0",
+                   {.rank = 1, .world_size = world_size, .where = "here", .timeout = seconds(30)}),
         listener(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))) {
     const Deadline deadline = Deadline::after(seconds(30));
-    EXPECT_TRUE(meeting.enter(deadline));
-    secret = meeting.share_secret(deadline).value();
-    watch.emplace(store, meeting.prefix(),
-                  NotedStart::Who{.rank = 1, .world_size = world_size, .name = "rank 1 (puppet)"});
-    const RankPlace place = {
+    EXPECT_TRUE(rendezvous.join(deadline));
+    secret = rendezvous.share_secret(deadline).value();
+    watch.emplace(
+        store, rendezvous.prefix(),
+        StoreStartWatch::Identity{.rank = 1, .world_size = world_size, .name = "rank 1 (puppet)"});
+    const RankEndpoint endpoint = {
         .host = "puppet", .machine = "its own", .rails = {{local_address(listener), "lo"}}};
-    places = meeting.exchange(place, *watch, deadline).value();
+    endpoints = rendezvous.exchange(endpoint, *watch, deadline).value();
   }
 
-  Meeting meeting;
+  StoreRendezvous rendezvous;
   Socket listener;
   std::string secret;
-  std::optional<NotedStart> watch;
-  std::vector<RankPlace> places;
+  std::optional<StoreStartWatch> watch;
+  std::vector<RankEndpoint> endpoints;
 };
 
 std::future<Result<Mesh>> start(const Job& job, Store& store) {
@@ -267,8 +268,8 @@ TEST(RendezvousInGivenStore, ARankThatHangsUpWhileOthersConnectIsNamedOnEveryRan
   auto zero = start(jobs[0], store);
   auto two = start(jobs[2], store);
   Puppet one(store, 3);
-  ASSERT_TRUE(connect_and_greet(
-      one.places[0].rails[0].address, {.secret = one.secret, .purpose = mesh_purpose("0")},
+  ASSERT_TRUE(connect_authenticated(
+      one.endpoints[0].rails[0].address, {.secret = one.secret, .purpose = mesh_purpose("0")},
       {.from = 1, .to = 0, .world_size = 3}, Deadline::after(seconds(30))));
   for (auto* outcome : {&zero, &two}) {
     const auto mesh = outcome->get();

@@ -86,7 +86,7 @@ inline void expect_connected(std::vector<Result<Mesh>>& meshes) {
   for (Rank from = 0; from < ranks; ++from) {
     auto& mesh = meshes[static_cast<std::size_t>(from)];
     ASSERT_TRUE(mesh) << "rank " << from << ": " << mesh.error().message;
-    ASSERT_EQ(mesh->places.size(), meshes.size());
+    ASSERT_EQ(mesh->endpoints.size(), meshes.size());
     for (Rank to = 0; to < ranks; ++to) {
       if (to == from) continue;
       const std::int32_t number = from * 1000 + to;

@@ -29,11 +29,11 @@ struct Serving {
 };
 
 Serving start_server() {
-  auto listener = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  const SocketAddress address = local_address(*listener);
-  auto door = std::make_unique<ListeningDoor>(std::move(*listener));
+  auto socket = listen_on(*SocketAddress::of("127.0.0.1", 0));
+  const SocketAddress address = local_address(*socket);
+  auto listener = std::make_unique<SocketListener>(std::move(*socket));
   return {address, std::move(*RendezvousServer::start(
-                       std::move(door), {.secret = "secret", .world_size = kWorldSize}))};
+                       std::move(listener), {.secret = "secret", .world_size = kWorldSize}))};
 }
 
 Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank rank,
@@ -50,9 +50,9 @@ Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank ra
 class Misbehaving {
  public:
   Misbehaving(const Serving& serving, Rank rank)
-      : connection_(std::move(*greet(serving.address, {.secret = "secret", .purpose = "store"},
-                                     {.from = rank, .to = 0, .world_size = kWorldSize},
-                                     Deadline::after(seconds(20))))),
+      : connection_(std::move(*connect_and_authenticate(
+            serving.address, {.secret = "secret", .purpose = "store"},
+            {.from = rank, .to = 0, .world_size = kWorldSize}, Deadline::after(seconds(20))))),
         codes_(connection_.key, StoreCodes::Speaker::client) {
     send(request(RequestKind::join, "", encode(Newcomer{})));
     std::string answer(ResponseHeader::kSize + kCodeSize, '\0');
@@ -74,7 +74,7 @@ class Misbehaving {
   }
 
  private:
-  Greeted connection_;
+  AuthenticatedSocket connection_;
   StoreCodes codes_;
 };
 
@@ -310,12 +310,12 @@ TEST(RendezvousServer, OnceSealedItIsCompleteForAllOrForNone) {
 
 TEST(RendezvousServer, KnowsWhenItIsAlone) {
   const auto serving = start_server();
-  EXPECT_TRUE(serving.server->wait_until_alone(Deadline::after(milliseconds(10))));
+  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(milliseconds(10))));
   auto store = std::move(*connect(serving, 1));
   ASSERT_TRUE(store->set("a", "b"));
-  EXPECT_FALSE(serving.server->wait_until_alone(Deadline::after(milliseconds(10))));
+  EXPECT_FALSE(serving.server->wait_until_idle(Deadline::after(milliseconds(10))));
   store.reset();
-  EXPECT_TRUE(serving.server->wait_until_alone(Deadline::after(seconds(20))));
+  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(seconds(20))));
 }
 
 TEST(RendezvousServer, SendsFinishedRanksToItsSuccessor) {

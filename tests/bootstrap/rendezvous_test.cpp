@@ -206,8 +206,8 @@ TEST(Rendezvous, TheInterfaceDecidesTheAddress) {
   for (Job& job : jobs) job.interface = "lo";
   auto meshes = connect_all(jobs);
   expect_connected(meshes);
-  EXPECT_EQ(meshes[0]->places[1].rails[0].interface, "lo");
-  EXPECT_EQ(meshes[0]->places[1].rails[0].address.host(), "127.0.0.1");
+  EXPECT_EQ(meshes[0]->endpoints[1].rails[0].interface, "lo");
+  EXPECT_EQ(meshes[0]->endpoints[1].rails[0].address.host(), "127.0.0.1");
 }
 
 std::vector<Job> job_behind_one_port(int world_size, std::uint16_t port) {
@@ -229,12 +229,12 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RendezvousBehindOnePort, testing::Values(2, 5, 
 
 TEST(Rendezvous, BehindOnePortNothingElseListens) {
   constexpr int kTurns = 5,
-                kMostTurns = 500;  // More on a busy machine, where samples are too rare.
+                kMaxTurns = 500;  // More on a busy machine, where samples are too rare.
   const std::uint16_t port = free_port();
   std::vector<Result<Mesh>> meshes;
   std::atomic<bool> done = false, seen_any = false;
   std::thread ranks([&] {
-    for (int turn = 0; turn < kTurns || (!seen_any && turn < kMostTurns); ++turn) {
+    for (int turn = 0; turn < kTurns || (!seen_any && turn < kMaxTurns); ++turn) {
       meshes = connect_all(job_behind_one_port(4, port));
     }
     done = true;
@@ -282,7 +282,7 @@ TEST(Rendezvous, OnePortThatIsTakenIsNamed) {
 TEST(Rendezvous, RanksOfOneMachineKnowIt) {
   const auto meshes = connect_all(whole_job(3, free_port()));
   ASSERT_TRUE(meshes[2]);
-  EXPECT_THAT(machine_numbers(meshes[2]->places), testing::ElementsAre(0, 0, 0));
+  EXPECT_THAT(machine_numbers(meshes[2]->endpoints), testing::ElementsAre(0, 0, 0));
   EXPECT_EQ(meshes[2]->transport->rails(0), 1);
 }
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/handshake_server.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -28,10 +28,10 @@ PortMember member_at(const SocketAddress& address, Rank rank) {
   return {.destination = {service_number(kShared.purpose), rank}, .addresses = {address}};
 }
 
-Result<std::unique_ptr<SharedPortDoor>> open_door(const SocketAddress& address, Rank rank,
-                                                  const std::string& secret = kShared.secret) {
-  return SharedPortDoor::open(shared_port_name(secret, address.port()), member_at(address, rank),
-                              test::soon_enough());
+Result<std::unique_ptr<SharedPortListener>> open_listener(
+    const SocketAddress& address, Rank rank, const std::string& secret = kShared.secret) {
+  return SharedPortListener::open(shared_port_name(secret, address.port()),
+                                  member_at(address, rank), test::soon_enough());
 }
 
 /// One rank behind the shared port, on its own thread in place of a process.
@@ -39,10 +39,10 @@ class Member {
  public:
   Member(const SocketAddress& address, Rank rank)
       : rank_(rank),
-        gate_(
-            doors(address, rank), {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
+        handshakes_(
+            listeners(address, rank), {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
             [this](const Claims& claims) { return admit(claims); },
-            [this](Admitted) { ++entered_; }),
+            [this](AuthenticatedConnection) { ++entered_; }),
         thread_([this] { run(); }) {}
 
   ~Member() {
@@ -58,12 +58,12 @@ class Member {
   }
 
  private:
-  static Doors doors(const SocketAddress& address, Rank rank) {
-    auto door = open_door(address, rank);
-    EXPECT_TRUE(door) << door.error().message;
-    Doors doors;
-    doors.push_back(std::move(*door));
-    return doors;
+  static Listeners listeners(const SocketAddress& address, Rank rank) {
+    auto listener = open_listener(address, rank);
+    EXPECT_TRUE(listener) << listener.error().message;
+    Listeners listeners;
+    listeners.push_back(std::move(*listener));
+    return listeners;
   }
 
   Verdict admit(const Claims& claims) const {
@@ -74,15 +74,15 @@ class Member {
     PollSet set;
     while (!stop_) {
       set.clear();
-      set.wait(gate_.watch(set, Deadline::after(milliseconds(5))));
-      ASSERT_TRUE(gate_.advance(set));
+      set.wait(handshakes_.watch(set, Deadline::after(milliseconds(5))));
+      ASSERT_TRUE(handshakes_.advance(set));
     }
   }
 
   Rank rank_;
   std::atomic<int> entered_ = 0;
   std::atomic<bool> stop_ = false;
-  Gate gate_;
+  HandshakeServer handshakes_;
   std::thread thread_;
 };
 
@@ -90,7 +90,7 @@ class Member {
 Status call(const SocketAddress& address, Rank to) {
   const Deadline deadline = test::soon_enough();
   for (;;) {
-    const auto socket = connect_and_greet(
+    const auto socket = connect_authenticated(
         address, kShared, {.from = 7, .to = to, .world_size = 8, .rail = 0}, deadline);
     if (socket) return {};
     if (socket.error().kind != ErrorKind::disconnected || deadline.passed()) {
@@ -99,7 +99,7 @@ Status call(const SocketAddress& address, Rank to) {
   }
 }
 
-TEST(SharedPort, BringsEachConnectionToWhomItIsFor) {
+TEST(SharedPort, PassesEachConnectionToItsDestination) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
   Member one(address, 1);
@@ -120,7 +120,7 @@ TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
     members.push_back(std::make_unique<Member>(address, rank));
   }
   while (members.size() > 1) {
-    members.erase(members.begin());  // It opened its door first, or took over.
+    members.erase(members.begin());  // It opened its listener first, or took over.
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Rank rank = static_cast<Rank>(4 - members.size() + i);
       const Status called = call(address, rank);
@@ -130,10 +130,10 @@ TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
   EXPECT_EQ(members.back()->entered(3), 3);
 }
 
-TEST(SharedPort, WhoComesForNobodyIsCutOffAndMayTryAgain) {
+TEST(SharedPort, AConnectionWithoutDestinationIsClosedAndMayBeRetried) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
-  const auto nobody = connect_and_greet(
+  const auto nobody = connect_authenticated(
       address, kShared, {.from = 7, .to = 5, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(nobody);
   EXPECT_EQ(nobody.error().kind, ErrorKind::disconnected);
@@ -141,17 +141,17 @@ TEST(SharedPort, WhoComesForNobodyIsCutOffAndMayTryAgain) {
   EXPECT_TRUE(call(address, 5));
 }
 
-TEST(SharedPort, OfOtherServicesNothingArrives) {
+TEST(SharedPort, ConnectionsOfOtherServicesDoNotArrive) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
   const auto other =
-      connect_and_greet(address, {.secret = kShared.secret, .purpose = "another"},
-                        {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+      connect_authenticated(address, {.secret = kShared.secret, .purpose = "another"},
+                            {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().kind, ErrorKind::disconnected);
 }
 
-TEST(SharedPort, StrangersNeitherComeInNorDisturb) {
+TEST(SharedPort, UnauthenticatedPeersAreRefusedAndDisturbNobody) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
   std::vector<Socket> strangers;
@@ -169,8 +169,8 @@ TEST(SharedPort, StrangersNeitherComeInNorDisturb) {
 
 TEST(SharedPort, SilenceEndsAtTheDeadline) {
   const SocketAddress address = free_address();
-  const auto door = open_door(address, 0);
-  ASSERT_TRUE(door);
+  const auto listener = open_listener(address, 0);
+  ASSERT_TRUE(listener);
   const auto silent = connect_to(address, test::soon_enough());
   ASSERT_TRUE(silent);
   EXPECT_TRUE(wait_for(*silent, POLLIN, test::soon_enough()));
@@ -183,10 +183,10 @@ Duration cpu_time() {
   return seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-TEST(SharedPort, WhoSaysHalfAHelloKeepsNobodyBusy) {
+TEST(SharedPort, HalfAHelloBlocksNobody) {
   const SocketAddress address = free_address();
-  const auto door = open_door(address, 0);
-  ASSERT_TRUE(door);
+  const auto listener = open_listener(address, 0);
+  ASSERT_TRUE(listener);
   const auto half = connect_to(address, test::soon_enough());
   ASSERT_TRUE(half);
   const Duration before = cpu_time();
@@ -199,26 +199,26 @@ TEST(SharedPort, AWrongSecretIsExplainedByTheRankItself) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
   const auto wrong =
-      connect_and_greet(address, {.secret = "wrong", .purpose = kShared.purpose},
-                        {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+      connect_authenticated(address, {.secret = "wrong", .purpose = kShared.purpose},
+                            {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(wrong);
   EXPECT_THAT(wrong.error().message, HasSubstr("wrong secret"));
 }
 
 TEST(SharedPort, APortThatAnotherProgramHasIsNamed) {
   const auto other = listen_on(test::any_loopback_port());
-  const auto door = open_door(local_address(*other), 0);
-  ASSERT_FALSE(door);
-  EXPECT_EQ(door.error().kind, ErrorKind::invalid_argument);
-  EXPECT_THAT(door.error().message, AllOf(HasSubstr(local_address(*other).to_string()),
-                                          HasSubstr("another program already does")));
+  const auto listener = open_listener(local_address(*other), 0);
+  ASSERT_FALSE(listener);
+  EXPECT_EQ(listener.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(listener.error().message, AllOf(HasSubstr(local_address(*other).to_string()),
+                                              HasSubstr("another program already does")));
 }
 
 TEST(SharedPort, AnotherJobDoesNotGetInToo) {
   const SocketAddress address = free_address();
-  const auto first = open_door(address, 0);
+  const auto first = open_listener(address, 0);
   ASSERT_TRUE(first);
-  const auto second = open_door(address, 0, "another secret");
+  const auto second = open_listener(address, 0, "another secret");
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, HasSubstr("choose another port"));
 }

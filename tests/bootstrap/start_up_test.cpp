@@ -9,10 +9,10 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "gradwire/bootstrap/gate.h"
-#include "gradwire/bootstrap/meeting.h"
+#include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/bootstrap/rendezvous_store.h"
+#include "gradwire/bootstrap/store_rendezvous.h"
 #include "tests/bootstrap/rank_child.h"
 
 namespace gradwire {
@@ -34,7 +34,7 @@ Deadline soon_enough() {
 /// A rank that the test drives step by step, in place of connect_mesh().
 class Puppet {
  public:
-  explicit Puppet(const Job& job) : job_(job), door_(listener()) {
+  explicit Puppet(const Job& job) : job_(job), listener_(listen_on_loopback()) {
     auto store = RendezvousStore::connect({.host = job.master_address,
                                            .port = job.master_port,
                                            .secret = job.secret,
@@ -48,32 +48,34 @@ class Puppet {
 
   /// Returns when all have joined.
   void join() {
-    Meeting meeting(*store_, "0",
-                    {.rank = job_.rank,
-                     .world_size = job_.world_size,
-                     .where = "here",
-                     .timeout = seconds(30)});
-    ASSERT_TRUE(meeting.enter(soon_enough()));
-    const RankPlace place = {
-        .host = "puppet", .machine = "its own", .rails = {{local_address(door_), "lo"}}};
-    const auto places = meeting.exchange(place, *store_, soon_enough());
-    ASSERT_TRUE(places) << places.error().message;
+    StoreRendezvous rendezvous(*store_, "0",
+                               {.rank = job_.rank,
+                                .world_size = job_.world_size,
+                                .where = "here",
+                                .timeout = seconds(30)});
+    ASSERT_TRUE(rendezvous.join(soon_enough()));
+    const RankEndpoint endpoint = {
+        .host = "puppet", .machine = "its own", .rails = {{local_address(listener_), "lo"}}};
+    const auto endpoints = rendezvous.exchange(endpoint, *store_, soon_enough());
+    ASSERT_TRUE(endpoints) << endpoints.error().message;
   }
 
   RendezvousStore& store() { return *store_; }
-  Socket& door() { return door_; }
+  Socket& listener() { return listener_; }
 
   /// Closes its connections, as a killed process does.
   void die() {
     store_.reset();
-    door_.close();
+    listener_.close();
   }
 
  private:
-  static Socket listener() { return std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0))); }
+  static Socket listen_on_loopback() {
+    return std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
+  }
 
   Job job_;
-  Socket door_;
+  Socket listener_;
   std::unique_ptr<RendezvousStore> store_;
 };
 
@@ -167,15 +169,15 @@ TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
   // It answers rank 2 with another secret than the published one.
   std::atomic<bool> over = false;
   std::thread answering([&] {
-    Gate gate(
-        doors_of(std::move(one.door())),
+    HandshakeServer server(
+        listeners_of(std::move(one.listener())),
         {.shared = {.secret = "another", .purpose = "mesh 0"}, .world_size = 3},
-        [](const Claims&) { return Verdict::accepted; }, [](const Admitted&) {});
+        [](const Claims&) { return Verdict::accepted; }, [](const AuthenticatedConnection&) {});
     PollSet set;
     while (!over) {
       set.clear();
-      set.wait(gate.watch(set, Deadline::after(std::chrono::milliseconds(5))));
-      ASSERT_TRUE(gate.advance(set));
+      set.wait(server.watch(set, Deadline::after(std::chrono::milliseconds(5))));
+      ASSERT_TRUE(server.advance(set));
     }
   });
   EXPECT_THAT(reason_of(two), AllOf(HasSubstr("rank 1 (host puppet"), HasSubstr("wrong secret"),

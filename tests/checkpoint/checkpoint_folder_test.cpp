@@ -56,7 +56,7 @@ struct CheckpointFolder : ::testing::Test {
   MortalDisk disk{-1, false};
 };
 
-TEST_F(CheckpointFolder, TheNewestIsTheOneWrittenLastWhateverItsStep) {
+TEST_F(CheckpointFolder, NewestIsTheLastWrittenNotTheHighestStep) {
   EXPECT_TRUE(list_checkpoints(place).empty());
   write(20, 1);
   write(10, 2);
@@ -71,7 +71,7 @@ TEST_F(CheckpointFolder, TheNewestIsTheOneWrittenLastWhateverItsStep) {
   EXPECT_THAT(names(), ElementsAre("step-000010.2"));
 }
 
-TEST_F(CheckpointFolder, WhatIsNoneIsAnErrorThatSaysWhy) {
+TEST_F(CheckpointFolder, MissingCheckpointIsAnErrorWithTheReason) {
   EXPECT_THAT(error_of([&] { find_checkpoint(place); }), HasSubstr("no such checkpoint"));
   std::filesystem::create_directories(place / "step-000003");
   EXPECT_THAT(error_of([&] { find_checkpoint(place); }), HasSubstr("manifest.json"));

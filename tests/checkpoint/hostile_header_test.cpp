@@ -31,7 +31,7 @@ std::string one(const std::string& type, const std::string& shape, const std::st
          "}}";
 }
 
-TEST(HostileHeader, WhatFitsIsRead) {
+TEST(HostileHeader, ValidHeaderIsRead) {
   EXPECT_EQ(error_of("{}"), "");
   EXPECT_EQ(error_of(one(R"("F32")", "[2,2]", "[0,16]")), "");
   EXPECT_EQ(error_of(one(R"("F32")", "[0,2]", "[16,16]")), "");

@@ -165,7 +165,7 @@ TEST_F(HostileManifest, PiecesDoNotOverflow) {
   }
 }
 
-TEST_F(HostileManifest, WhatARankHasForItselfLiesInItsFile) {
+TEST_F(HostileManifest, RankTensorsLieInTheFileOfTheirRank) {
   expect_refused("type", "'rank_tensors[0][0].type'",
                  [](json& root) { root["rank_tensors"][0][0]["type"] = "F31"; });
   for (const auto& offset : {json(~0ull), json(-1), json(std::int64_t{1} << 40), json("0")}) {

@@ -115,7 +115,7 @@ TEST(KilledSaver, LeavesTheLastCompleteCheckpointWholeAtTwoHundredRandomPoints) 
   }
 }
 
-TEST(KilledSaver, WhoLeftHalfACheckpointWouldBeNoticed) {
+TEST(KilledSaver, PartialCheckpointIsDetected) {
   const TemporaryFolder folder;
   MortalDisk disk(-1, false);
   write_checkpoint(disk, folder.path(), 1, kRanks, 1);

@@ -114,7 +114,7 @@ struct TwoSavers : ::testing::Test {
   Disk disk;
 };
 
-TEST_F(TwoSavers, OneDoesNotRemoveWhatTheOtherIsWriting) {
+TEST_F(TwoSavers, DoNotRemovePartialCheckpointsOfEachOther) {
   const Signal reached, go_on;
   Process slow([&] {
     PausingDisk pausing(reached, go_on);
@@ -129,7 +129,7 @@ TEST_F(TwoSavers, OneDoesNotRemoveWhatTheOtherIsWriting) {
   expect_all_whole();
 }
 
-TEST_F(TwoSavers, OfOneStepHaveTwoNames) {
+TEST_F(TwoSavers, SavingTheSameStepUseTwoNames) {
   const Signal reached, go_on;
   Process slow([&] {
     PausingDisk pausing(reached, go_on);
@@ -143,7 +143,7 @@ TEST_F(TwoSavers, OfOneStepHaveTwoNames) {
   expect_all_whole();
 }
 
-TEST_F(TwoSavers, WhatAKilledOneLeftIsRemovedByTheOther) {
+TEST_F(TwoSavers, RemoveLeftoversOfAKilledSaver) {
   const Signal reached, go_on;
   Process killed([&] {
     PausingDisk pausing(reached, go_on);
@@ -158,7 +158,7 @@ TEST_F(TwoSavers, WhatAKilledOneLeftIsRemovedByTheOther) {
   EXPECT_THAT(names(), ElementsAre("step-000002"));
 }
 
-TEST_F(TwoSavers, WhatAnotherHostLeftStaysUntilItIsSilent) {
+TEST_F(TwoSavers, KeepLeftoversOfAnotherHostUntilItIsSilent) {
   disk.make_folders(place / ".step-000001.feed.partial");
   std::ofstream(place / ".step-000001.feed.lock") << "another-boot another-host 17\n";
   write_checkpoint(disk, place, 2, 3, 2);
@@ -173,7 +173,7 @@ TEST_F(TwoSavers, WhatAnotherHostLeftStaysUntilItIsSilent) {
   EXPECT_THAT(names(".lock"), IsEmpty());
 }
 
-TEST_F(TwoSavers, ThatNeverWaitForEachOtherLeaveAllTheyWroteWhole) {
+TEST_F(TwoSavers, LeaveWholeCheckpointsWithoutSynchronization) {
   constexpr int kSaves = 40;
   const auto save_all = [&](int first) {
     return [this, first] {

@@ -134,7 +134,7 @@ TEST(BenchStep, TheLadderTakesNoListsBesideIt) {
   }
 }
 
-TEST(BenchStep, WhatAutoTriesDoesNotCount) {
+TEST(BenchStep, TrialsOfAutoDoNotCount) {
   const TemporaryFolder folder;
   const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
                                 "--codec", "none,int8,auto", "--steps", "4", "--json", "-"});

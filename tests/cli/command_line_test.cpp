@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "bench barrier --iterations 5", "bench barrier -n 2 --iterations 5 --json -",
                       "run -n 2 -- echo hello", "run -n 2 -- yes"));
 
-TEST(WrongCommandLine, HasStatusTwoAndNamesTheCommand) {
+TEST(UsageError, HasStatusTwoAndNamesTheCommand) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"bench all_redcue -n 2", "gradwire bench: unknown collective \"all_redcue\""},
       {"bench --sizes 4X -n 2", "gradwire bench: \"4X\" is not a number of bytes"},
@@ -90,7 +90,7 @@ TEST(CommandLine, TheUsualSpellingOfARateIsTaken) {
   EXPECT_EQ(shell("plan --network 10Gbps").status, 0);
 }
 
-TEST(CommandLine, WhatFollowsAVariableIsTheProgram) {
+TEST(CommandLine, WordsAfterAVariableAreTheProgram) {
   const Outcome named = shell("run -n 1 --no-prefix --env HOME echo started");
   EXPECT_EQ(named.status, 0) << named.err;
   EXPECT_EQ(named.out, "started\n");

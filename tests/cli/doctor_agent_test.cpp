@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "gradwire/cli/doctor/endpoint.h"
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/doctor/reach.h"
+#include "gradwire/cli/doctor/reachability_server.h"
 
 /// Parts of the doctor's process on a host.
 namespace gradwire {
@@ -10,39 +10,39 @@ namespace {
 
 /// Host 0's findings about another host, on which the doctor is number `local_rank` of those that
 /// share the job's port.
-ReachFacts reach_of_one_that_shares_a_port(int local_rank) {
+Reachability reach_of_one_that_shares_a_port(int local_rank) {
   const SocketAddress any = *SocketAddress::of("127.0.0.1", 0);
   const std::uint16_t port = local_address(*listen_on(any)).port();
-  const std::vector<RailPlace> rails{{any, "lo"}};
+  const std::vector<RailEndpoint> rails{{any, "lo"}};
   const Job here{.rank = 0, .world_size = 2, .port = port, .interface = {}, .secret = "secret"};
   Job there = here;
   there.rank = 1;
   there.local_rank = local_rank;
-  HostFacts facts{.host = "b"};
-  const Endpoint endpoint(there, rails, MasterPort::in_use, facts);
-  const auto reach = reach_all(here, rails, {std::nullopt, facts}, std::chrono::seconds(3));
+  HostInfo info{.host = "b"};
+  const ReachabilityServer server(there, rails, MasterPort::in_use, info);
+  const auto reach = reach_all(here, rails, {std::nullopt, info}, std::chrono::seconds(3));
   if (reach.size() != 1) throw Exception(ErrorKind::invalid_argument, "not one way");
   return reach.front();
 }
 
-TEST(ReachTest, DatagramsThatNobodyIsThereToAnswerAreNotTried) {
-  const ReachFacts first = reach_of_one_that_shares_a_port(0);
-  EXPECT_EQ(first.outcome, ReachFacts::Outcome::reached) << first.error;
+TEST(ReachTest, DatagramsWithoutAnEchoServerAreNotTried) {
+  const Reachability first = reach_of_one_that_shares_a_port(0);
+  EXPECT_EQ(first.outcome, Reachability::Outcome::reached) << first.error;
   EXPECT_TRUE(first.has_echo);
   EXPECT_GT(first.largest_packet, 1000);
   EXPECT_GT(first.datagrams, 0);
-  const ReachFacts second = reach_of_one_that_shares_a_port(1);  // The first has not connected.
-  EXPECT_EQ(second.outcome, ReachFacts::Outcome::reached) << second.error;
+  const Reachability second = reach_of_one_that_shares_a_port(1);  // The first has not connected.
+  EXPECT_EQ(second.outcome, Reachability::Outcome::reached) << second.error;
   EXPECT_FALSE(second.has_echo);
 }
 
-TEST(PipeStoreTest, LinesAreWhatTheyWere) {
-  const auto set = parse_request(line_of(NoteRequest{.key = "k/1", .value = "two\nlines \"\xff"}));
+TEST(PipeStoreTest, LinesRoundTrip) {
+  const auto set = parse_request(line_of(StoreRequest{.key = "k/1", .value = "two\nlines \"\xff"}));
   ASSERT_TRUE(set && set->value);
   EXPECT_EQ(set->key, "k/1");
   EXPECT_EQ(*set->value, "two\nlines \"\xef\xbf\xbd");  // Invalid UTF-8 is replaced.
   const auto get = parse_request(
-      line_of(NoteRequest{.key = "k", .value = {}, .patience = std::chrono::seconds(2)}));
+      line_of(StoreRequest{.key = "k", .value = {}, .patience = std::chrono::seconds(2)}));
   ASSERT_TRUE(get && !get->value);
   EXPECT_EQ(get->patience, std::chrono::seconds(2));
   EXPECT_FALSE(parse_request("Welcome to this host!"));

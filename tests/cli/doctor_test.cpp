@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-using Outcome = ReachFacts::Outcome;
+using Outcome = Reachability::Outcome;
 using std::chrono::microseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -20,56 +20,56 @@ std::string ip_of(int host) {
 }
 
 /// Hosts a, b, c, ..., without any fault.
-Examination healthy(int hosts) {
-  Examination all;
+ClusterReport healthy(int hosts) {
+  ClusterReport all;
   all.ranks = hosts;
   Cluster cluster;
   for (int i = 0; i < hosts; ++i) {
     const std::string name(1, static_cast<char>('a' + i));
-    Patient patient{.name = name, .failure = {}, .remedy = {}, .facts = {}, .reach = {}};
-    patient.facts = HostFacts{.host = name,
-                              .version = "1.0.0",
-                              .build = "12345678",
-                              .protocol = 3,
-                              .torch = "2.13.0",
-                              .python = "gradwire 1.0.0 (extension 1) and PyTorch 2.13.0",
-                              .system = "Linux",
-                              .most_files = 4096,
-                              .most_received = 6 << 20,
-                              .most_sent = 4 << 20,
-                              .most_asked_for = 384 << 10,
-                              .interfaces = "lo (127.0.0.1), eth0 (" + ip_of(i) + ")"};
-    patient.facts->rails.push_back(
+    HostReport report{.name = name, .failure = {}, .remedy = {}, .info = {}, .reach = {}};
+    report.info = HostInfo{.host = name,
+                           .version = "1.0.0",
+                           .build = "12345678",
+                           .protocol = 3,
+                           .torch = "2.13.0",
+                           .python = "gradwire 1.0.0 (extension 1) and PyTorch 2.13.0",
+                           .system = "Linux",
+                           .max_files = 4096,
+                           .max_receive_buffer = 6 << 20,
+                           .max_send_buffer = 4 << 20,
+                           .max_requested_buffer = 384 << 10,
+                           .interfaces = "lo (127.0.0.1), eth0 (" + ip_of(i) + ")"};
+    report.info->rails.push_back(
         {.interface = "eth0", .address = ip_of(i), .endpoint = ip_of(i) + ":4000", .mtu = 1500});
-    patient.reach.emplace();
+    report.reach.emplace();
     cluster.hosts.push_back({.name = name, .rails = {{.interface = "eth0"}}});
     for (int j = 0; j < hosts; ++j) {
-      patient.facts->names.push_back({.name = std::string(1, static_cast<char>('a' + j)),
-                                      .addresses = {ip_of(j)},
-                                      .error = {}});
+      report.info->names.push_back({.name = std::string(1, static_cast<char>('a' + j)),
+                                    .addresses = {ip_of(j)},
+                                    .error = {}});
       if (i == j) continue;
-      patient.reach->push_back({.to = j, .error = {}, .largest_packet = 1500});
+      report.reach->push_back({.to = j, .error = {}, .largest_packet = 1500});
       cluster.paths.push_back({i, j, 0, microseconds(25), microseconds(20), 1.2e8, 1500, 0});
     }
-    all.patients.push_back(std::move(patient));
+    all.reports.push_back(std::move(report));
   }
   all.cluster = std::move(cluster);
   return all;
 }
 
-HostFacts& facts_of(Examination& all, int host) {
-  return *all.patients[static_cast<std::size_t>(host)].facts;
+HostInfo& info_of(ClusterReport& all, int host) {
+  return *all.reports[static_cast<std::size_t>(host)].info;
 }
 
-ReachFacts& reach_of(Examination& all, int from, int to) {
-  for (ReachFacts& one : *all.patients[static_cast<std::size_t>(from)].reach) {
+Reachability& reach_of(ClusterReport& all, int from, int to) {
+  for (Reachability& one : *all.reports[static_cast<std::size_t>(from)].reach) {
     if (one.to == to) return one;
   }
   throw Exception(ErrorKind::invalid_argument, "no such path");
 }
 
 /// Returns the only finding, as text with its remedy.
-std::string only_finding(const Examination& all, bool wrong = true) {
+std::string only_finding(const ClusterReport& all, bool wrong = true) {
   const std::vector<Finding> findings = diagnose(all);
   if (findings.size() != 1) return std::to_string(findings.size()) + ": " + describe(all, findings);
   EXPECT_EQ(findings.front().wrong, wrong) << findings.front().what;
@@ -83,11 +83,11 @@ TEST(DiagnosisTest, HealthyHostsHaveNothing) {
 }
 
 TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
-  Examination all = healthy(3);
-  all.patients[1].facts.reset();
-  all.patients[1].reach.reset();
-  all.patients[1].failure = "\"ssh b sh\" failed";
-  all.patients[1].remedy = "ssh-copy-id";
+  ClusterReport all = healthy(3);
+  all.reports[1].info.reset();
+  all.reports[1].reach.reset();
+  all.reports[1].failure = "\"ssh b sh\" failed";
+  all.reports[1].remedy = "ssh-copy-id";
   all.cluster.reset();
   EXPECT_EQ(only_finding(all), "b: \"ssh b sh\" failed | ssh-copy-id");
   EXPECT_THAT(describe(all, diagnose(all)),
@@ -96,65 +96,65 @@ TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
 }
 
 TEST(DiagnosisTest, OtherBuildsAndSystems) {
-  Examination all = healthy(3);
-  facts_of(all, 2).version = "0.9.0";
+  ClusterReport all = healthy(3);
+  info_of(all, 2).version = "0.9.0";
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1.0.0 (build 12345678, protocol 3) on a, b"),
                                        HasSubstr("0.9.0 (build 12345678, protocol 3) on c")));
   all = healthy(3);
-  facts_of(all, 0).build = "87654321";
+  info_of(all, 0).build = "87654321";
   EXPECT_THAT(only_finding(all), HasSubstr("install the same build"));
   all = healthy(3);
-  facts_of(all, 0).system = "Linux 2";
+  info_of(all, 0).system = "Linux 2";
   EXPECT_THAT(only_finding(all, false), HasSubstr("different systems"));
   all = healthy(3);
-  facts_of(all, 1).protocol = 4;
+  info_of(all, 1).protocol = 4;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("protocol 3) on a, c"), HasSubstr("4) on b")));
 }
 
 TEST(DiagnosisTest, OtherPyTorchesAndPythonPackages) {
-  Examination all = healthy(3);
-  facts_of(all, 0).torch = "2.12.1";
+  ClusterReport all = healthy(3);
+  info_of(all, 0).torch = "2.12.1";
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("different versions of PyTorch: 2.13.0 on b, c; 2.12.1 on a"),
                     HasSubstr("pip install torch==2.13.0")));
   all = healthy(3);
-  facts_of(all, 1).torch.clear();  // gradwire only, which is another build.
+  info_of(all, 1).torch.clear();  // gradwire only, which is another build.
   EXPECT_THAT(diagnose(all), IsEmpty());
-  facts_of(all, 1).torch_problem = "libtorch_cpu.so: cannot open shared object file";
+  info_of(all, 1).torch_problem = "libtorch_cpu.so: cannot open shared object file";
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("b: gradwire train does not start: libtorch_cpu.so: cannot open"),
                     HasSubstr("on b: ")));
   all = healthy(3);
-  facts_of(all, 2).python = "gradwire 1.0.0 (extension 2) and PyTorch 2.13.0";
+  info_of(all, 2).python = "gradwire 1.0.0 (extension 2) and PyTorch 2.13.0";
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("(extension 1) and PyTorch 2.13.0 on a, b"),
                                        HasSubstr("(extension 2) and PyTorch 2.13.0 on c"),
                                        HasSubstr("install the same wheel")));
   all = healthy(3);
-  facts_of(all, 2).python.clear();
+  info_of(all, 2).python.clear();
   EXPECT_THAT(only_finding(all, false), HasSubstr("c: python3 has no gradwire; gradwire 1.0.0"));
-  for (const int host : {0, 1}) facts_of(all, host).python.clear();
+  for (const int host : {0, 1}) info_of(all, host).python.clear();
   EXPECT_THAT(diagnose(all), IsEmpty());
 }
 
-TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
-  Examination all = healthy(3);
-  facts_of(all, 0).master_problem = "cannot listen at 10.0.0.1:29400: another program does";
+TEST(DiagnosisTest, MasterAddress) {
+  ClusterReport all = healthy(3);
+  info_of(all, 0).master_problem = "cannot listen at 10.0.0.1:29400: another program does";
   EXPECT_THAT(
       only_finding(all),
       AllOf(HasSubstr("a: rank 0 could not listen for the other ranks: cannot listen at 10.0.0.1:"),
             HasSubstr("on a: ss -lntp"), HasSubstr("--master-port")));
   all = healthy(3);
-  facts_of(all, 0).master = "10.0.0.1:29400";
+  info_of(all, 0).master = "10.0.0.1:29400";
   for (const int from : {1, 2}) {
-    all.patients[static_cast<std::size_t>(from)].reach->push_back(
-        {.to = 0, .rail = kMasterDoor, .outcome = Outcome::silence, .error = "no answer"});
+    all.reports[static_cast<std::size_t>(from)].reach->push_back(
+        {.to = 0, .rail = kMasterRail, .outcome = Outcome::no_answer, .error = "no answer"});
   }
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("b, c cannot reach a at 10.0.0.1:29400, where rank 0 listens: no"),
                     HasSubstr("on a: nft insert rule inet filter input tcp dport 29400 accept"),
                     HasSubstr("--master-port")));
   // Reported as an unreachable host, not as a port.
-  reach_of(all, 2, 0).outcome = Outcome::silence;
+  reach_of(all, 2, 0).outcome = Outcome::no_answer;
   reach_of(all, 2, 0).error = "no answer";
   const std::string text = describe(all, diagnose(all));
   EXPECT_THAT(text, AllOf(HasSubstr("b cannot reach a at 10.0.0.1:29400, where"),
@@ -163,33 +163,33 @@ TEST(DiagnosisTest, ThePlaceWhereRankZeroWaits) {
 }
 
 TEST(DiagnosisTest, Names) {
-  Examination all = healthy(3);
-  facts_of(all, 2).names[0] = {.name = "a", .addresses = {}, .error = "cannot find \"a\""};
+  ClusterReport all = healthy(3);
+  info_of(all, 2).names[0] = {.name = "a", .addresses = {}, .error = "cannot find \"a\""};
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("c: cannot find \"a\""), HasSubstr("/etc/hosts"),
                                        HasSubstr("--master-addr")));
   all = healthy(3);
-  facts_of(all, 2).names[1] = {.name = "b", .addresses = {}, .error = "cannot find \"b\""};
+  info_of(all, 2).names[1] = {.name = "b", .addresses = {}, .error = "cannot find \"b\""};
   EXPECT_THAT(only_finding(all, false), HasSubstr("cannot find \"b\""));
   all = healthy(3);
-  facts_of(all, 0).names[0].addresses = {"127.0.1.1"};
+  info_of(all, 0).names[0].addresses = {"127.0.1.1"};
   EXPECT_THAT(only_finding(all), HasSubstr("on a the name a resolves to 127.0.1.1, the loopback"));
   all = healthy(3);
-  facts_of(all, 1).names[1].addresses = {"127.0.1.1"};  // Does not affect other hosts.
+  info_of(all, 1).names[1].addresses = {"127.0.1.1"};  // Does not affect other hosts.
   EXPECT_THAT(diagnose(all), IsEmpty());
-  facts_of(all, 1).names[0].addresses = {"10.0.0.77"};
+  info_of(all, 1).names[0].addresses = {"10.0.0.77"};
   EXPECT_THAT(only_finding(all), HasSubstr("10.0.0.77, which is not an address of that host"));
 }
 
 TEST(DiagnosisTest, Limits) {
-  Examination all = healthy(2);
-  facts_of(all, 1).most_files = 512;
+  ClusterReport all = healthy(2);
+  info_of(all, 1).max_files = 512;
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("b: a process may open at most 512"), HasSubstr("hard nofile")));
   all = healthy(2);
   all.ranks = 4000;
   EXPECT_EQ(diagnose(all).size(), 2u);
   all = healthy(2);
-  facts_of(all, 0).most_sent = 1 << 18;
+  info_of(all, 0).max_send_buffer = 1 << 18;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("a: TCP may buffer only 256 KiB"),
                                        HasSubstr("sysctl -w net.ipv4.tcp_wmem=")));
   all = healthy(2);
@@ -203,61 +203,61 @@ TEST(DiagnosisTest, Limits) {
 }
 
 TEST(DiagnosisTest, ReceiveBuffersThatRanksAskFor) {
-  Examination all = healthy(3);
-  facts_of(all, 0).most_asked_for = 212992;  // Linux's default.
-  facts_of(all, 2).most_asked_for = 208 << 10;
+  ClusterReport all = healthy(3);
+  info_of(all, 0).max_requested_buffer = 212992;  // Linux's default.
+  info_of(all, 2).max_requested_buffer = 208 << 10;
   EXPECT_THAT(only_finding(all, false),
               AllOf(HasSubstr("a, c: ranks request receive buffers of 384 KiB and get 208 KiB"),
                     HasSubstr("on a, c: sysctl -w net.core.rmem_max=4194304")));
-  for (const int host : {0, 2}) facts_of(all, host).most_asked_for = 0;  // Unknown.
+  for (const int host : {0, 2}) info_of(all, host).max_requested_buffer = 0;  // Unknown.
   EXPECT_THAT(diagnose(all), IsEmpty());
 }
 
 TEST(DiagnosisTest, APortThatIsTaken) {
-  Examination all = healthy(2);
-  facts_of(all, 1).port_problems = {"cannot listen at 10.0.0.2:29377"};
-  facts_of(all, 1).rails[0].endpoint.clear();
+  ClusterReport all = healthy(2);
+  info_of(all, 1).port_problems = {"cannot listen at 10.0.0.2:29377"};
+  info_of(all, 1).rails[0].endpoint.clear();
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("b: cannot listen at 10.0.0.2:29377"), HasSubstr("ss -lntup"),
                     HasSubstr("another one with --port"), Not(HasSubstr("--interface"))));
 }
 
 TEST(DiagnosisTest, Interfaces) {
-  Examination all = healthy(3);
-  facts_of(all, 1).rails[0].loopback = true;
+  ClusterReport all = healthy(3);
+  info_of(all, 1).rails[0].loopback = true;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("b would use its loopback interface"),
                                        HasSubstr("b has lo (127.0.0.1), eth0 (10.0.0.2)")));
   all = healthy(3);
-  facts_of(all, 2).rails[0].address = ip_of(0);
+  info_of(all, 2).rails[0].address = ip_of(0);
   EXPECT_THAT(only_finding(all), HasSubstr("a, c all have the address 10.0.0.1 (eth0)"));
-  facts_of(all, 2).host = "a";  // Two ranks on one host.
+  info_of(all, 2).host = "a";  // Two ranks on one host.
   EXPECT_THAT(diagnose(all), IsEmpty());
   all = healthy(3);
-  facts_of(all, 0).rails[0].mtu = 9000;
+  info_of(all, 0).rails[0].mtu = 9000;
   EXPECT_THAT(only_finding(all), AllOf(HasSubstr("1500 on b, c; 9000 on a"),
                                        HasSubstr("on a: ip link set dev eth0 mtu 1500")));
   all = healthy(3);
-  facts_of(all, 2).problems = {
+  info_of(all, 2).problems = {
       "network interface \"eth7\" is not the name or prefix of any interface"};
   EXPECT_THAT(only_finding(all),
               AllOf(HasSubstr("c: network interface \"eth7\""), HasSubstr("--interface")));
   all = healthy(3);
-  facts_of(all, 2).faster = {"eth1 (10.1.0.3), 10 Gb/s"};
+  info_of(all, 2).faster = {"eth1 (10.1.0.3), 10 Gb/s"};
   EXPECT_THAT(only_finding(all, false),
               HasSubstr("c would use eth0, although eth1 (10.1.0.3), 10 Gb/s is available"));
   all = healthy(2);
-  facts_of(all, 1).rails.push_back({.interface = "eth1", .address = "10.1.0.2", .mtu = 1500});
+  info_of(all, 1).rails.push_back({.interface = "eth1", .address = "10.1.0.2", .mtu = 1500});
   EXPECT_THAT(only_finding(all, false), HasSubstr("1 on a, 2 on b"));
 }
 
-TEST(DiagnosisTest, WhoCannotReachWhomAndWhy) {
+TEST(DiagnosisTest, UnreachablePathsHaveACause) {
   const std::vector<std::pair<Outcome, const char*>> expected{
-      {Outcome::silence, "a firewall drops the packets"},
+      {Outcome::no_answer, "a firewall drops the packets"},
       {Outcome::refused, "a firewall rejects"},
       {Outcome::no_route, "ip route add"},
-      {Outcome::stranger, "another machine or program has the address 10.0.0.2"}};
+      {Outcome::unauthenticated, "another machine or program has the address 10.0.0.2"}};
   for (const auto& [outcome, remedy] : expected) {
-    Examination all = healthy(3);
+    ClusterReport all = healthy(3);
     for (const int from : {0, 2}) {
       reach_of(all, from, 1).outcome = outcome;
       reach_of(all, from, 1).error = "words";
@@ -269,7 +269,7 @@ TEST(DiagnosisTest, WhoCannotReachWhomAndWhy) {
 }
 
 TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
-  Examination all = healthy(3);
+  ClusterReport all = healthy(3);
   reach_of(all, 0, 1).largest_packet = 1400;
   reach_of(all, 1, 0).largest_packet = 1410;
   EXPECT_THAT(only_finding(all),
@@ -298,7 +298,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
 }
 
 TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
-  Examination all = healthy(4);
+  ClusterReport all = healthy(4);
   for (MeasuredPath& path : all.cluster->paths) {
     if (path.from == 3 || path.to == 3) path.bytes_per_second = 1.2e7;
   }
@@ -307,15 +307,15 @@ TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
                               "others have 960 Mb/s"),
                     HasSubstr("ethtool eth0")));
   all = healthy(2);
-  for (const int host : {0, 1}) facts_of(all, host).rails[0].megabits = 1000;
+  for (const int host : {0, 1}) info_of(all, host).rails[0].megabits = 1000;
   EXPECT_THAT(diagnose(all), IsEmpty());
   all.cluster->paths.front().bytes_per_second = 1e7;
   all.cluster->paths.back().bytes_per_second = 1.1e7;
   EXPECT_THAT(diagnose(all).front().what,
               HasSubstr("80 Mb/s from a to b, over eth0, on links of 1 Gb/s"));
   all = healthy(2);
-  facts_of(all, 0).rails[0].megabits = 1000;
-  facts_of(all, 1).rails[0].megabits = 100;
+  info_of(all, 0).rails[0].megabits = 1000;
+  info_of(all, 1).rails[0].megabits = 100;
   EXPECT_THAT(only_finding(all), HasSubstr("eth0 of b has negotiated 100 Mb/s, others 1 Gb/s"));
   all = healthy(3);
   all.cluster->paths.front().shortest_latency = std::chrono::milliseconds(3);
@@ -326,32 +326,32 @@ TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
               AllOf(HasSubstr("the clock of c is 3 s behind that of a"), HasSubstr("chronyc")));
 }
 
-TEST(DiagnosisTest, WhatAJobWouldSayCountsIfNothingElseExplainsIt) {
-  Examination all = healthy(2);
-  all.patients[1].mesh_error = "rank 1 has no connection";
+TEST(DiagnosisTest, MeshErrorsCountIfNothingElseExplainsThem) {
+  ClusterReport all = healthy(2);
+  all.reports[1].mesh_error = "rank 1 has no connection";
   EXPECT_THAT(only_finding(all), HasSubstr("b: rank 1 has no connection"));
-  facts_of(all, 0).most_files = 10;
+  info_of(all, 0).max_files = 10;
   EXPECT_THAT(only_finding(all), HasSubstr("at most 10"));
 }
 
-TEST(DiagnosisTest, FactsSurviveTheJourney) {
-  Examination all = healthy(2);
-  HostFacts& facts = facts_of(all, 0);
-  facts.problems = {"one", "two"};
-  facts.port_problems = {"three"};
-  facts.master = "10.0.0.1:29400";
-  facts.master_problem = "four";
-  facts.torch_problem = "five";
-  facts.token = "token";
-  const auto read = parse_host_facts(to_json(facts));
+TEST(DiagnosisTest, ReportsRoundTripThroughJson) {
+  ClusterReport all = healthy(2);
+  HostInfo& info = info_of(all, 0);
+  info.problems = {"one", "two"};
+  info.port_problems = {"three"};
+  info.master = "10.0.0.1:29400";
+  info.master_problem = "four";
+  info.torch_problem = "five";
+  info.token = "token";
+  const auto read = parse_host_info(to_json(info));
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(to_json(*read), to_json(facts));
-  EXPECT_FALSE(parse_host_facts("{}"));
+  EXPECT_EQ(to_json(*read), to_json(info));
+  EXPECT_FALSE(parse_host_info("{}"));
 
   reach_of(all, 0, 1) = {1, 2, Outcome::no_route, "words", false, 1400, 500, 7, true};
-  const auto reach = parse_reach_facts(to_json(*all.patients[0].reach));
+  const auto reach = parse_reachability(to_json(*all.reports[0].reach));
   ASSERT_TRUE(reach) << reach.error().message;
-  EXPECT_EQ(to_json(*reach), to_json(*all.patients[0].reach));
+  EXPECT_EQ(to_json(*reach), to_json(*all.reports[0].reach));
 }
 
 TEST(NamePathsTest, FindsTheHostThatAllHaveInCommon) {

@@ -41,7 +41,7 @@ TEST(LinePrefixerTest, PassesCarriageReturnLinesOnAtOnce) {
 }
 
 TEST(LinePrefixerTest, CutsEndlessLines) {
-  const std::string endless(LinePrefixer::kLongestLine + 1, 'x');
+  const std::string endless(LinePrefixer::kMaxLineBytes + 1, 'x');
   EXPECT_EQ(prefixed({endless, "y"}, ""), endless + "\ny\n");
 }
 

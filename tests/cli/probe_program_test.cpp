@@ -80,7 +80,7 @@ TEST(TuneProgramTest, AddsTheFastestToTheFileAndJobsGoByIt) {
   EXPECT_THAT(bench.out(), HasSubstr("(measured by gradwire tune)"));
 }
 
-TEST(ProbeProgramTest, WhatCannotBeWrittenIsAnError) {
+TEST(ProbeProgramTest, UnwritableOutputIsAnError) {
   Launched probe({gradwire_program(), "probe", "-n", "2", "--seconds", "0.02", "--output",
                   "/dev/null/topology.json"});
   EXPECT_EQ(probe.wait(), 1);

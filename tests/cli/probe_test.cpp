@@ -72,8 +72,8 @@ std::vector<Socket> one_socket() {
   return sockets;
 }
 
-TEST(EchoTest, AnswersThoseWhoKnowTheToken) {
-  const Echo echo(one_socket(), echo_token("0123456789abcdef"));
+TEST(EchoTest, AnswersDatagramsWithTheToken) {
+  const EchoServer echo(one_socket(), echo_token("0123456789abcdef"));
   auto friendly =
       EchoClient::create(loopback(), "", echo.addresses().front(), echo_token("0123456789abcdef"));
   ASSERT_TRUE(friendly) << friendly.error().message;
@@ -100,8 +100,8 @@ TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
   EXPECT_EQ(lost->part(), 1.0);
 }
 
-/// An Echo behind a link that drops every hundredth packet.
-void answer_most(const Socket& socket, const Socket& stop) {
+/// An EchoServer behind a link that drops every hundredth packet.
+void answer_99_percent(const Socket& socket, const Socket& stop) {
   std::vector<std::byte> question(2000);
   std::array<pollfd, 2> items{pollfd{stop.descriptor(), POLLIN, 0},
                               pollfd{socket.descriptor(), POLLIN, 0}};
@@ -109,7 +109,7 @@ void answer_most(const Socket& socket, const Socket& stop) {
     while (const auto datagram = receive_datagram(socket, question)) {
       const auto number = load_little_endian<std::uint32_t>(question.data() + 16);
       if (number % 100 == 50) continue;
-      (void)send_datagram(socket, datagram->from, ConstBytes(question).first(Echo::kBytes));
+      (void)send_datagram(socket, datagram->from, ConstBytes(question).first(EchoServer::kBytes));
     }
   }
 }
@@ -117,7 +117,7 @@ void answer_most(const Socket& socket, const Socket& stop) {
 TEST(EchoTest, ALossOfOneInAHundredIsSeen) {
   const Socket lossy = *bind_datagrams(loopback());
   const Socket stop(::eventfd(0, EFD_CLOEXEC));
-  std::thread echo([&] { answer_most(lossy, stop); });
+  std::thread echo([&] { answer_99_percent(lossy, stop); });
   auto client = EchoClient::create(loopback(), "", local_address(lossy), EchoToken{});
   const auto lost = client->loss(1500);
   const std::uint64_t one = 1;

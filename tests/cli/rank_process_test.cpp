@@ -28,11 +28,11 @@ class RankProcessTest : public ::testing::Test {
   }
 
   /// Starts it and waits for its end without a notification.
-  Ending start(RankProcess& rank, const LaunchOptions& options) {
+  ExitStatus start(RankProcess& rank, const LaunchOptions& options) {
     value_or_throw(rank.start(options));
     int status = 0;
     ::waitpid(rank.pid(), &status, 0);
-    return Ending::from_wait(status);
+    return ExitStatus::from_wait(status);
   }
 
   /// A rank on another host, where `script` runs in its place.
@@ -78,7 +78,7 @@ TEST_F(RankProcessTest, ARemoteShellThatEndedWellAndRanNothingIsAFailure) {
   RankProcess rank = remote("echo Welcome", options);
   rank.set_ended(start(rank, options));
   EXPECT_TRUE(rank.ran_nothing());
-  EXPECT_EQ(rank.ending()->status, 127);
+  EXPECT_EQ(rank.exit_status()->status, 127);
 }
 
 TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
@@ -87,18 +87,18 @@ TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
   rank.set_ended(start(rank, options));
   EXPECT_FALSE(rank.never_ran());
   EXPECT_FALSE(rank.ran_nothing());
-  EXPECT_EQ(rank.ending()->status, 0);
+  EXPECT_EQ(rank.exit_status()->status, 0);
 }
 
 TEST_F(RankProcessTest, WhoseOutputNobodyReadsMayHaveRun) {
   LaunchOptions options;
   RankProcess rank = remote(kReady, options);
-  const Ending ending = start(rank, options);
+  const ExitStatus exit_status = start(rank, options);
   stop_reading();
   rank.transfer();
-  rank.set_ended(ending);
+  rank.set_ended(exit_status);
   EXPECT_FALSE(rank.ran_nothing());
-  EXPECT_EQ(rank.ending()->status, 0);
+  EXPECT_EQ(rank.exit_status()->status, 0);
 }
 
 }  // namespace

@@ -139,9 +139,9 @@ TEST(RunTest, RanksThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
   EXPECT_TRUE(run.all_gone());
 }
 
-class PassedOn : public ::testing::TestWithParam<std::pair<int, const char*>> {};
+class SignalForwarding : public ::testing::TestWithParam<std::pair<int, const char*>> {};
 
-TEST_P(PassedOn, ToRanksThatHandleIt) {
+TEST_P(SignalForwarding, ReachesRanksThatHandleIt) {
   const auto [signal, name] = GetParam();
   Launched run(run_script({"-n", "2"}, std::string("trap 'echo got ") + name + "; exit 0' " + name +
                                            "; echo ready; " + kForEver));
@@ -153,7 +153,7 @@ TEST_P(PassedOn, ToRanksThatHandleIt) {
   EXPECT_TRUE(run.all_gone());
 }
 
-TEST_P(PassedOn, ToRanksThatDoNot) {
+TEST_P(SignalForwarding, EndsRanksThatDoNot) {
   const auto [signal, name] = GetParam();
   Launched run(run_script({"-n", "2"}, "echo ready; exec sleep 1000"));
   ASSERT_TRUE(run.wait_for_output("ready", 2));
@@ -163,7 +163,7 @@ TEST_P(PassedOn, ToRanksThatDoNot) {
   EXPECT_TRUE(run.all_gone());
 }
 
-INSTANTIATE_TEST_SUITE_P(RunTest, PassedOn,
+INSTANTIATE_TEST_SUITE_P(RunTest, SignalForwarding,
                          ::testing::Values(std::pair{SIGINT, "INT"}, std::pair{SIGTERM, "TERM"},
                                            std::pair{SIGQUIT, "QUIT"}),
                          [](const auto& test) { return std::string(test.param.second); });

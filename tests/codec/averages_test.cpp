@@ -18,10 +18,10 @@ class Encoder {
   explicit Encoder(const std::string& spec) : codec_(value_or_throw(make_codec(spec))) {}
 
   std::vector<float> pass(const std::vector<float>& values, std::uint64_t seed,
-                          std::span<float> carry = {}) {
+                          std::span<float> residual = {}) {
     std::vector<std::byte> bytes(codec_->encoded_bytes(values.size()));
     std::vector<float> decoded(values.size());
-    codec_->encode(values, carry, seed, bytes);
+    codec_->encode(values, residual, seed, bytes);
     value_or_throw(codec_->decode(bytes, seed, decoded));
     return decoded;
   }
@@ -112,24 +112,24 @@ TEST_P(Feedback, LosesNothingInTheLongRun) {
   for (std::uint64_t i = 0; i < 17; ++i) {
     noise.push_back(make_values(Kind::gaussian, kCount, i + 2));
   }
-  std::vector<float> carry(kCount);
+  std::vector<float> residual(kCount);
   std::vector<double> values_sum(kCount), decoded_sum(kCount);
   double half = 0;
   for (std::size_t step = 0; step < kSteps; ++step) {
     auto values = noise[step % noise.size()];
     for (std::size_t i = 0; i < kCount; ++i) values[i] += mean[i];
-    const auto decoded = encoder.pass(values, step, carry);
+    const auto decoded = encoder.pass(values, step, residual);
     for (std::size_t i = 0; i < kCount; ++i) {
       values_sum[i] += values[i];
       decoded_sum[i] += decoded[i];
     }
-    if (step == kSteps / 2) half = square(carry);
+    if (step == kSteps / 2) half = square(residual);
   }
   for (std::size_t i = 0; i < kCount; ++i) {
-    ASSERT_NEAR(decoded_sum[i] + carry[i], values_sum[i], 0.2);
+    ASSERT_NEAR(decoded_sum[i] + residual[i], values_sum[i], 0.2);
   }
   // The residual stops growing, so that its share of the sum goes to zero.
-  EXPECT_LT(square(carry), 1.3 * half);
+  EXPECT_LT(square(residual), 1.3 * half);
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Feedback,

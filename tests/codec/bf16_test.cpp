@@ -18,10 +18,9 @@ TEST(Bf16, LosesTwoToTheMinusEightOfAValueAtMost) {
   // value.
   EXPECT_DOUBLE_EQ(relative_error(1 + 0x1p-8F), 1 / 257.0);
   EXPECT_GT(relative_error(std::numeric_limits<float>::max()), 0.999 * 0x1p-8);
-  double greatest = 0;
-  for (float value = 1; value < 2; value += 0x1p-16F)
-    greatest = std::max(greatest, relative_error(value));
-  EXPECT_DOUBLE_EQ(greatest, 1 / 257.0);
+  double max = 0;
+  for (float value = 1; value < 2; value += 0x1p-16F) max = std::max(max, relative_error(value));
+  EXPECT_DOUBLE_EQ(max, 1 / 257.0);
   EXPECT_LE(relative_error(std::numeric_limits<float>::max()), 0x1p-8);
 }
 

@@ -39,11 +39,11 @@ TEST_P(Bits, AreTheSameOnEveryProcessor) {
   constexpr std::size_t kCount = 3 * 4096 + 777;
   const auto codec = value_or_throw(make_codec(GetParam().spec));
   const auto values = fixed_values(kCount, 1);
-  std::vector<float> carry(kCount), decoded(kCount);
+  std::vector<float> residual(kCount), decoded(kCount);
   std::vector<std::byte> bytes(codec->encoded_bytes(kCount));
   std::uint32_t encoded_sum = 0, decoded_sum = 0;
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    codec->encode(values, carry, seed, bytes);
+    codec->encode(values, residual, seed, bytes);
     value_or_throw(codec->decode(bytes, seed, decoded));
     encoded_sum = crc32c(bytes, encoded_sum);
     decoded_sum = crc32c(std::as_bytes(std::span(decoded)), decoded_sum);

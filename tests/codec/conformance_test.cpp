@@ -127,14 +127,14 @@ TEST_P(EveryCodec, NeverMakesAFiniteValueOfOneThatIsNot) {
 TEST_P(EveryCodec, CarriesWhatItLoses) {
   for_all_values([&](Kind kind, const std::vector<float>& values) {
     if (!has_only_finite(kind) || kind == Kind::huge) return;
-    auto carry = make_values(kind, values.size(), 99);
-    const auto before = carry;
+    auto residual = make_values(kind, values.size(), 99);
+    const auto before = residual;
     std::vector<std::byte> bytes(codec_->encoded_bytes(values.size()));
-    codec_->encode(values, carry, kSeed, bytes);
+    codec_->encode(values, residual, kSeed, bytes);
     const auto back = decoded(bytes, values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double sum = static_cast<double>(values[i]) + before[i];
-      const double kept = static_cast<double>(back[i]) + carry[i];
+      const double kept = static_cast<double>(back[i]) + residual[i];
       ASSERT_NEAR(kept, sum, 0x1p-22 * (std::abs(sum) + std::abs(back[i])) + 1e-45) << i;
     }
   });
@@ -144,12 +144,12 @@ TEST_P(EveryCodec, CarriesNothingThatIsNotFinite) {
   for_all_values([&](Kind kind, const std::vector<float>& values) {
     if (has_only_finite(kind) && kind != Kind::huge) return;
     std::vector<std::byte> bytes(codec_->encoded_bytes(values.size()));
-    std::vector<float> carry(values.size());
-    for (int step = 0; step < 3; ++step) codec_->encode(values, carry, kSeed, bytes);
-    for (float lost : carry) ASSERT_TRUE(std::isfinite(lost));
+    std::vector<float> residual(values.size());
+    for (int step = 0; step < 3; ++step) codec_->encode(values, residual, kSeed, bytes);
+    for (float lost : residual) ASSERT_TRUE(std::isfinite(lost));
     // The next step is unaffected.
     const auto good = make_values(Kind::gaussian, values.size(), 3);
-    codec_->encode(good, carry, kSeed, bytes);
+    codec_->encode(good, residual, kSeed, bytes);
     if (kind == Kind::huge) return;
     for (float value : decoded(bytes, values.size())) ASSERT_TRUE(std::isfinite(value));
   });
@@ -157,9 +157,9 @@ TEST_P(EveryCodec, CarriesNothingThatIsNotFinite) {
 
 TEST_P(EveryCodec, EncodesWithoutCarryAsWithZeros) {
   for_all_values([&](Kind, const std::vector<float>& values) {
-    std::vector<float> carry(values.size());
+    std::vector<float> residual(values.size());
     std::vector<std::byte> bytes(codec_->encoded_bytes(values.size()));
-    codec_->encode(values, carry, kSeed, bytes);
+    codec_->encode(values, residual, kSeed, bytes);
     ASSERT_EQ(bytes, encoded(values));
   });
 }
@@ -199,12 +199,12 @@ TEST_P(EveryCodec, IsAFunctionOfValuesAndSeed) {
 TEST_P(EveryCodec, WritesWhereItMay) {
   for_all_values([&](Kind, const std::vector<float>& values) {
     Guarded<std::byte> bytes(codec_->encoded_bytes(values.size()));
-    Guarded<float> carry(values.size()), back(values.size());
-    codec_->encode(values, carry.span(), kSeed, bytes.span());
+    Guarded<float> residual(values.size()), back(values.size());
+    codec_->encode(values, residual.span(), kSeed, bytes.span());
     value_or_throw(codec_->decode(bytes.span(), kSeed, back.span()));
     value_or_throw(codec_->decode_add(bytes.span(), kSeed, back.span()));
     ASSERT_TRUE(bytes.intact());
-    ASSERT_TRUE(carry.intact());
+    ASSERT_TRUE(residual.intact());
     ASSERT_TRUE(back.intact());
   });
 }

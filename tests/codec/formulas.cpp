@@ -13,7 +13,7 @@ constexpr double kRounding = 1 + 1e-4;
 /// Half of the smallest positive float32; some codecs have a limit of their own.
 constexpr double kLeast = 1e-45;
 
-double greatest(std::span<const float> block) {
+double block_maximum(std::span<const float> block) {
   double most = 0;
   for (float x : block) most = std::max(most, std::abs(static_cast<double>(x)));
   return most;
@@ -27,7 +27,7 @@ double square_of(std::span<const float> block) {
 
 /// Multiples of maximum / levels, or of 10^-36 if that is more.
 double step_of(std::span<const float> block, double levels) {
-  return std::max(greatest(block) / levels, 1e-36) * kRounding;
+  return std::max(block_maximum(block) / levels, 1e-36) * kRounding;
 }
 
 /// All but the part that the mean magnitude explains.
@@ -67,7 +67,7 @@ std::optional<double> allowed_error(const std::string& spec, std::span<const flo
   const double magnitude = std::abs(static_cast<double>(value));
   const std::string name = name_of(spec);
   if (name == "bf16") return std::max(magnitude * 0x1p-8, 0x1p-134);
-  if (name == "fp16") return magnitude * 0x1p-11 + greatest(block) * 0x1p-39 + kLeast;
+  if (name == "fp16") return magnitude * 0x1p-11 + block_maximum(block) * 0x1p-39 + kLeast;
   if (name == "int8") return step_of(block, 127) / 2;
   if (name == "int4") return step_of(block, 7) / 2;
   if (name == "ternary") return step_of(block, 1);

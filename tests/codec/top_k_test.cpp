@@ -35,7 +35,7 @@ TEST(Selection, FindsWhatSortingFinds) {
       for (float& value : x) value = static_cast<float>(random.below(distinct)) - 3;
     }
     std::vector<std::uint16_t> found(k);
-    ASSERT_TRUE(select_greatest(x.data(), n, k, found.data()));
+    ASSERT_TRUE(select_largest(x.data(), n, k, found.data()));
     ASSERT_EQ(found, by_sorting(x, k)) << n << " values, " << k << " of them";
   }
 }
@@ -48,7 +48,7 @@ TEST(Selection, SelectsNothingWhereOneIsNotFinite) {
       std::vector<float> x = make_values(Kind::gaussian, n, random.next());
       x[random.below(n)] = strange;
       std::vector<std::uint16_t> found(n);
-      EXPECT_FALSE(select_greatest(x.data(), n, 1 + random.below(n), found.data()));
+      EXPECT_FALSE(select_largest(x.data(), n, 1 + random.below(n), found.data()));
     }
   }
 }

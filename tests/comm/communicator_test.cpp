@@ -24,7 +24,8 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
     for (std::size_t i = 0; i < 20; ++i)
       data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
     for (std::size_t i = 0; i < data.size(); ++i) {
-      works.push_back(c.all_reduce(lend(data[i]), ReduceOp::sum, {.urgency = static_cast<int>(i)}));
+      works.push_back(
+          c.all_reduce(lend(data[i]), ReduceOp::sum, {.priority = static_cast<int>(i)}));
     }
     for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
     for (const auto& values : data) {

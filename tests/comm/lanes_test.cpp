@@ -39,7 +39,7 @@ TEST(Lanes, EachRankMayMixThemInAnOrderOfItsOwn) {
       auto& values = data[l * kEach + n];
       // Different sizes in each lane, below and above the eager limit.
       values.assign(1 + l * 11 + n * n * 700, static_cast<float>(rank + 1) * static_cast<float>(n));
-      const OperationOptions options{.urgency = static_cast<int>(random.below(3)), .lane = lane};
+      const OperationOptions options{.priority = static_cast<int>(random.below(3)), .lane = lane};
       if (n % 3 == 2) {
         auto& all = gathered[l * kEach + n];
         all.resize(4 * values.size());

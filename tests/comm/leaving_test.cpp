@@ -39,7 +39,7 @@ std::string leave_behind(int ranks,
   return failed;
 }
 
-TEST(Communicator, WhatIsInFlightCompletesBeforeARankLeaves) {
+TEST(Communicator, OperationsInFlightCompleteBeforeARankLeaves) {
   EXPECT_EQ(leave_behind(3, [](Rank, Communicator& c,
                                const LentSpan& data) { return c.reduce(data, 0, ReduceOp::sum); }),
             "");
@@ -68,7 +68,7 @@ TEST(Communicator, AReceiveThatNobodyAnswersKeepsNoRankFromLeaving) {
   for (const Work& work : {first, second, any}) EXPECT_NE(work.error(), nullptr);
 }
 
-TEST(Communicator, ARankThatLeavesByAnExceptionEndsWhatIsInFlight) {
+TEST(Communicator, ARankThatLeavesByAnExceptionEndsOperationsInFlight) {
   LocalJob job(2);
   std::vector<float> data(100'000);
   const Work lost = job.on(0).all_reduce(lend(data), ReduceOp::sum);

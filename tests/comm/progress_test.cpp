@@ -164,14 +164,14 @@ struct ProgressHandOver : ::testing::Test {
   float received = 0;
 };
 
-TEST_F(ProgressHandOver, WhoWaitsIsWokenIfTheProgressThreadEndedWhatItWaitsFor) {
+TEST_F(ProgressHandOver, AWaiterIsWokenWhenTheProgressThreadCompletesItsOperation) {
   send();
   sleep->give_events_to(Sleeper::thread);
   ASSERT_TRUE(returns());
   EXPECT_EQ(received, 7);
 }
 
-TEST_F(ProgressHandOver, TheProgressThreadLooksAnewWhenTheLastOneLeaves) {
+TEST_F(ProgressHandOver, TheProgressThreadPollsWhenTheLastWaiterLeaves) {
   sleep->give_wakes_to(Sleeper::thread);
   send();
   sleep->give_events_to(Sleeper::waiter);
@@ -180,7 +180,7 @@ TEST_F(ProgressHandOver, TheProgressThreadLooksAnewWhenTheLastOneLeaves) {
   EXPECT_TRUE(returns());
 }
 
-TEST_F(ProgressHandOver, WhoWaitsIsWokenByAnAbort) {
+TEST_F(ProgressHandOver, AWaiterIsWokenByAnAbort) {
   ranks[0]->abort("the test has seen enough");
   ASSERT_TRUE(returns());
   EXPECT_THROW(waiter.get(), Exception);

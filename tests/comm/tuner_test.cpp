@@ -59,7 +59,7 @@ TEST(Tuner, HostsThatShareTheirProcessorsSendFewMessages) {
             "recursive_doubling");
 }
 
-TEST(Tuner, WhatWasMeasuredDecidesNearItsSizeAndNowhereElse) {
+TEST(Tuner, AMeasurementAppliesOnlyNearItsSize) {
   const CollectiveSpec spec{.collective = Collective::all_reduce};
   const std::vector<MeasuredChoice> choices{
       {"all_reduce", 4, 1024, "tree", std::chrono::microseconds(70), 8},
@@ -108,11 +108,11 @@ TEST(Planner, MeasuredSegmentsArePartOfThePlan) {
 }
 
 TEST(Segments, AreAsManyAsAskedWithinLimits) {
-  constexpr std::size_t kMost = 128 * 1024;
-  EXPECT_EQ(segment_of(1 << 20, kMost), 64u * 1024);
-  EXPECT_EQ(segment_of(1 << 20, kMost, 32), 32u * 1024);
-  EXPECT_EQ(segment_of(1 << 20, kMost, 4), kMost);
-  EXPECT_EQ(segment_of(1 << 20, kMost, 1000), kSmallestSegment);
+  constexpr std::size_t kMaxBytes = 128 * 1024;
+  EXPECT_EQ(segment_of(1 << 20, kMaxBytes), 64u * 1024);
+  EXPECT_EQ(segment_of(1 << 20, kMaxBytes, 32), 32u * 1024);
+  EXPECT_EQ(segment_of(1 << 20, kMaxBytes, 4), kMaxBytes);
+  EXPECT_EQ(segment_of(1 << 20, kMaxBytes, 1000), kMinSegmentBytes);
 }
 
 /// A cluster as `gradwire probe` would measure it: hosts on one switch whose ports have these

@@ -74,7 +74,7 @@ TEST(Text, IsADataSet) {
   EXPECT_EQ(data.batch({.samples = {1, 1, 0}}).targets.sizes(), (at::IntArrayRef{3, 4}));
 }
 
-TEST(Text, WhatCannotBeReadIsAnErrorThatNamesThePackage) {
+TEST(Text, UnreadableFileIsAnErrorThatNamesThePackage) {
   const TemporaryFolder folder;
   EXPECT_THAT(text_error(folder / "none"),
               AllOf(HasSubstr("none"), HasSubstr("dict-jargon"), HasSubstr("--data PATH")));

@@ -22,11 +22,11 @@ class IdealAverager final : public Averager {
   IdealAverager(TestAlarm& alarm, double bytes_per_second)
       : alarm_(alarm), rate_(bytes_per_second) {}
 
-  void start(std::size_t bucket, LentSpan data, int urgency) override {
+  void start(std::size_t bucket, LentSpan data, int priority) override {
     advance();
     EXPECT_FALSE(left_.contains(bucket)) << "bucket " << bucket << " twice";
     left_[bucket] = static_cast<double>(data.count * sizeof(float)) / rate_;
-    urgency_[bucket] = urgency;
+    priority_[bucket] = priority;
     started.push_back(bucket);
   }
 
@@ -37,7 +37,7 @@ class IdealAverager final : public Averager {
 
   void wait(std::size_t bucket) override {
     while (!done(bucket)) {
-      const auto next = most_urgent();
+      const auto next = highest_priority();
       alarm_.await(alarm_.now() +
                    std::chrono::ceil<Duration>(std::chrono::duration<double>(left_.at(*next))));
     }
@@ -57,10 +57,10 @@ class IdealAverager final : public Averager {
   int steps = 0;
 
  private:
-  std::optional<std::size_t> most_urgent() const {
+  std::optional<std::size_t> highest_priority() const {
     std::optional<std::size_t> best;
     for (const auto& [bucket, left] : left_) {
-      if (left > 0 && (!best || urgency_.at(bucket) > urgency_.at(*best))) best = bucket;
+      if (left > 0 && (!best || priority_.at(bucket) > priority_.at(*best))) best = bucket;
     }
     return best;
   }
@@ -68,7 +68,7 @@ class IdealAverager final : public Averager {
   void advance() {
     double passed = std::chrono::duration<double>(alarm_.now() - last_).count();
     last_ = alarm_.now();
-    for (auto next = most_urgent(); next && passed > 0; next = most_urgent()) {
+    for (auto next = highest_priority(); next && passed > 0; next = highest_priority()) {
       const double used = std::min(passed, left_.at(*next));
       left_[*next] -= used;
       if (left_[*next] < 1e-12) left_[*next] = 0;
@@ -80,7 +80,7 @@ class IdealAverager final : public Averager {
   double rate_;
   Time last_{};
   std::map<std::size_t, double> left_;  ///< Seconds.
-  std::map<std::size_t, int> urgency_;
+  std::map<std::size_t, int> priority_;
 };
 
 constexpr Duration kCompute = milliseconds(900);

@@ -39,12 +39,12 @@ class IdealExchange final : public ShardExchange {
   IdealExchange(TestAlarm& alarm, double bytes_per_second)
       : alarm_(alarm), rate_(bytes_per_second) {}
 
-  void start_reduce(std::size_t index, LentSpan unit, LentSpan, int urgency) override {
-    start('r', index, unit.count, urgency, {});
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan, int priority) override {
+    start('r', index, unit.count, priority, {});
   }
-  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {
-    start('g', index, unit.count, urgency, std::span(static_cast<float*>(unit.data), unit.count));
-    flights_.at({'g', index}).value = *static_cast<const float*>(shard.data);
+  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int priority) override {
+    start('g', index, unit.count, priority, std::span(static_cast<float*>(unit.data), unit.count));
+    in_flight_.at({'g', index}).value = *static_cast<const float*>(shard.data);
   }
   bool reduced(std::size_t index) override { return over({'r', index}); }
   bool gathered(std::size_t index) override { return over({'g', index}); }
@@ -59,46 +59,47 @@ class IdealExchange final : public ShardExchange {
 
  private:
   using Key = std::pair<char, std::size_t>;
-  struct Flight {
+  struct OperationInFlight {
     double left = 0;  ///< Seconds.
-    int urgency = 0;
+    int priority = 0;
     std::span<float> unit;
     float value = 0;
   };
 
-  void start(char kind, std::size_t index, std::size_t count, int urgency, std::span<float> unit) {
+  void start(char kind, std::size_t index, std::size_t count, int priority, std::span<float> unit) {
     advance();
-    EXPECT_FALSE(flights_.contains({kind, index})) << kind << index << " twice";
+    EXPECT_FALSE(in_flight_.contains({kind, index})) << kind << index << " twice";
     const double bytes = static_cast<double>(count * sizeof(float)) * (kRanks - 1) / kRanks;
-    flights_[{kind, index}] = {bytes / rate_, urgency, unit};
+    in_flight_[{kind, index}] = {bytes / rate_, priority, unit};
     started.push_back({kind, index, alarm_.now()});
     sent += bytes;
   }
 
   bool over(Key key) {
     advance();
-    const auto at = flights_.find(key);
-    return at == flights_.end() || at->second.left <= 0 || is_forgotten(key);
+    const auto at = in_flight_.find(key);
+    return at == in_flight_.end() || at->second.left <= 0 || is_forgotten(key);
   }
 
   bool is_forgotten(Key key) const { return key.first == 'g' && forgets == key.second; }
 
   void wait(Key key) {
     while (!over(key)) {
-      const auto next = most_urgent();
+      const auto next = highest_priority();
       alarm_.await(alarm_.now() + std::chrono::ceil<Duration>(
-                                      std::chrono::duration<double>(flights_.at(*next).left)));
+                                      std::chrono::duration<double>(in_flight_.at(*next).left)));
     }
-    const auto at = flights_.find(key);
-    if (at == flights_.end()) return;
+    const auto at = in_flight_.find(key);
+    if (at == in_flight_.end()) return;
     if (!is_forgotten(key)) std::ranges::fill(at->second.unit, at->second.value);
-    flights_.erase(at);
+    in_flight_.erase(at);
   }
 
-  std::optional<Key> most_urgent() const {
+  std::optional<Key> highest_priority() const {
     std::optional<Key> best;
-    for (const auto& [key, flight] : flights_) {
-      if (flight.left > 0 && (!best || flight.urgency > flights_.at(*best).urgency)) best = key;
+    for (const auto& [key, operation] : in_flight_) {
+      if (operation.left > 0 && (!best || operation.priority > in_flight_.at(*best).priority))
+        best = key;
     }
     return best;
   }
@@ -106,11 +107,11 @@ class IdealExchange final : public ShardExchange {
   void advance() {
     double passed = std::chrono::duration<double>(alarm_.now() - last_).count();
     last_ = alarm_.now();
-    for (auto next = most_urgent(); next && passed > 0; next = most_urgent()) {
-      Flight& flight = flights_.at(*next);
-      const double used = std::min(passed, flight.left);
-      flight.left -= used;
-      if (flight.left < 1e-12) flight.left = 0;
+    for (auto next = highest_priority(); next && passed > 0; next = highest_priority()) {
+      OperationInFlight& operation = in_flight_.at(*next);
+      const double used = std::min(passed, operation.left);
+      operation.left -= used;
+      if (operation.left < 1e-12) operation.left = 0;
       passed -= used;
     }
   }
@@ -118,7 +119,7 @@ class IdealExchange final : public ShardExchange {
   TestAlarm& alarm_;
   double rate_;
   Time last_{};
-  std::map<Key, Flight> flights_;
+  std::map<Key, OperationInFlight> in_flight_;
 };
 
 LayerProfile sixteen_layers() {
@@ -333,9 +334,9 @@ TEST(UnitPool, UsesMemoryAgain) {
   const auto a = pool.take(100);
   const auto b = pool.take(50);
   EXPECT_EQ(pool.peak_bytes(), 600u);
-  pool.give_back(a);
+  pool.release(a);
   EXPECT_EQ(pool.take(80).data(), a.data());
-  pool.give_back(b);
+  pool.release(b);
   EXPECT_EQ(pool.take(60).size(), 60u);  // Replaces the 50.
   EXPECT_EQ(pool.peak_bytes(), 640u);
 }

@@ -53,7 +53,7 @@ struct NeverShort {
   std::array<std::shared_ptr<Outcome>, 2> outcomes;
 };
 
-TEST(Executor, NoCallReadsOrWritesWithoutEnd) {
+TEST(Executor, EachCallReadsAndWritesAtMostItsBudget) {
   NeverShort job;
   job.let_it_all_arrive();  // Includes rank 1's announcement, so that rank 0 may send.
   EXPECT_FALSE(job.outcomes[0]->done()) << "one call wrote all of it";

@@ -66,7 +66,7 @@ class TwoRails {
  private:
   ExecutorOptions options() {
     ExecutorOptions options;
-    options.notice = [this](const std::string& text) { notices_.push_back(text); };
+    options.on_warning = [this](const std::string& text) { notices_.push_back(text); };
     return options;
   }
 
@@ -241,7 +241,7 @@ Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
   const Case c{.ranks = 2, .count = 500};
   const Memory input = make_input(c, 0, 1);
   Memory output;
-  Flight flight({}, -1, make_request(c, 0, input, output, nullptr));
+  InFlightOperation flight({}, -1, make_request(c, 0, input, output, nullptr));
   frame.flight = &flight;
   sender.push(std::move(frame));
   EXPECT_TRUE(sender.write(transport, false));
@@ -249,16 +249,16 @@ Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
   if (over) sender.keep_copies(flight);
   sender.stop();
   payload[500] = std::byte{2};
-  return sender.take_back(0);
+  return sender.take_unreceived(0);
 }
 
-TEST(Rails, WhatIsOverwrittenBeforeItIsSentAgainIsAnErrorAndNotSent) {
+TEST(Rails, OverwrittenDataIsAnErrorAndIsNotResent) {
   const auto back = lost_and_overwritten(false);
   ASSERT_FALSE(back);
   EXPECT_EQ(back.error().kind, ErrorKind::disconnected);
 }
 
-TEST(Rails, WhatIsToBeSentAgainOutlivesItsOperation) {
+TEST(Rails, DataToBeResentOutlivesItsOperation) {
   const auto back = lost_and_overwritten(true);
   ASSERT_TRUE(back);
   ASSERT_EQ(back->size(), 1u);
@@ -271,8 +271,8 @@ TEST(Rails, CountsThatCannotBeAreRefused) {
   RailSender sender({1, 0}, network.endpoint(0), true);
   sender.push(sender.make({.type = FrameType::ping}, {}, false));
   sender.stop();
-  EXPECT_FALSE(sender.take_back(1)) << "it was never written";
-  const auto back = sender.take_back(0);
+  EXPECT_FALSE(sender.take_unreceived(1)) << "it was never written";
+  const auto back = sender.take_unreceived(0);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->size(), 1u);
 }

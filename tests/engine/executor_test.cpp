@@ -90,29 +90,29 @@ std::map<Rank, double> shares_of(const char* algorithm, std::size_t count) {
   const Case c{.algorithm = algorithm, .ranks = 4, .count = count};
   Memory input = make_input(c, 0, 1), output;
   job.post(0, make_request(c, 0, input, output, nullptr));
-  job.job().executor(0).rest();
+  job.job().executor(0).prepare_to_sleep();
   return job.count(0).shares;
 }
 
-TEST(Executor, ALargeMessageLeavesInWholeTrains) {
-  CountedJob job(2, {}, {.window_bytes = 64 << 20, .train_bytes = 65'160});
+TEST(Executor, ALargeMessageIsWrittenInWholeGsoBursts) {
+  CountedJob job(2, {}, {.window_bytes = 64 << 20, .gso_burst_bytes = 65'160});
   std::vector<float> sent = counting_from(0, 1 << 20), got(sent.size());
   job.post(0, message(sent, 0, 1, 0, 2, 0));
   job.post(1, message(got, 0, 1, 1, 2, 0));
   ASSERT_TRUE(job.run());
   EXPECT_EQ(got, sent);
   EXPECT_GE(job.count(0).writes, 10);
-  EXPECT_LE(job.count(0).broken_trains, 2);  // The announcement, and the end.
+  EXPECT_LE(job.count(0).unaligned_writes, 2);  // The announcement, and the end.
 }
 
-TEST(Executor, PeersThatSendMuchAtTheSameTimeShareTheLastQueue) {
+TEST(Executor, ConcurrentSendersShareTheSwitchQueue) {
   const std::map<Rank, double> shares = shares_of("direct", 1'000'000);
   for (Rank peer = 1; peer < 4; ++peer) EXPECT_DOUBLE_EQ(shares.at(peer), 1.0 / 3);
   EXPECT_EQ(shares_of("ring", 1'000'000).at(3), 1);
   EXPECT_EQ(shares_of("direct", 1000).at(1), 1);
 }
 
-TEST(Executor, WhatManySmallOperationsMissOfAPeerAddsUp) {
+TEST(Executor, BytesDueToManySmallOperationsAddUp) {
   constexpr int kOperations = 8;
   const Case c{.algorithm = "direct", .ranks = 4, .count = 20'000};  // 40 KB from each peer.
   EXPECT_EQ(shares_of("direct", c.count).at(1), 1);
@@ -120,7 +120,7 @@ TEST(Executor, WhatManySmallOperationsMissOfAPeerAddsUp) {
   Memory input = make_input(c, 0, 1);
   std::vector<Memory> outputs(kOperations);
   for (Memory& output : outputs) job.post(0, make_request(c, 0, input, output, nullptr));
-  job.job().executor(0).rest();
+  job.job().executor(0).prepare_to_sleep();
   for (Rank peer = 1; peer < 4; ++peer) EXPECT_DOUBLE_EQ(job.count(0).shares.at(peer), 1.0 / 3);
 }
 
@@ -133,22 +133,22 @@ TEST(Executor, APeerThatSendsNothingNowKeepsItsShareForLater) {
     const auto i = static_cast<std::size_t>(r);
     job.post(r, make_request(all, r, inputs[i], outputs[i], nullptr));
   }
-  job.job().executor(0).rest();
+  job.job().executor(0).prepare_to_sleep();
   ASSERT_TRUE(job.run());
   const Case one{.algorithm = "ring", .ranks = 4, .count = 1'000'000};
   job.post(0, make_request(one, 0, inputs[0], outputs[4], nullptr));
-  job.job().executor(0).rest();
+  job.job().executor(0).prepare_to_sleep();
   EXPECT_EQ(job.count(0).shares.at(3), 1);
   for (const Rank peer : {1, 2}) EXPECT_DOUBLE_EQ(job.count(0).shares.at(peer), 1.0 / 3);
 }
 
-TEST(Executor, PeersAheadOfTheirTurnLeaveTheLastQueueToThoseBehind) {
+TEST(Executor, LaterPeersGetASmallWindow) {
   const std::map<Rank, double> shares = shares_of("halving_doubling", 1'000'000);
   EXPECT_DOUBLE_EQ(shares.at(2), 1.0 / 2);
   EXPECT_DOUBLE_EQ(shares.at(1), 1.0 / 6);
 }
 
-TEST(Executor, RanksThatDisagreeSpeakThoughNoneOfThemHasDataToSend) {
+TEST(Executor, AMismatchIsDetectedWithoutDataToSend) {
   CountedJob job(2);
   std::vector<Memory> outputs(2);
   std::vector<std::shared_ptr<Outcome>> outcomes;
@@ -166,7 +166,7 @@ TEST(Executor, RanksThatDisagreeSpeakThoughNoneOfThemHasDataToSend) {
   for (const auto& outcome : outcomes) EXPECT_EQ(outcome->last.kind, ErrorKind::mismatch);
 }
 
-TEST(Executor, WhatIsPostedTogetherSharesSystemCalls) {
+TEST(Executor, OperationsPostedTogetherShareSystemCalls) {
   CountedJob job(2);
   std::vector<std::vector<float>> sent;
   std::vector<std::vector<float>> received(8, std::vector<float>(3));
@@ -185,12 +185,12 @@ TEST(Executor, WhatIsPostedTogetherSharesSystemCalls) {
 
 /// Options for messages of 100 floats that are sent eagerly.
 ExecutorOptions with_budget(std::size_t bytes) {
-  return {.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_budget = bytes}};
+  return {.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_credit = bytes}};
 }
 
 /// Rank 0 runs far ahead and has spent its eager credit on messages that rank 1 has not posted,
 /// while the data that rank 1 waits for is still to be sent.
-TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
+TEST(Executor, ExhaustedCreditDoesNotBlockAwaitedMessages) {
   CountedJob job(2, with_budget(1000));
   std::vector<std::vector<float>> sent(6, counting_from(1, 100));
   std::vector<std::vector<float>> received(6, std::vector<float>(100));
@@ -209,7 +209,7 @@ TEST(Executor, BudgetUsedUpAheadOfTimeDoesNotBlockWhatIsWaitedFor) {
 }
 
 /// Rank 1 receives one message after the other, and posts the last receives a little later.
-TEST(Executor, WhatWaitsForBudgetGoesOnWhenSomeIsGivenBack) {
+TEST(Executor, MessagesContinueWhenCreditReturns) {
   CountedJob job(2, with_budget(4000));
   std::vector<std::vector<float>> sent(12, counting_from(1, 100));
   std::vector<std::vector<float>> received(12, std::vector<float>(100));
@@ -284,10 +284,10 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
     job.job().executor(0).post(std::move(request), job.job().now());
     EXPECT_EQ(job.job().executor(0).in_flight(), 1u);
     if (leave) {
-      job.job().executor(1).say_goodbye({});
+      job.job().executor(1).send_goodbye({});
       job.run_on(std::chrono::milliseconds(5));
       EXPECT_FALSE(outcome->done) << "there is still somebody";
-      job.job().executor(2).say_goodbye({});
+      job.job().executor(2).send_goodbye({});
     }
     job.run_on(std::chrono::milliseconds(600));
     ASSERT_TRUE(outcome->error);
@@ -301,7 +301,7 @@ TEST(Executor, LeavingForgetsAReceiveWhoseAnnouncementWaits) {
   std::vector<float> data(4);
   const auto outcome = job.post(0, message(data, 1, 0, 0, 2, 1));
   EXPECT_FALSE(job.job().executor(0).is_needed());
-  job.job().executor(0).say_goodbye({ErrorKind::aborted, "left"});
+  job.job().executor(0).send_goodbye({ErrorKind::aborted, "left"});
   job.run_on(std::chrono::milliseconds(50));
   EXPECT_EQ(outcome->failures, 1);
   EXPECT_FALSE(job.job().executor(0).error());
@@ -367,7 +367,7 @@ TEST(Executor, TheLongestTimeoutNeverComes) {
   EXPECT_FALSE(outcome->done());
 }
 
-TEST(Executor, ReadsWhatIsAwaitedWithoutBeingTold) {
+TEST(Executor, ReadsAwaitedStreamsWithoutEvents) {
   CountedJob job(2);
   std::vector<float> sent = counting_from(1, 10);
   std::vector<float> received(10);

@@ -54,7 +54,7 @@ class Frames {
   Case case_{.ranks = 2, .count = 10};
   Memory input_ = make_input(case_, 0, 1);
   Memory output_;
-  Flight flight_;
+  InFlightOperation flight_;
   std::vector<std::byte> payload_ = std::vector<std::byte>(1000, std::byte{7});
   FrameQueue queue_;
   std::vector<std::byte> stream_;

@@ -15,6 +15,7 @@ class TwoRails final : public Transport {
     Rail& rail = rails_[static_cast<std::size_t>(stream.rail)];
     std::size_t offered = 0;
     for (const ConstBytes& piece : pieces) offered += piece.size();
+    rail.first.assign(pieces.front().begin(), pieces.front().begin() + kFrameHeaderBytes);
     const std::size_t taken = std::min(offered, kRoom - (rail.written - rail.delivered));
     rail.written += taken;
     rail.full = taken < offered;
@@ -28,6 +29,17 @@ class TwoRails final : public Transport {
   void close(StreamId) override {}
   std::string describe(StreamId) const override { return "rank 1"; }
 
+  /// Type of the first frame of the last write.
+  FrameType first_type(int rail) const {
+    const std::vector<std::byte>& bytes = rails_[static_cast<std::size_t>(rail)].first;
+    return decode(ConstBytes(bytes).first<kFrameHeaderBytes>()).value().type;
+  }
+  /// Delivers everything that a rail has taken.
+  void deliver_all(int rail, Outbox& outbox) {
+    Rail& r = rails_[static_cast<std::size_t>(rail)];
+    r.delivered = r.written;
+    if (std::exchange(r.full, false)) outbox.writable(rail);
+  }
   bool any_full() const { return std::ranges::any_of(rails_, &Rail::full); }
   /// Delivers a random part of what is under way on each rail.
   void deliver(Random& random, Outbox& outbox) {
@@ -45,6 +57,7 @@ class TwoRails final : public Transport {
     std::size_t written = 0;
     std::size_t delivered = 0;
     bool full = false;
+    std::vector<std::byte> first;  ///< Header of the first frame of the last write.
   };
   std::array<Rail, kRails> rails_;
 };
@@ -60,7 +73,7 @@ class Message {
               .in_place = false},
         input_(case_.input_count() * sizeof(float)),
         flight_({}, -1, make_request(case_, 0, input_, output_, nullptr)) {
-    flight_.sides.front().announced = true;
+    flight_.peer_states.front().announced = true;
     flight_.operation.bind_scratch(nullptr);  // It needs none.
   }
 
@@ -71,19 +84,21 @@ class Message {
       outbox.queue_message(flight_, op, {});
     }
   }
-  const Flight& flight() const { return flight_; }
+  InFlightOperation& flight() { return flight_; }
   std::size_t bytes() const { return input_.size(); }
 
  private:
   Case case_;
   Memory input_;
   Memory output_;
-  Flight flight_;
+  InFlightOperation flight_;
 };
 
-class SentBytes final : public Outbox::Listener {
+class SentBytes final : public Outbox::Observer {
  public:
-  void sent(Flight&, OpIndex, std::size_t begin, std::size_t end) override { count += end - begin; }
+  void sent(InFlightOperation&, OpIndex, std::size_t begin, std::size_t end) override {
+    count += end - begin;
+  }
   std::size_t count = 0;
 };
 
@@ -112,6 +127,31 @@ TEST(OutboxRails, OneThatHasRoomTakesTheRestWhateverWasMeasured) {
     }
     outbox.forget(message.flight());
   }
+}
+
+/// The retransmitted announcement may arrive over the other rail behind the data on this one.
+TEST(OutboxRails, ARecoveredRailRepeatsTheAnnouncement) {
+  TwoRails rails;
+  Outbox outbox(1, {}, rails);
+  SentBytes sent;
+  Message message(1'000'000);
+  outbox.announce(message.flight(), 0);
+  message.queue(outbox);
+  ASSERT_TRUE(outbox.flush(1, 1 << 20, sent));
+  EXPECT_EQ(rails.first_type(1), FrameType::announce);
+
+  ASSERT_TRUE(outbox.stop(1));
+  ASSERT_TRUE(outbox.resend(1, 0));
+  rails.deliver_all(1, outbox);
+  outbox.probe(1, Time{});
+  ASSERT_TRUE(outbox.flush(1, 1 << 20, sent));
+  EXPECT_EQ(rails.first_type(1), FrameType::ping) << "a failed rail carries no data";
+
+  rails.deliver_all(1, outbox);
+  outbox.resume(1, Time{});
+  outbox.reannounce(message.flight(), 1);
+  ASSERT_TRUE(outbox.flush(1, 1 << 20, sent));
+  EXPECT_EQ(rails.first_type(1), FrameType::announce);
 }
 
 }  // namespace

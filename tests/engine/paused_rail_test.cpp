@@ -16,7 +16,7 @@ class PausedReceiver {
  public:
   explicit PausedReceiver(Rank sender) : sender_(sender) {
     ExecutorOptions options;
-    options.notice = [this](const std::string& text) { notices_.push_back(text); };
+    options.on_warning = [this](const std::string& text) { notices_.push_back(text); };
     for (Rank r = 0; r < 2; ++r) {
       const auto i = static_cast<std::size_t>(r);
       executors_[i] = std::make_unique<Executor>(r, 2, options, network_.endpoint(r), Time{});

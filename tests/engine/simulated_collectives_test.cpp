@@ -8,7 +8,7 @@ namespace {
 
 ExecutorOptions small_options() {
   ExecutorOptions options;
-  options.limits = {.segment_bytes = 256, .eager_bytes = 512, .eager_budget = 2048};
+  options.limits = {.segment_bytes = 256, .eager_bytes = 512, .eager_credit = 2048};
   options.receive_buffer_bytes = 1024;
   return options;
 }

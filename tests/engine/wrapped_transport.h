@@ -18,7 +18,7 @@ class CountingTransport : public Transport {
     Result<std::size_t> taken = inner_.write(to, pieces);
     if (taken && *taken > 0) {
       ++writes;
-      if (*taken % train_bytes(to) != 0) ++broken_trains;
+      if (*taken % gso_burst_bytes(to) != 0) ++unaligned_writes;
     }
     return taken;
   }
@@ -27,14 +27,14 @@ class CountingTransport : public Transport {
     if (taken && *taken > 0) ++reads;
     return taken;
   }
-  std::size_t train_bytes(StreamId to) const override { return inner_.train_bytes(to); }
+  std::size_t gso_burst_bytes(StreamId to) const override { return inner_.gso_burst_bytes(to); }
   std::size_t delivered(StreamId to) override { return inner_.delivered(to); }
   void expect(StreamId from, std::size_t, double share) override { shares[from.peer] = share; }
   void close(StreamId stream) override { inner_.close(stream); }
   std::string describe(StreamId stream) const override { return inner_.describe(stream); }
 
   int writes = 0;
-  int broken_trains = 0;  ///< Writes that end within a GSO burst.
+  int unaligned_writes = 0;  ///< Writes that end within a GSO burst.
   int reads = 0;
   std::map<Rank, double> shares;  ///< Of peers, as last set.
 

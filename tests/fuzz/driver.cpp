@@ -42,15 +42,15 @@ extern "C" const char* __ubsan_default_options() {
 namespace gradwire::fuzz {
 namespace {
 
-constexpr std::size_t kMostKept = 4096;
-constexpr std::size_t kMostShown = 1024;  // Maximum bytes of an input that are printed in
-                                          // hexadecimal.
+constexpr std::size_t kMaxKept = 4096;
+constexpr std::size_t kMaxShown = 1024;  // Maximum bytes of an input that are printed in
+                                         // hexadecimal.
 
 struct Options {
   std::uint64_t seed = 1;
   std::optional<std::uint64_t> executions;
   double seconds = 10;
-  int most_seconds = 10;  ///< Maximum processor time for one input.
+  int max_seconds = 10;  ///< Maximum processor time for one input.
   std::string replay;
   std::string write_seeds;
 };
@@ -60,7 +60,7 @@ struct Shared {
   std::uint64_t executions = 0;
   std::uint64_t kept = 0;
   std::size_t size = 0;
-  std::uint8_t input[kMostInput];
+  std::uint8_t input[kMaxInput];
 };
 
 Shared& make_shared_memory() {
@@ -100,19 +100,19 @@ class Session {
     while (goes_on()) {
       std::string input = mutate(kept_[random_.below(kept_.size())], kept_, random_);
       if (!random_.one_in(8)) repair(input);
-      if (input.size() > kMostInput) input.resize(kMostInput);
-      if (execute(input) && kept_.size() < kMostKept) kept_.push_back(std::move(input));
+      if (input.size() > kMaxInput) input.resize(kMaxInput);
+      if (execute(input) && kept_.size() < kMaxKept) kept_.push_back(std::move(input));
       shared_.kept = kept_.size();
     }
   }
 
  private:
   bool execute(const std::string& input) {
-    expect(input.size() <= kMostInput, "seeds are no longer than inputs");
+    expect(input.size() <= kMaxInput, "seeds are no longer than inputs");
     shared_.size = input.size();
     std::memcpy(shared_.input, input.data(), input.size());
     ++shared_.executions;
-    limit_time(options_.most_seconds);
+    limit_time(options_.max_seconds);
     begin_input();
     run(input);
     return reached_anything_new();
@@ -128,7 +128,7 @@ class Session {
 std::string words_of(int status, const Options& options) {
   if (WIFEXITED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
   if (WTERMSIG(status) == SIGPROF) {
-    return fmt::format("more than {} s of processor time", options.most_seconds);
+    return fmt::format("more than {} s of processor time", options.max_seconds);
   }
   return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
 }
@@ -137,7 +137,7 @@ void report(const std::string& name, const Options& options, const Shared& share
   const std::string input(reinterpret_cast<const char*>(shared.input), shared.size);
   const std::string file = fmt::format("{}-{}-{}.input", name, options.seed, shared.executions);
   std::ofstream(file, std::ios::binary) << input;
-  const std::string shown = input.substr(0, kMostShown);
+  const std::string shown = input.substr(0, kMaxShown);
   fmt::print(
       "{}: {} at execution {} with seed {}, by an input of {} bytes:\n{:02x}{}\n"
       "It is in {}; again: {} --replay {}\n",
@@ -171,7 +171,7 @@ int replay(const Options& options) {
     fmt::print(stderr, "cannot read {}\n", options.replay);
     return 2;
   }
-  limit_time(options.most_seconds);
+  limit_time(options.max_seconds);
   run(input);
   fmt::print("{} bytes: nothing is wrong with them\n", input.size());
   return 0;
@@ -201,7 +201,7 @@ std::optional<Options> options_of(const std::vector<std::string>& arguments) {
     } else if (name == "--seconds") {
       options.seconds = std::stod(value);
     } else if (name == "--most-seconds") {
-      options.most_seconds = std::stoi(value);
+      options.max_seconds = std::stoi(value);
     } else if (name == "--replay") {
       options.replay = value;
     } else if (name == "--write-seeds") {

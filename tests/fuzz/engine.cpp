@@ -94,7 +94,7 @@ class Operation {
 
 /// Small limits, so that short inputs reach them.
 ExecutorOptions options() {
-  return {.limits = {.segment_bytes = 64, .eager_bytes = 48, .eager_budget = 512},
+  return {.limits = {.segment_bytes = 64, .eager_bytes = 48, .eager_credit = 512},
           .receive_buffer_bytes = 512};
 }
 
@@ -184,7 +184,7 @@ class Life {
         script_.comes(rail, input.take(number));
         return executor_.on_readable({1, rail}, now_);
       case Happens::post:
-        if (said_goodbye_) return;
+        if (goodbye_sent_) return;
         operations_.push_back(std::make_unique<Operation>(kCalls[number % kCalls.size()], 0));
         return executor_.post(operations_.back()->take(), now_);
       case Happens::time:
@@ -193,8 +193,8 @@ class Life {
         script_.breaks(static_cast<int>(number) % script_.rails(1));
         return executor_.on_readable({1, static_cast<int>(number) % script_.rails(1)}, now_);
       case Happens::goodbye:
-        if (executor_.is_needed() || std::exchange(said_goodbye_, true)) return;
-        return executor_.say_goodbye({ErrorKind::aborted, "the end"});
+        if (executor_.is_needed() || std::exchange(goodbye_sent_, true)) return;
+        return executor_.send_goodbye({ErrorKind::aborted, "the end"});
     }
   }
 
@@ -233,7 +233,7 @@ class Life {
   Script script_;
   std::vector<std::unique_ptr<Operation>> operations_;
   Executor executor_;
-  bool said_goodbye_ = false;
+  bool goodbye_sent_ = false;
 };
 
 /// Records received frames.

@@ -48,17 +48,17 @@ class Keeper final : public Inbox::Handler {
  public:
   explicit Keeper(bool xors) : xors_(xors) {}
 
-  Result<Landing> begin(const FrameHeader& header) override {
+  Result<PayloadSink> begin(const FrameHeader& header) override {
     landed_.assign(header.length, std::byte{0});
     landed_.shrink_to_fit();
     ones_.assign(header.length, std::byte{1});
-    if (header.channel == kThrownAway) return Landing{};
+    if (header.channel == kThrownAway) return PayloadSink{};
     const bool reduces = xors_ && header.length % size_of(kType) == 0;
-    return Landing{.to = landed_.data(),
-                   .operand = reduces ? ones_.data() : nullptr,
-                   .type = kType,
-                   .op = ReduceOp::bit_xor,
-                   .whole = header.message % 2 == 1};
+    return PayloadSink{.to = landed_.data(),
+                       .operand = reduces ? ones_.data() : nullptr,
+                       .type = kType,
+                       .op = ReduceOp::bit_xor,
+                       .whole = header.message % 2 == 1};
   }
 
   Status complete(const FrameHeader& header) override {
@@ -94,7 +94,7 @@ bool read_in_pieces(Inbox& inbox, Keeper& keeper, std::string_view stream, std::
       stream.remove_prefix(piece.size());
       continue;
     }
-    const Inbox::Reading reading = inbox.where_to_read(shared);
+    const Inbox::Reading reading = inbox.read_pieces(shared);
     std::size_t size = 0;
     for (std::size_t i = 0; i < reading.count; ++i) {
       const std::string_view piece =

@@ -60,7 +60,7 @@ void check_refused(Handshake& handshake) {
 void check_hello(std::string_view text) {
   const ConstBytes message = bytes_of(text);
   const auto destination = destination_of(message);
-  expect(destination.has_value() == (text.size() >= kHelloSize && has_our_magic(message) &&
+  expect(destination.has_value() == (text.size() >= kHelloSize && has_magic(message) &&
                                      version_in(message) == kProtocolVersion),
          "a hello is one of ours, of our version");
   if (text.size() < kHelloSize) return;

@@ -172,7 +172,7 @@ class Change {
 std::string mutate(std::string input, const std::vector<std::string>& others, Random& random) {
   Change change(input, others, random);
   for (std::uint64_t i = 1 + random.below(random.one_in(3) ? 8 : 3); i > 0; --i) change.apply();
-  if (input.size() > kMostInput) input.resize(kMostInput);
+  if (input.size() > kMaxInput) input.resize(kMaxInput);
   return input;
 }
 

@@ -8,7 +8,7 @@
 namespace gradwire::fuzz {
 
 /// Maximum bytes of an input.
-inline constexpr std::size_t kMostInput = 8192;
+inline constexpr std::size_t kMaxInput = 8192;
 
 /// Returns `input` with one to several small changes: bits flipped, bytes inserted, removed, moved
 /// and repeated, numbers (little-endian binary, and decimal) replaced by limit values, parts of

@@ -37,7 +37,7 @@ std::size_t slot(const Codec& codec, std::size_t count) {
 std::size_t bytes_by_formula(const CodecPair& codecs, std::size_t count, std::size_t piece_elements,
                              int ranks, Rank self) {
   std::size_t sum = 0;
-  for (const CodedPieceLayout& piece : cut_for_coding(count, piece_elements, ranks)) {
+  for (const CodedPieceLayout& piece : cut_into_pieces(count, piece_elements, ranks)) {
     for (Rank r = 0; r < ranks; ++r) {
       if (r != self) sum += slot(*codecs.sent, piece.parts[static_cast<std::size_t>(r)].count());
     }
@@ -72,7 +72,7 @@ TEST(CodedAverager, PiecesAndPartsCoverABucketOnce) {
   for (const std::size_t count : {1u, 64u, 65u, 4096u, 100'000u, 1'000'003u}) {
     for (int ranks = 1; ranks <= 6; ++ranks) {
       std::size_t at = 0;
-      for (const CodedPieceLayout& piece : cut_for_coding(count, 250'000, ranks)) {
+      for (const CodedPieceLayout& piece : cut_into_pieces(count, 250'000, ranks)) {
         ASSERT_EQ(piece.all.begin, at);
         ASSERT_LE(piece.all.count(), 250'000u + 64);
         for (const CodedRange& part : piece.parts) {
@@ -85,8 +85,8 @@ TEST(CodedAverager, PiecesAndPartsCoverABucketOnce) {
       ASSERT_EQ(at, count);
     }
   }
-  EXPECT_TRUE(cut_for_coding(0, 100, 3).empty());
-  const auto large = cut_for_coding(1'000'000, 1 << 20, 4);
+  EXPECT_TRUE(cut_into_pieces(0, 100, 3).empty());
+  const auto large = cut_into_pieces(1'000'000, 1 << 20, 4);
   EXPECT_EQ(large[0].parts[0].count() % 4096, 0u) << "whole blocks for codecs";
 }
 
@@ -156,7 +156,7 @@ TEST(CodedAverager, PiecesMayBeReadyInAnotherOrderOnEachRank) {
   }));
 }
 
-TEST(CodedAverager, WhatCannotBeDecodedIsAnErrorOnEveryRank) {
+TEST(CodedAverager, DecodingFailureIsAnErrorOnEveryRank) {
   const auto shapes = shapes_of({100'000, 5000});
   LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
@@ -167,10 +167,10 @@ TEST(CodedAverager, WhatCannotBeDecodedIsAnErrorOnEveryRank) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("make no sense"));
 }
 
-TEST(CodedAverager, ExactBucketsOfAnyTypeTravelAsTheyAre) {
+TEST(CodedAverager, UncompressedBucketsMayHaveAnyType) {
   std::vector<BucketShape> shapes = shapes_of({1000, 500});
-  shapes[0].exact = true;
-  shapes.push_back({.count = 10, .type = DataType::float64, .exact = true});
+  shapes[0].skip_compression = true;
+  shapes.push_back({.count = 10, .type = DataType::float64, .skip_compression = true});
   LocalJob job(3);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
     const auto averager = make_averager(shared(c), shapes, {.codec = "one_bit"});
@@ -187,7 +187,7 @@ TEST(CodedAverager, ExactBucketsOfAnyTypeTravelAsTheyAre) {
   }));
 }
 
-TEST(CodedAverager, WhatItOwesIsPaidWhenItIsSwitchedOff) {
+TEST(CodedAverager, SwitchingOffAppliesResiduals) {
   const auto shapes = shapes_of({60'000, 700});
   for (const std::string codec : {"one_bit", "top_k:0.01", "power_sgd:1"}) {
     LocalJob job(3);
@@ -234,7 +234,7 @@ TEST(CodedAverager, AWarmUpComesDownToTheFraction) {
   EXPECT_NEAR(fraction_of(codec_of_step(spec, 0, 0)), 0.01, 0.0005);
 }
 
-TEST(CodedAverager, OthersTravelAsTheyAreDuringTheWarmUp) {
+TEST(CodedAverager, OtherCodecsStartAfterTheWarmUp) {
   const auto shapes = shapes_of({40'000});
   for (const std::string codec : {"one_bit", "power_sgd:1"}) {
     LocalJob job(2);

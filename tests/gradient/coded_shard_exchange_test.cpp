@@ -48,7 +48,7 @@ std::vector<std::vector<float>> reduce(ShardExchange& exchange, int ranks, Rank 
 /// relative to the norm of one pass.
 double drift(const std::vector<std::vector<float>>& parts, int ranks, Rank rank) {
   double lost = 0, all = 0;
-  std::vector<double> owed(kShard);
+  std::vector<double> residual(kShard);
   for (std::size_t pass = 0; pass < parts.size(); ++pass) {
     std::vector<double> mean(kShard);
     for (Rank r = 0; r < ranks; ++r) {
@@ -56,10 +56,10 @@ double drift(const std::vector<std::vector<float>>& parts, int ranks, Rank rank)
       const std::size_t begin = kShard * static_cast<std::size_t>(rank);
       for (std::size_t i = 0; i < kShard; ++i) mean[i] += theirs[begin + i] / double(ranks);
     }
-    for (std::size_t i = 0; i < kShard; ++i) owed[i] += mean[i] - parts[pass][i];
+    for (std::size_t i = 0; i < kShard; ++i) residual[i] += mean[i] - parts[pass][i];
     for (const double value : mean) all += value * value / double(parts.size());
   }
-  for (const double value : owed) lost += value * value;
+  for (const double value : residual) lost += value * value;
   return std::sqrt(lost / all);
 }
 
@@ -71,7 +71,7 @@ class CodedShardExchanges : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CodedShardExchanges, ::testing::Values(1, 2, 3));
 
-TEST_P(CodedShardExchanges, NothingIsLostForGood) {
+TEST_P(CodedShardExchanges, ResidualsAreDelivered) {
   const int ranks = GetParam();
   LocalJob job(ranks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
@@ -151,12 +151,12 @@ TEST(CodedShardExchange, TakesCodecsOfSingleValuesOnly) {
   }
 }
 
-TEST(CutForOwners, EachPieceHasARangeOfEveryPart) {
+TEST(CutShardsIntoPieces, EachPieceHasARangeOfEveryPart) {
   for (const std::size_t shard : {1u, 65u, 10'000u, 100'003u}) {
     for (const int ranks : {1, 2, 5}) {
       const auto parts = static_cast<std::size_t>(ranks);
       std::size_t at = 0;
-      for (const CodedPieceLayout& piece : cut_for_owners(shard * parts, 40'000, ranks)) {
+      for (const CodedPieceLayout& piece : cut_shards_into_pieces(shard * parts, 40'000, ranks)) {
         ASSERT_EQ(piece.parts.size(), parts);
         for (std::size_t r = 0; r < parts; ++r) {
           EXPECT_EQ(piece.parts[r].begin, r * shard + at);

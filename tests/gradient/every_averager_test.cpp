@@ -60,11 +60,11 @@ TEST_P(EveryAverager, ARunIsRepeatedBitForBit) {
 
 /// Constant gradients over many steps: delivered values and residuals sum to them, and delivered
 /// values converge to them.
-TEST_P(EveryAverager, NothingIsLostForGood) {
+TEST_P(EveryAverager, ResidualsAreDelivered) {
   constexpr int kRanks = 3;
   constexpr int kSteps = 40;
   const auto shapes = shapes_of({30'000, 333});
-  std::vector<std::vector<double>> delivered(2), owed(2);
+  std::vector<std::vector<double>> delivered(2), residual(2);
   std::vector<double> first_error(2);
   const auto mean = true_mean(shapes, kRanks, 0);
   std::vector<std::vector<StateCopy>> states(kRanks);
@@ -90,27 +90,28 @@ TEST_P(EveryAverager, NothingIsLostForGood) {
     for (double& value : average) value /= kSteps;
     EXPECT_LT(relative_error(average, mean[b]), std::max(0.004, 0.5 * first_error[b])) << b;
     if (!feeds_back()) continue;
-    std::vector<double> with_owed = delivered[b];
+    std::vector<double> with_residual = delivered[b];
     std::size_t at = 0;
     for (const BucketTensor& tensor : shapes[b].tensors) {
       std::size_t owned = 0;
       for (int r = 0; r < kRanks; ++r) {
         const StateCopy& state = states[static_cast<std::size_t>(r)].front();
         const std::vector<float> sent = state.values(tensor.name + ".sent");
-        for (std::size_t i = 0; i < sent.size(); ++i) with_owed[at + i] += sent[i] / double(kRanks);
+        for (std::size_t i = 0; i < sent.size(); ++i)
+          with_residual[at + i] += sent[i] / double(kRanks);
         // One piece per bucket, so that a rank's owned elements are contiguous.
         for (const float value : state.values(tensor.name + ".mean"))
-          with_owed[at + owned++] += value;
+          with_residual[at + owned++] += value;
       }
       at += tensor.rows * tensor.columns;
     }
     std::vector<double> due = mean[b];
     for (double& value : due) value *= kSteps;
-    EXPECT_LT(relative_error(with_owed, due), 1e-5) << b;
+    EXPECT_LT(relative_error(with_residual, due), 1e-5) << b;
   }
 }
 
-TEST_P(EveryAverager, WhatIsNotFiniteReachesEveryRankAndIsGoneInTheNextStep) {
+TEST_P(EveryAverager, NonFiniteValuesReachEveryRankForOneStep) {
   const auto shapes = shapes_of({30'000, 500});
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),

@@ -69,7 +69,7 @@ TEST(PowerSgdMatrix, ColumnsBecomeOrthonormalAndDependentOnesZero) {
   const PowerSgdMatrix m{.rows = 50, .columns = 60, .rank = 4};
   auto p = draw_gradient(m.p_size(), 9);
   for (std::size_t i = 0; i < m.rows; ++i) p[2 * m.rows + i] = 3 * p[i] - p[m.rows + i];
-  m.orthonormalise(p);
+  m.orthonormalize(p);
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::size_t b = 0; b < 4; ++b) {
       const double expected = a == b && a != 2 ? 1 : 0;

@@ -98,7 +98,7 @@ TEST(ShardExchange, RefusesPartsThatDoNotMakeAUnit) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(ShardExchange, RecordsWhatIsUnderWay) {
+TEST(ShardExchange, RecordsOperationsInFlight) {
   SteadyClock clock;
   TraceRecorder trace(clock);
   LocalJob job(2);

@@ -21,7 +21,7 @@ ProfileLayer layer(const std::string& name, std::vector<std::vector<std::int64_t
 
 LayerProfile profile_of(std::vector<ProfileLayer> layers) {
   LayerProfile profile{.name = "test", .layers = std::move(layers)};
-  normalise_shares(profile);
+  normalize_shares(profile);
   return profile;
 }
 
@@ -71,18 +71,18 @@ TEST(StepPlan, ABucketOverSeveralLayersIsCompleteWithTheFirst) {
   EXPECT_EQ(plan.needs, (std::vector<std::vector<std::size_t>>{{0}, {0}, {0}}));
 }
 
-TEST(StepPlan, KeepsWhatTravelsExactlyApart) {
+TEST(StepPlan, SeparatesUncompressedTensors) {
   StepPlanOptions options = roomy();
   options.compress = true;
-  options.exact_below = 6;
+  options.codec_min_elements = 6;
   const StepPlan plan =
       plan_step(profile_of({layer("a", {{2, 3}, {100}}), layer("b", {{5, 1}, {3, 3}})}), options);
   ASSERT_EQ(plan.buckets.size(), 2u);
   for (const BucketShape& bucket : plan.buckets) {
     std::vector<std::string> names;
     for (const BucketTensor& tensor : bucket.tensors) names.push_back(tensor.name);
-    EXPECT_EQ(names, bucket.exact ? (std::vector<std::string>{"b.0", "a.1"})
-                                  : (std::vector<std::string>{"b.1", "a.0"}));
+    EXPECT_EQ(names, bucket.skip_compression ? (std::vector<std::string>{"b.0", "a.1"})
+                                             : (std::vector<std::string>{"b.1", "a.0"}));
   }
   options.compress = false;
   EXPECT_EQ(plan_step(profile_of({layer("a", {{2, 3}, {100}})}), options).buckets.size(), 1u);
@@ -142,12 +142,12 @@ TEST(LocalStepsPlan, DealsTensorsOutAsTheTrainerDoes) {
   }
 }
 
-TEST(LocalStepsPlan, KeepsWhatTravelsExactlyApart) {
+TEST(LocalStepsPlan, SeparatesUncompressedTensors) {
   const StepPlan plan =
       plan_local_steps(profile_of({layer("a", {{2, 3}, {100}}), layer("b", {{5, 1}, {3, 3}})}), 1,
-                       {.compress = true, .exact_below = 6});
+                       {.compress = true, .codec_min_elements = 6});
   ASSERT_EQ(plan.buckets.size(), 2u);
-  EXPECT_NE(plan.buckets[0].exact, plan.buckets[1].exact);
+  EXPECT_NE(plan.buckets[0].skip_compression, plan.buckets[1].skip_compression);
 }
 
 }  // namespace

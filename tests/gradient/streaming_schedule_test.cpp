@@ -47,16 +47,16 @@ TEST(StreamingSchedule, EachFragmentOncePerHStepsAndOneAtATime) {
     config.overlap_steps = random.between(0, config.steps / config.fragments - 1);
     const StreamingSchedule schedule(config);
     std::vector<int> begun(static_cast<std::size_t>(config.fragments));
-    std::optional<std::size_t> flying;
+    std::optional<std::size_t> in_flight;
     for (std::int64_t step = 1; step <= 3 * config.steps; ++step) {
       if (const auto begins = schedule.begins_after(step)) {
-        EXPECT_FALSE(flying) << "round " << round << " step " << step;
-        flying = begins;
+        EXPECT_FALSE(in_flight) << "round " << round << " step " << step;
+        in_flight = begins;
         ++begun[*begins];
       }
       if (const auto ends = schedule.ends_after(step)) {
-        EXPECT_EQ(flying, ends);
-        flying.reset();
+        EXPECT_EQ(in_flight, ends);
+        in_flight.reset();
       }
     }
     EXPECT_THAT(begun, ::testing::Each(3));

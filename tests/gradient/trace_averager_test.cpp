@@ -24,9 +24,9 @@ struct ManualClock final : Clock {
 struct ManualAverager final : Averager {
   explicit ManualAverager(ManualClock& c) : clock(c) {}
 
-  void start(std::size_t bucket, LentSpan, int urgency) override {
+  void start(std::size_t bucket, LentSpan, int priority) override {
     if (refuses) throw Exception(ErrorKind::invalid_argument, "no");
-    last_urgency = urgency;
+    last_priority = priority;
     over[bucket] = false;
   }
   bool done(std::size_t bucket) override { return over[bucket]; }
@@ -43,7 +43,7 @@ struct ManualAverager final : Averager {
   ManualClock& clock;
   std::array<bool, 4> over = {true, true, true, true};
   bool refuses = false;
-  int last_urgency = 0;
+  int last_priority = 0;
   int steps = 0;
   std::size_t loaded = 0;
   std::function<void(std::size_t)> finished;
@@ -119,7 +119,7 @@ TEST_F(TracedAverager, AskingEndsABucketToo) {
   EXPECT_EQ(only(TraceKind::communication).end, at(3));
 }
 
-TEST_F(TracedAverager, WhatIsRefusedWasNeverUnderWay) {
+TEST_F(TracedAverager, RefusedBucketsAreNotRecorded) {
   inner->refuses = true;
   EXPECT_THROW(start(0), Exception);
   EXPECT_TRUE(averager->done(0));
@@ -130,7 +130,7 @@ TEST_F(TracedAverager, DoesWhatTheOtherDoes) {
   start(0);
   averager->end_step();
   averager->load_state({{}, {}});
-  EXPECT_EQ(inner->last_urgency, 3);
+  EXPECT_EQ(inner->last_priority, 3);
   EXPECT_EQ(inner->steps, 1);
   EXPECT_EQ(inner->loaded, 2u);
   EXPECT_EQ(averager->state().size(), 1u);
@@ -148,9 +148,9 @@ TEST_F(TracedAverager, WithoutARecorderItIsTheOther) {
   EXPECT_EQ(trace_averager(std::move(own), nullptr).get(), before);
 }
 
-struct AveragersTell : ::testing::TestWithParam<const char*> {};
+struct FinishedCallback : ::testing::TestWithParam<const char*> {};
 
-TEST_P(AveragersTell, WhenABucketIsOverThoughNobodyWaits) {
+TEST_P(FinishedCallback, RunsWithoutAWaiter) {
   test::LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& communicator) {
     constexpr std::size_t kCount = 10'000;
@@ -172,7 +172,7 @@ TEST_P(AveragersTell, WhenABucketIsOverThoughNobodyWaits) {
   EXPECT_THAT(errors, ::testing::Each(::testing::IsEmpty()));
 }
 
-INSTANTIATE_TEST_SUITE_P(OfEachKind, AveragersTell,
+INSTANTIATE_TEST_SUITE_P(OfEachKind, FinishedCallback,
                          ::testing::Values("none", "int8", "power_sgd:1", "auto:int8"));
 
 }  // namespace

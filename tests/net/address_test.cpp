@@ -51,7 +51,7 @@ TEST(Resolve, FindsNamesAndNumbers) {
   EXPECT_TRUE(local->at(0).is_loopback());
 }
 
-TEST(Resolve, NamesTheHostThatIsNot) {
+TEST(Resolve, NamesAnUnknownHost) {
   const auto none = resolve("no such host!", 7);
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().message, HasSubstr("\"no such host!\""));

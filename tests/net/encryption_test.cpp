@@ -122,7 +122,7 @@ TEST(Encryption, AnotherKeyIsRefusedAndNamed) {
   }
 }
 
-TEST(Encryption, SomebodyWhoDoesNotGoOnIsNamed) {
+TEST(Encryption, AStalledPeerIsNamed) {
   Wire wire;
   const Connections silent = end_of(wire, 1, false);
   const auto opened =

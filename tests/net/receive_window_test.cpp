@@ -55,7 +55,7 @@ class ReceiveWindowTest : public testing::Test {
   ReceiveWindow window_;
 };
 
-TEST_F(ReceiveWindowTest, IsAShareOfWhatTheLastSwitchHolds) {
+TEST_F(ReceiveWindowTest, IsAShareOfTheSwitchQueue) {
   set(0.25, Time{});
   EXPECT_EQ(window_.size(), 96 * 1024);
   EXPECT_EQ(clamp(ends_.second), 96 * 1024);
@@ -95,7 +95,7 @@ TEST_F(ReceiveWindowTest, LeavesABufferThatTheKernelHasMadeLarger) {
   EXPECT_GE(buffer(ends_.second), before);
 }
 
-TEST_F(ReceiveWindowTest, OfOneThatIsAloneHasNoLimitAfterAWhile) {
+TEST_F(ReceiveWindowTest, HasNoLimitAfterTheSenderWasAlone) {
   set(1, Time{});
   const int free = clamp(ends_.second);
   set(0.25, Time{seconds(10)});

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
 
 namespace gradwire {
@@ -47,7 +47,7 @@ void pass(PollingPair& pair, const Data& data) {
   pair.of(1).consume(to_peer_of(1), data.size());
 }
 
-TEST(RingMemory, IsWhatIsUnreadAtOneTime) {
+TEST(RingMemory, IsTheMaximumOfUnreadBytes) {
   const std::size_t heads = kMappings * page_bytes();
   const auto pair = open_pair(1, true);
   EXPECT_LE(ring_bytes_in_memory(), heads);
@@ -80,7 +80,7 @@ TEST(RingMemory, GrowsUnderWhatIsUnread) {
 }
 
 /// Beyond the end of a file the kernel has no memory: a write there is a SIGBUS.
-TEST(RingMemory, ThatTheKernelDoesNotHaveIsNoSignal) {
+TEST(RingMemory, OutOfMemoryIsAnErrorAndNoSignal) {
   const std::size_t capacity = 4 * 64 * 1024;
   const Socket file(::memfd_create("gradwire-test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(file.descriptor(), static_cast<off_t>(capacity / 2)), 0);

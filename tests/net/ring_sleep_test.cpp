@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
 
 namespace gradwire {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "gradwire/net/local_socket.h"
-#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
 
 namespace gradwire {
@@ -203,7 +203,7 @@ TEST(RingTransport, GoesOverTcpWhereMemoryCannotBeShared) {
   EXPECT_EQ(status_of(child), 0);
 }
 
-TEST(RingTransport, NeighbourThatHangsUpIsNamed) {
+TEST(RingTransport, ANeighborThatHangsUpIsNamed) {
   SocketPair pair = connected_pair();
   pair.second.close();
   std::vector<Socket> sockets;
@@ -215,7 +215,7 @@ TEST(RingTransport, NeighbourThatHangsUpIsNamed) {
   EXPECT_THAT(transport.error().message, testing::HasSubstr("rank 1"));
 }
 
-TEST(RingTransport, NeighbourThatSaysNothingIsNamed) {
+TEST(RingTransport, ASilentNeighborIsNamed) {
   SocketPair pair = connected_pair();
   std::vector<Socket> sockets;
   sockets.push_back(std::move(pair.first));
@@ -282,7 +282,7 @@ std::vector<std::unique_ptr<PollingTransport>> open_all(int ranks) {
   return transports;
 }
 
-TEST(RingTransport, ManyNeighboursMeetAndHearEachOther) {
+TEST(RingTransport, ManyNeighborsConnectAndExchangeData) {
   constexpr int kRanks = 12;
   const auto transports = open_all(kRanks);
   const auto of = [&](Rank r) -> PollingTransport& {

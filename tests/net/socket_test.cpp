@@ -91,7 +91,7 @@ TEST(Socket, AcceptAnswersNothingWhenNobodyWaits) {
   EXPECT_FALSE(accepted->has_value());
 }
 
-TEST(Socket, ConnectionToItselfIsRecognised) {
+TEST(Socket, ConnectionToItselfIsRecognized) {
   // A self-connection, which happens by chance when a client retries an unused port of its own
   // host.
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -23,19 +23,20 @@ SessionKey key_of(std::string_view text) {
 /// The two ends of an encrypted connection, with an attacker in between.
 struct Ends {
   explicit Ends(std::string_view client_key = "key", std::string_view server_key = "key",
-                std::uint32_t records_a_key = TlsStream::kRecordsAKey)
-      : client(client_socket.descriptor(), End::client, key_of(client_key), records_a_key),
-        server(server_socket.descriptor(), End::server, key_of(server_key), records_a_key) {}
+                std::uint32_t records_per_key = TlsStream::kRecordsPerKey)
+      : client(client_socket.descriptor(), End::client, key_of(client_key), records_per_key),
+        server(server_socket.descriptor(), End::server, key_of(server_key), records_per_key) {}
 
   /// Runs until both have finished the handshake, or one has failed.
-  void greet() {
+  void handshake() {
     Transfer from_client;
     Transfer from_server;
     const Deadline deadline = test::soon_enough();
-    while (!(client.greeted() && server.greeted()) && !from_client.ended && !from_server.ended) {
+    while (!(client.handshake_done() && server.handshake_done()) && !from_client.ended &&
+           !from_server.ended) {
       ASSERT_FALSE(deadline.passed());
-      from_client = client.greet();
-      from_server = server.greet();
+      from_client = client.handshake();
+      from_server = server.handshake();
     }
   }
 
@@ -84,7 +85,7 @@ Heard read_all(TlsStream& stream, const Socket& socket, std::size_t size) {
 
 TEST(TlsStream, CarriesBytesThatNobodyInBetweenCanRead) {
   Ends ends;
-  ends.greet();
+  ends.handshake();
   const std::string text = "the gradients of layer 4";
   write_all(ends.client, ends.client_socket, text);
   EXPECT_EQ(read_all(ends.server, ends.server_socket, text.size()).text, text);
@@ -95,7 +96,7 @@ TEST(TlsStream, CarriesBytesThatNobodyInBetweenCanRead) {
 
 TEST(TlsStream, KeysAreRenewed) {
   Ends ends("key", "key", 2);
-  ends.greet();
+  ends.handshake();
   for (int i = 0; i < 200; ++i) {
     const std::string text = "message " + std::to_string(i);
     write_all(ends.client, ends.client_socket, text);
@@ -107,9 +108,9 @@ TEST(TlsStream, KeysAreRenewed) {
 
 TEST(TlsStream, AnotherKeyIsRefused) {
   Ends ends("key", "another key");
-  ends.greet();
-  EXPECT_FALSE(ends.server.greeted());
-  EXPECT_TRUE(ends.server.complaint() || ends.client.complaint());
+  ends.handshake();
+  EXPECT_FALSE(ends.server.handshake_done());
+  EXPECT_TRUE(ends.server.openssl_error() || ends.client.openssl_error());
 }
 
 /// Results of both ends when the client's first bytes after the handshake are changed once.
@@ -121,7 +122,7 @@ struct Fate {
 
 Fate fate_after(const std::function<void(std::string&)>& change) {
   Ends ends;
-  ends.greet();
+  ends.handshake();
   bool changed = false;
   ends.wire.change([&](int from, std::string& bytes) {
     if (from == 0 && !std::exchange(changed, true)) change(bytes);
@@ -130,9 +131,9 @@ Fate fate_after(const std::function<void(std::string&)>& change) {
   write_all(ends.client, ends.client_socket, text);
   Fate fate;
   fate.server = read_all(ends.server, ends.server_socket, text.size());
-  fate.server_complaint = ends.server.complaint();
+  fate.server_complaint = ends.server.openssl_error();
   if (fate.server.ended) (void)read_all(ends.client, ends.client_socket, 1);
-  fate.client_complaint = ends.client.complaint();
+  fate.client_complaint = ends.client.openssl_error();
   return fate;
 }
 
@@ -150,7 +151,7 @@ TEST(TlsStream, AChangedBitEndsTheStreamAtBothEnds) {
   }
 }
 
-TEST(TlsStream, RecordsLeftOutOrSaidTwiceEndIt) {
+TEST(TlsStream, OmittedAndRepeatedRecordsEndTheStream) {
   const Fate left_out = fate_after([](std::string& bytes) { bytes.erase(0, first_record(bytes)); });
   EXPECT_EQ(left_out.server.text, "");
   EXPECT_TRUE(left_out.server_complaint);
@@ -162,14 +163,14 @@ TEST(TlsStream, RecordsLeftOutOrSaidTwiceEndIt) {
 
 TEST(TlsStream, TheEndOfTheConnectionIsAnEnd) {
   Ends ends;
-  ends.greet();
+  ends.handshake();
   write_all(ends.client, ends.client_socket, "last words");
   ::shutdown(ends.client_socket.descriptor(), SHUT_WR);
   const Heard heard = read_all(ends.server, ends.server_socket, 1000);
   EXPECT_EQ(heard.text, "last words");
   EXPECT_TRUE(heard.ended);
   EXPECT_EQ(heard.cause, 0);
-  EXPECT_FALSE(ends.server.complaint());
+  EXPECT_FALSE(ends.server.openssl_error());
 }
 
 /// A TLS 1.3 server with a self-signed certificate and without our key.
@@ -186,7 +187,7 @@ class Impostor {
     SSL_set_fd(ssl_.get(), socket.descriptor());
   }
 
-  void greet() { SSL_accept(ssl_.get()); }
+  void handshake() { SSL_accept(ssl_.get()); }
 
  private:
   std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key_{EVP_EC_gen("P-256"), &EVP_PKEY_free};
@@ -201,13 +202,13 @@ TEST(TlsStream, ACertificateIsNoSubstituteForTheKey) {
   Impostor impostor(ends.server_socket);
   const Deadline deadline = test::soon_enough();
   Transfer went;
-  while (!went.ended && !ends.client.greeted() && !deadline.passed()) {
-    went = ends.client.greet();
-    impostor.greet();
+  while (!went.ended && !ends.client.handshake_done() && !deadline.passed()) {
+    went = ends.client.handshake();
+    impostor.handshake();
   }
   EXPECT_TRUE(went.ended);
-  EXPECT_FALSE(ends.client.greeted());
-  EXPECT_THAT(ends.client.complaint().value_or(""), HasSubstr("certificate"));
+  EXPECT_FALSE(ends.client.handshake_done());
+  EXPECT_THAT(ends.client.openssl_error().value_or(""), HasSubstr("certificate"));
 }
 
 TEST(SessionKey, DependsOnTheSecretAndOnEveryMessage) {

@@ -102,12 +102,11 @@ inline Connections connections_of(Rank rank, std::vector<Socket> rails, bool enc
 
 using Opened = std::array<Result<std::unique_ptr<PollingTransport>>, 2>;
 
-/// Ranks 0 and 1 open their transports concurrently. `neighbours`: both claim to be on one machine.
-inline Opened open_both(Connections first, Connections second, bool neighbours = false) {
+/// Ranks 0 and 1 open their transports concurrently. `neighbors`: both claim to be on one machine.
+inline Opened open_both(Connections first, Connections second, bool neighbors = false) {
   Opened opened;
   const auto open = [&](Rank rank, Connections connections) {
-    const std::vector<Rank> claimed =
-        neighbours ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
+    const std::vector<Rank> claimed = neighbors ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
     opened[static_cast<std::size_t>(rank)] =
         open_transport(std::move(connections), claimed, soon_enough());
   };
@@ -119,7 +118,7 @@ inline Opened open_both(Connections first, Connections second, bool neighbours =
 
 /// Two ranks connected by `rails` TCP connections, which share memory if both claim to be
 /// neighbors.
-inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours,
+inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbors,
                                               bool encrypted = false) {
   std::vector<Socket> first;
   std::vector<Socket> second;
@@ -129,7 +128,7 @@ inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbours
     second.push_back(std::move(pair.second));
   }
   Opened opened = open_both(connections_of(0, std::move(first), encrypted),
-                            connections_of(1, std::move(second), encrypted), neighbours);
+                            connections_of(1, std::move(second), encrypted), neighbors);
   for (const auto& each : opened) EXPECT_TRUE(each) << each.error().message;
   return std::make_unique<PollingPair>(std::move(*opened[0]), std::move(*opened[1]));
 }

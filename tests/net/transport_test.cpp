@@ -239,15 +239,15 @@ TEST_P(AnyTransport, RailsAreStreamsOfTheirOwn) {
   EXPECT_TRUE(read_exactly(1, more.size()) == more);
 }
 
-Kind real(std::string name, std::size_t rails, bool neighbours) {
-  return {std::move(name), [=] { return test::open_pair(rails, neighbours); },
-          neighbours ? 1 : static_cast<int>(rails), !neighbours};
+Kind real(std::string name, std::size_t rails, bool neighbors) {
+  return {std::move(name), [=] { return test::open_pair(rails, neighbors); },
+          neighbors ? 1 : static_cast<int>(rails), !neighbors};
 }
 
-Kind encrypted(std::string name, std::size_t rails, bool neighbours) {
-  return {std::move(name), [=] { return test::open_pair(rails, neighbours, true); },
-          neighbours ? 1 : static_cast<int>(rails), rails > 1 && !neighbours,
-          neighbours ? 0 : TlsStream::kBatchBytes};
+Kind encrypted(std::string name, std::size_t rails, bool neighbors) {
+  return {std::move(name), [=] { return test::open_pair(rails, neighbors, true); },
+          neighbors ? 1 : static_cast<int>(rails), rails > 1 && !neighbors,
+          neighbors ? 0 : TlsStream::kBatchBytes};
 }
 
 Kind simulated(std::string name, std::size_t rails, bool short_io) {

@@ -20,8 +20,8 @@ Time at(int milliseconds) {
 
 /// Steps of 100 ms: 30 forward, 50 backward, 12 waiting, 5 optimizer, 3 idle; a bucket is in flight
 /// from 40 to 92.
-TraceOfRank trace_of(Rank rank, int steps) {
-  TraceOfRank trace{.rank = rank, .host = "a", .clock = {}, .log = {}};
+RankTrace trace_of(Rank rank, int steps) {
+  RankTrace trace{.rank = rank, .host = "a", .clock = {}, .log = {}};
   trace.log.names = {"x"};
   for (int step = 0; step < steps; ++step) {
     const int begin = 100 * step;
@@ -32,7 +32,7 @@ TraceOfRank trace_of(Rank rank, int steps) {
     span(TraceKind::backward, 30, 80);
     span(TraceKind::wait, 80, 92);
     span(TraceKind::communication, 40, 92);
-    span(TraceKind::optimiser, 92, 97);
+    span(TraceKind::optimizer, 92, 97);
     span(TraceKind::step, 0, 100);
   }
   return trace;

@@ -11,7 +11,7 @@ constexpr double kPsi = 7.5e9;
 
 double gigabytes(int stage) {
   const double bytes =
-      zero_states(kPsi, bytes_per_parameter(ComputeType::mixed, Optimiser::adam), stage, 64);
+      zero_states(kPsi, bytes_per_parameter(ComputeType::mixed, OptimizerKind::adam), stage, 64);
   return std::round(bytes / 1e8) / 10;
 }
 
@@ -30,7 +30,7 @@ TEST(Memory, IsByCategory) {
   const double parameters = 124'439'808;
   EXPECT_DOUBLE_EQ(use.parameters, 4 * parameters);
   EXPECT_DOUBLE_EQ(use.gradients, 4 * parameters);
-  EXPECT_DOUBLE_EQ(use.optimiser, 8 * parameters);
+  EXPECT_DOUBLE_EQ(use.optimizer, 8 * parameters);
   EXPECT_DOUBLE_EQ(use.activations, 4 * 8 * model.kept());
   EXPECT_EQ(use.buffers, 0);
   EXPECT_DOUBLE_EQ(use.total(), use.states() + use.activations);
@@ -46,7 +46,7 @@ TEST(Memory, SumsOf16BitsOverSeveralPassesHave32InStageOne) {
   EXPECT_DOUBLE_EQ(memory_use(model, strategy).gradients, 2 * once);
 }
 
-TEST(Memory, OfActivationsFallsWithRecomputationStagesAndTensors) {
+TEST(Memory, ActivationsFallWithRecomputationStagesAndTensors) {
   const ModelShape model = model_named("gpt2_xl");
   Strategy strategy{.nodes = 8, .batch = 8, .recompute = true};
   const double all = 4 * 8 * model.kept();
@@ -60,7 +60,7 @@ TEST(Memory, OfActivationsFallsWithRecomputationStagesAndTensors) {
   EXPECT_DOUBLE_EQ(memory_use(model, strategy).activations, all / 8);  // Of 8, 4 at a time.
 }
 
-TEST(Memory, CodecsWithFeedbackKeepWhatTheyLost) {
+TEST(Memory, CodecsWithFeedbackKeepResiduals) {
   const ModelShape model = model_named("resnet50");
   Strategy strategy{.nodes = 4, .codec = "int8"};
   EXPECT_DOUBLE_EQ(memory_use(model, strategy).buffers, 4.0 * 25'557'032);
@@ -68,7 +68,7 @@ TEST(Memory, CodecsWithFeedbackKeepWhatTheyLost) {
   EXPECT_EQ(memory_use(model, strategy).buffers, 0);
 }
 
-TEST(Memory, OfARecordedModelLacksActivations) {
+TEST(Memory, RecordedModelsLackActivations) {
   ModelShape model = model_named("resnet50");
   for (ModelLayer& layer : model.layers) layer.kept = 0;
   EXPECT_FALSE(memory_use(model, {}).activations_known);

@@ -113,7 +113,7 @@ TEST(Models, UnknownOnesAreRefusedWithTheNearest) {
   EXPECT_THAT(refusal("vgg16:layers=3"), HasSubstr("no settings"));
 }
 
-TEST(Models, OfAProfileHaveItsTimes) {
+TEST(Models, ProfilesKeepTheirTimes) {
   const LayerProfile profile = parse_profile(
       R"({"name": "mine", "compute_ms": 180, "layers": [
           {"name": "a", "forward": 1, "backward": 2,

@@ -58,7 +58,7 @@ TEST(SearchDegrees, EveryOneFitsAndKeepsTheGlobalBatch) {
 
 /// 7 B parameters with Adam need 112 GB of states: they exceed one A100, but fit when two share
 /// them.
-TEST(SearchDegrees, WhatDoesNotFitIsDivided) {
+TEST(SearchDegrees, ModelsThatDoNotFitAreDivided) {
   const auto found = search_degrees(input_of("llama2_7b", 1, 8, 1));
   ASSERT_FALSE(found.empty());
   for (const PlacedStrategy& placed : found)

@@ -74,7 +74,7 @@ TEST(Advice, AveragesOfLocalStepsHideBehindMoreSteps) {
     EXPECT_FALSE(a.change.starts_with("averages")) << a.change;
 }
 
-TEST(Advice, ForWhatDoesNotFitMakesItFit) {
+TEST(Advice, MakesModelsFit) {
   PlanInput input = case_study();
   input.model = model_named("gpt2_xl");
   input.device = device_named("rtx4090");
@@ -98,7 +98,7 @@ TEST(Plan, SaysWhatCannotFit) {
   EXPECT_THAT(memory_sentence(plan), HasSubstr("256 GB"));
 }
 
-TEST(Plan, AsJsonHasItsNumbers) {
+TEST(Plan, JsonHasItsNumbers) {
   const auto json = nlohmann::json::parse(to_json(make_plan(case_study())));
   EXPECT_NEAR(json["eta"].get<double>(), 0.688, 0.0005);
   EXPECT_NEAR(json["t_s_ms"].get<double>(), 234, 1e-6);
@@ -115,7 +115,7 @@ TEST(Plan, AsJsonHasItsNumbers) {
   EXPECT_FALSE(json.contains("cost"));
 }
 
-TEST(Plan, OfARunHasACost) {
+TEST(Plan, RunsHaveACost) {
   PlanInput input = case_study();
   input.device.watts = 250;
   const RunCost cost =

@@ -40,7 +40,7 @@ TEST(SimulateServers, AsynchronousWorkersDoNotWaitForStragglers) {
   EXPECT_EQ(together.staleness, 0);
   // Between a worker's pull and push, each of the others pushes once on average.
   EXPECT_NEAR(apart.staleness, 15, 0.5);
-  EXPECT_GE(apart.largest_staleness, 16);
+  EXPECT_GE(apart.max_staleness, 16);
 }
 
 TEST(SimulateServers, AFullPortDecidesHowManyUpdatesThereAre) {

@@ -27,7 +27,7 @@ LayerProfile profile_of(const std::vector<Layer>& layers) {
                               .forward = static_cast<double>(layer.forward),
                               .backward = static_cast<double>(layer.backward)});
   }
-  normalise_shares(profile);
+  normalize_shares(profile);
   return profile;
 }
 

@@ -70,7 +70,7 @@ PlanInput cluster(double billions, int nodes) {
                   .network = network_named("ib_hdr"),
                   .strategy = {.nodes = nodes, .devices_per_node = 8}};
   input.device.peak_bf16 = 300e12;
-  input.device.utilisation = 0.5;
+  input.device.utilization = 0.5;
   input.device.memory_bytes_per_second = 1e30;  // The rule counts operations only.
   input.strategy.compute = ComputeType::mixed;
   const double tokens = 4.8e15 / (6e9 * billions);

@@ -15,7 +15,7 @@ using nlohmann::json;
 using test::at;
 using test::ManualLog;
 
-TraceOfRank trace_with_memory() {
+RankTrace trace_with_memory() {
   return {.rank = 3,
           .host = "h",
           .log = ManualLog().span(TraceKind::step, 1, 5).log,
@@ -74,7 +74,7 @@ TEST(MemoryInASummary, IsByCategory) {
   TrainingSummary summary;
   EXPECT_FALSE(json::parse(summary_json(summary)).contains("memory")) << "not measured";
   summary.memory = {
-      .bytes = 21, .at_peak = {1, 2, 3, 4, 5, 6}, .most = {7, 0, 0, 0, 0, 0}, .resident = 99};
+      .bytes = 21, .at_peak = {1, 2, 3, 4, 5, 6}, .max = {7, 0, 0, 0, 0, 0}, .resident = 99};
   const auto written = json::parse(summary_json(summary));
   EXPECT_EQ(written.at("resident_peak_bytes"), 99);
   EXPECT_EQ(written.at("memory").at("peak_bytes"), 21);

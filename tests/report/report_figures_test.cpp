@@ -22,11 +22,11 @@ constexpr double kTiny = 1e-12;
 TEST(Spread, QuartilesAsNumpyHasThem) {
   const auto spread = spread_of({0.31, 0.28, 0.35, 0.30, 0.29, 0.90, 0.33});
   EXPECT_EQ(spread.count, 7);
-  EXPECT_EQ(spread.least, 0.28);
+  EXPECT_EQ(spread.min, 0.28);
   EXPECT_NEAR(spread.lower_quartile, 0.295, kTiny);
   EXPECT_NEAR(spread.median, 0.31, kTiny);
   EXPECT_NEAR(spread.upper_quartile, 0.34, kTiny);
-  EXPECT_EQ(spread.most, 0.90);
+  EXPECT_EQ(spread.max, 0.90);
   EXPECT_EQ(spread_of({1, 2}).lower_quartile, 1.25);
   EXPECT_EQ(spread_of({1, 2}).upper_quartile, 1.75);
   EXPECT_EQ(spread_of({4}).lower_quartile, 4);

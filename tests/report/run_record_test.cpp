@@ -36,7 +36,7 @@ RunRecord some_record() {
                       .checkpoint = "out/model.safetensors",
                       .memory = {.bytes = 21,
                                  .at_peak = {1, 2, 3, 4, 5, 6},
-                                 .most = {2, 3, 4, 5, 6, 7},
+                                 .max = {2, 3, 4, 5, 6, 7},
                                  .resident = 4096}},
           .steps = {{.step = 0, .loss = 2.5, .compute = 0.25, .exposed = 0.125, .data = 0.0625},
                     {.step = 2,

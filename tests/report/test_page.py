@@ -29,11 +29,11 @@ def tables(node):
              for row in table.all("tr")] for table in node.all("table")]
 
 
-def drawn(figure, colour):
+def drawn(figure, color):
     """Returns the number of coordinates of each shape of that color: a legend's icon has 40, a bar
     about 8, a curve at least as many as it has points."""
     return [len(re.findall(r"[\d.]+", path.attributes["d"])) for path in figure.all("path")
-            if colour in (path.attributes.get("fill"), path.attributes.get("stroke"))]
+            if color in (path.attributes.get("fill"), path.attributes.get("stroke"))]
 
 
 class Page(unittest.TestCase):
@@ -75,15 +75,15 @@ class Page(unittest.TestCase):
         """The experiment's runs, each in its own color."""
         of = {name: list(self.section(dom, name).all("figure"))
               for name in ("loss", "epochs", "steps", "shares", "memory")}
-        for i, colour in enumerate(RUNS):
-            self.assertGreater(max(drawn(of["loss"][0], colour)), 300)
-            self.assertEqual(len(drawn(of["epochs"][0], colour)), 1)
-            self.assertEqual(len(drawn(of["steps"][0], colour)), 1)
+        for i, color in enumerate(RUNS):
+            self.assertGreater(max(drawn(of["loss"][0], color)), 300)
+            self.assertEqual(len(drawn(of["epochs"][0], color)), 1)
+            self.assertEqual(len(drawn(of["steps"][0], color)), 1)
             bins = tables(of["steps"][1 + i])[0][1:]
-            self.assertEqual(len(drawn(of["steps"][1 + i], colour)), len(bins))
+            self.assertEqual(len(drawn(of["steps"][1 + i], color)), len(bins))
         for figure in of["memory"][1:]:
-            for colour in CATEGORIES:
-                self.assertGreater(max(drawn(figure, colour)), 60, colour)
+            for color in CATEGORIES:
+                self.assertGreater(max(drawn(figure, color)), 60, color)
 
     def test_the_experiment(self):
         folders = sample_runs.write(self.folder, sample_runs.EXPERIMENT)
@@ -160,13 +160,13 @@ class Page(unittest.TestCase):
 
     def test_dark_and_printed(self):
         page = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:2]))
-        colours = set()
+        colors = set()
         for more in ([], ["--blink-settings=preferredColorScheme=0"]):
             dom, said = browser.open_page(page, *more)
             self.assertEqual(said, [])
             self.assert_all_drawn(dom)
-            colours.add(next(next(dom.all("svg")).all("text")).attributes["fill"])
-        self.assertEqual(len(colours), 2, colours)
+            colors.add(next(next(dom.all("svg")).all("text")).attributes["fill"])
+        self.assertEqual(len(colors), 2, colors)
         pdf = self.folder / "page.pdf"
         _, said = browser.run(f"--print-to-pdf={pdf}", f"file://{page}")
         self.assertEqual(said, [])

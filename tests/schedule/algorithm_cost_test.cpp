@@ -170,22 +170,22 @@ TEST_P(AnyRanks, DirectGatherAndScatterTakeOneStep) {
 
 TEST_P(AnyRanks, BinomialTreesTakeAStepForEachBitOfAPlace) {
   const Rank root = p() / 2;
-  unsigned most_bits = 0;
+  unsigned max_bits = 0;
   std::size_t bits = 0;
   for (unsigned place = 0; place < static_cast<unsigned>(p()); ++place) {
-    most_bits = std::max(most_bits, static_cast<unsigned>(std::popcount(place)));
+    max_bits = std::max(max_bits, static_cast<unsigned>(std::popcount(place)));
     bits += static_cast<std::size_t>(std::popcount(place));
   }
   for (const Schedule& schedule :
        {binomial_gather(links(p()), root), binomial_scatter(links(p()), root)}) {
     const Counts counted = counts(schedule);
-    EXPECT_EQ(counted.steps, most_bits);
+    EXPECT_EQ(counted.steps, max_bits);
     EXPECT_LE(counted.steps, ceil_log2(p()));
     // A part is sent as often as its position has one bits.
     EXPECT_EQ(sum(counted.bytes_sent), bits * part());
   }
   const Counts down = counts(binomial_broadcast(links(p()), root));
-  EXPECT_EQ(down.steps, most_bits);
+  EXPECT_EQ(down.steps, max_bits);
   EXPECT_EQ(sum(down.bytes_sent), others() * whole());
   // A rank that has the data sends it to one child after the other, the largest subtree first:
   // ceil(log P) rounds, in the last of which the latency of others has passed.

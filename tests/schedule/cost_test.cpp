@@ -191,7 +191,7 @@ TEST(Cost, RailsMakeOnePort) {
   EXPECT_NEAR(static_cast<double>(estimate.total.count()), kLatency + wire(kBytes) / 2, 1);
 }
 
-TEST(Cost, WhatWasMeasuredBetweenTwoHostsHoldsUpOnlyThese) {
+TEST(Cost, MeasuredPathsDelayTheirTwoHostsOnly) {
   Topology topology = links(3);
   topology.set_measured(0, 1, {.latency = microseconds(70), .bytes_per_second = kRate / 3});
   const auto time = [&](Rank from, Rank to) {
@@ -268,7 +268,7 @@ TEST(Cost, CountsProcessorTime) {
               2 * (kLatency + wire(kBytes / 2.0) + 2 * 5e3) + wire(kBytes / 4.0), 1);
 }
 
-TEST(Cost, SegmentsBeyondTheMostAreStillPaidFor) {
+TEST(Cost, SegmentsBeyondTheMaximumStillCost) {
   const Schedule message = point_to_point(links(2), 0, 1);
   const CostOptions few{
       .segment_bytes = kBytes / 1000, .max_segments = 1, .per_segment = microseconds(1)};

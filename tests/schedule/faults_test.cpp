@@ -36,22 +36,22 @@ std::vector<Program> exchange(bool receive_into_scratch) {
   for (Rank rank : {0, 1}) {
     ProgramBuilder builder;
     const Rank peer = 1 - rank;
-    const Order order = rank == 0 ? Order::local_first : Order::incoming_first;
+    const OperandOrder order = rank == 0 ? OperandOrder::local_first : OperandOrder::incoming_first;
     const OpIndex sent = builder.send(peer, input(0));
     if (receive_into_scratch) {
       const Slice theirs = builder.scratch(0);
       const OpIndex mine = builder.copy(output(0), input(0));
       const OpIndex came = builder.recv(peer, theirs);
-      builder.finish(builder.reduce(output(0), theirs, order, {mine, came, sent}));
+      builder.postscale(builder.reduce(output(0), theirs, order, {mine, came, sent}));
     } else {
-      builder.finish(builder.recv_reduce(peer, output(0), input(0), order));
+      builder.postscale(builder.recv_reduce(peer, output(0), input(0), order));
     }
     programs.push_back(std::move(builder).build());
   }
   return programs;
 }
 
-TEST(Faults, WhatIsRightApartMayBeARaceInPlace) {
+TEST(Faults, SeparateBuffersMayBeRightAndInPlaceARace) {
   EXPECT_FALSE(find_fault(schedule_of({Collective::all_reduce}, 1, exchange(true))));
   // Reduces into the output while the same memory is being sent as the input.
   const auto violation = find_fault(schedule_of({Collective::all_reduce}, 1, exchange(false)));
@@ -125,14 +125,14 @@ TEST(Faults, WaitingForAllOfAnOpCoversEverySlice) {
   EXPECT_EQ(find_fault(split_at_one(false)).value().fault, Fault::race);
 }
 
-TEST(Faults, WhatIsInOrderMayStillBeWrongInPlace) {
+TEST(Faults, OrderedOpsMayStillBeWrongInPlace) {
   // Rank 0 receives into its output and adds its input, which in place is overwritten by then.
   ProgramBuilder zero;
   const Slice held = zero.scratch(0);
   const OpIndex came = zero.recv(1, held);
   const OpIndex copied = zero.copy(output(0), held, {came});
-  const OpIndex sum = zero.reduce(output(0), input(0), Order::incoming_first, {copied});
-  zero.finish(sum);
+  const OpIndex sum = zero.reduce(output(0), input(0), OperandOrder::incoming_first, {copied});
+  zero.postscale(sum);
   zero.send(1, output(0), {sum});
   ProgramBuilder one;
   one.send(0, input(0));
@@ -236,7 +236,7 @@ TEST(Faults, OnlySlotsOfConsecutiveChunksMakeASlice) {
 
 TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
   ProgramBuilder zero;
-  zero.finish(zero.recv_reduce(1, output(0), input(0), Order::local_first));
+  zero.postscale(zero.recv_reduce(1, output(0), input(0), OperandOrder::local_first));
   ProgramBuilder one;
   const OpIndex kept = one.copy(output(0), input(0));
   one.send(0, output(0), {kept});
@@ -248,11 +248,11 @@ TEST(Faults, OnlyTheRootHasAnOutputToReduceTo) {
   EXPECT_THAT(violation.message, HasSubstr("reaches beyond its 0 chunks"));
 }
 
-TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
+TEST(Faults, InPlaceReduceAtTheRootMayBeARace) {
   // The root sends its input while it adds to it; both are the same memory if the caller wants.
   ProgramBuilder zero;
   zero.send(1, input(0));
-  zero.finish(zero.recv_reduce(1, output(0), input(0), Order::local_first));
+  zero.postscale(zero.recv_reduce(1, output(0), input(0), OperandOrder::local_first));
   ProgramBuilder one;
   one.send(0, input(0));
   one.recv(0, one.scratch(0));
@@ -266,7 +266,7 @@ TEST(Faults, WhatIsReducedInPlaceAtTheRootMayBeARace) {
 
 TEST(Faults, ResultsAreShown) {
   std::vector<Program> programs = exchange(true);
-  programs[1].ops.back().order = Order::local_first;
+  programs[1].ops.back().order = OperandOrder::local_first;
   const Violation violation =
       find_fault(schedule_of({Collective::all_reduce}, 1, programs)).value();
   EXPECT_EQ(violation.fault, Fault::wrong_result);

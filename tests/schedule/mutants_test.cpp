@@ -100,7 +100,7 @@ TEST(Mutants, CoverEveryAlgorithmAndFault) {
 
 /// The verifier and random execution are independent: a schedule that the verifier accepts must not
 /// fail in execution, whatever was changed.
-TEST(Mutants, ThatAreAcceptedRunRightInAnyOrder) {
+TEST(Mutants, AcceptedOnesRunRightInAnyOrder) {
   Random random(13);
   int accepted = 0;
   int refused = 0;

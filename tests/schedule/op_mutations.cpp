@@ -115,20 +115,20 @@ bool write_to_input(EditableSchedule& s, Random& r) {
       });
 }
 
-bool drop_finish(EditableSchedule& s, Random& r) {
+bool drop_postscale(EditableSchedule& s, Random& r) {
   return change_one(
-      s, r, [](const Site& site) { return site.op().finish; },
-      [](const Site& site) { site.op().finish = false; });
+      s, r, [](const Site& site) { return site.op().postscale; },
+      [](const Site& site) { site.op().postscale = false; });
 }
 
-bool finish_early(EditableSchedule& s, Random& r) {
+bool postscale_early(EditableSchedule& s, Random& r) {
   return change_one(
-      s, r, [](const Site& site) { return computes(site) && !site.op().finish; },
-      [](const Site& site) { site.op().finish = true; });
+      s, r, [](const Site& site) { return computes(site) && !site.op().postscale; },
+      [](const Site& site) { site.op().postscale = true; });
 }
 
-bool finish_a_send(EditableSchedule& s, Random& r) {
-  return change_one(s, r, is_send, [](const Site& site) { site.op().finish = true; });
+bool postscale_a_send(EditableSchedule& s, Random& r) {
+  return change_one(s, r, is_send, [](const Site& site) { site.op().postscale = true; });
 }
 
 bool overwrite_instead_of_adding(EditableSchedule& s, Random& r) {
@@ -137,7 +137,7 @@ bool overwrite_instead_of_adding(EditableSchedule& s, Random& r) {
       [](const Site& site) {
         site.op().kind = OpKind::recv;
         site.op().src = {};
-        site.op().finish = false;
+        site.op().postscale = false;
       });
 }
 
@@ -155,8 +155,9 @@ bool swap_operands(EditableSchedule& s, Random& r) {
   const std::string& name = s.frame.name;
   if (name != "recursive_doubling" && name != "exchange" && name != "leaders") return false;
   return change_one(s, r, is_reduce, [](const Site& site) {
-    Order& order = site.op().order;
-    order = order == Order::local_first ? Order::incoming_first : Order::local_first;
+    OperandOrder& order = site.op().order;
+    order = order == OperandOrder::local_first ? OperandOrder::incoming_first
+                                               : OperandOrder::local_first;
   });
 }
 
@@ -230,9 +231,9 @@ std::vector<Mutation> op_mutations() {
        {unmatched, race, undefined_read, wrong_result},
        receive_other_chunk},
       {"write to the input", {malformed}, write_to_input},
-      {"drop finish", {wrong_result}, drop_finish},
-      {"finish early", {wrong_result}, finish_early},
-      {"finish a send", {malformed}, finish_a_send},
+      {"drop finish", {wrong_result}, drop_postscale},
+      {"finish early", {wrong_result}, postscale_early},
+      {"finish a send", {malformed}, postscale_a_send},
       {"overwrite instead of adding", {wrong_result}, overwrite_instead_of_adding},
       {"add instead of overwriting",
        {malformed, undefined_read, wrong_result},

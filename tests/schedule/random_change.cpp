@@ -8,8 +8,9 @@ namespace gradwire::testing_support {
 namespace {
 
 void flip(const Site& site, Random&) {
-  Order& order = site.op().order;
-  order = order == Order::local_first ? Order::incoming_first : Order::local_first;
+  OperandOrder& order = site.op().order;
+  order =
+      order == OperandOrder::local_first ? OperandOrder::incoming_first : OperandOrder::local_first;
 }
 
 void drop_dependency(const Site& site, Random& r) {
@@ -33,8 +34,8 @@ void change_chunk(const Site& site, Random&) {
   if (has_other_chunk(site)) next_chunk(site);
 }
 
-void toggle_finish(const Site& site, Random&) {
-  site.op().finish = !site.op().finish;
+void toggle_postscale(const Site& site, Random&) {
+  site.op().postscale = !site.op().postscale;
 }
 
 void change_buffer(const Site& site, Random& r) {
@@ -47,7 +48,7 @@ void change_buffer(const Site& site, Random& r) {
 void change_something(EditableSchedule& schedule, Random& random) {
   using Change = void (*)(const Site&, Random&);
   static constexpr std::array<Change, 7> changes{flip,           drop_dependency, add_dependency,
-                                                 swap_with_next, change_chunk,    toggle_finish,
+                                                 swap_with_next, change_chunk,    toggle_postscale,
                                                  change_buffer};
   const auto site = pick(schedule, random, [](const Site&) { return true; });
   if (site) changes[random.below(changes.size())](*site, random);

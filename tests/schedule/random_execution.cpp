@@ -161,7 +161,7 @@ class Execution {
       streams_[{rank, op.peer}].push_back({partner_[node], byte, src});
     } else {
       std::string& dst = cell(rank, op.dst, byte);
-      dst = finished(op, op.kind == OpKind::copy ? src : sum(op, dst, src));
+      dst = postscaled(op, op.kind == OpKind::copy ? src : sum(op, dst, src));
     }
     advance(node);
   }
@@ -174,18 +174,18 @@ class Execution {
     if (size(node) > 0) {
       const bool reduces = op.kind == OpKind::recv_reduce;
       const std::string result = reduces ? sum(op, cell(rank, op.src, byte), value) : value;
-      cell(rank, op.dst, byte) = finished(op, result);
+      cell(rank, op.dst, byte) = postscaled(op, result);
     }
     advance(node);
   }
 
   static std::string sum(const Op& op, const std::string& local, const std::string& incoming) {
-    return op.order == Order::local_first ? "(" + local + "+" + incoming + ")"
-                                          : "(" + incoming + "+" + local + ")";
+    return op.order == OperandOrder::local_first ? "(" + local + "+" + incoming + ")"
+                                                 : "(" + incoming + "+" + local + ")";
   }
 
-  static std::string finished(const Op& op, const std::string& value) {
-    return op.finish ? "F" + value : value;
+  static std::string postscaled(const Op& op, const std::string& value) {
+    return op.postscale ? "F" + value : value;
   }
 
   void check_barrier() {

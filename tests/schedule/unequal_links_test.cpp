@@ -125,10 +125,10 @@ HostTree tree_of(const std::vector<int>& sequence) {
   const std::size_t n = sequence.size() + 2;
   std::vector<int> degree(n, 1);
   for (int host : sequence) ++degree[static_cast<std::size_t>(host)];
-  std::vector<std::vector<int>> neighbours(n);
+  std::vector<std::vector<int>> neighbors(n);
   const auto join = [&](std::size_t a, std::size_t b) {
-    neighbours[a].push_back(static_cast<int>(b));
-    neighbours[b].push_back(static_cast<int>(a));
+    neighbors[a].push_back(static_cast<int>(b));
+    neighbors[b].push_back(static_cast<int>(a));
     --degree[a];
     --degree[b];
   };
@@ -144,7 +144,7 @@ HostTree tree_of(const std::vector<int>& sequence) {
   HostTree tree{std::vector<int>(n, -1), {0}};
   for (std::size_t i = 0; i < tree.order.size(); ++i) {
     const int host = tree.order[i];
-    for (int next : neighbours[static_cast<std::size_t>(host)]) {
+    for (int next : neighbors[static_cast<std::size_t>(host)]) {
       if (next == tree.parent[static_cast<std::size_t>(host)]) continue;
       tree.parent[static_cast<std::size_t>(next)] = host;
       tree.order.push_back(next);

@@ -109,7 +109,7 @@ TEST(ClusterTest, ABlackHoleIsWhatBothEndsMaySendAndDoesNotArrive) {
   path.largest_packet = 1500;
   cluster.hosts[0].rails[0].mtu = 9000;  // The other end would not send them either.
   EXPECT_FALSE(is_black_hole(cluster, path));
-  path.largest_packet = kLargestPacket;
+  path.largest_packet = kMaxPacketBytes;
   // As loopback interfaces have.
   for (MeasuredHost& host : cluster.hosts) host.rails[0].mtu = 65536;
   EXPECT_FALSE(is_black_hole(cluster, path));

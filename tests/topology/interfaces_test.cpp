@@ -69,7 +69,7 @@ TEST(ChooseInterfaces, OneUnknownEntryOfAListIsAnError) {
   EXPECT_THAT(chosen("lo,wlan0"), ElementsAre(HasSubstr("\"wlan0\"")));
 }
 
-TEST(ChooseInterfaces, WhatIsDownOrHasNoAddressIsOfNoUse) {
+TEST(ChooseInterfaces, SkipsInterfacesThatAreDownOrHaveNoAddress) {
   EXPECT_THAT(chosen("eth0"), ElementsAre(HasSubstr("\"eth0\" is down or has no address")));
   EXPECT_THAT(chosen("ib"), ElementsAre(HasSubstr("is down or has no address")));
 }

@@ -15,7 +15,7 @@ Link link(int latency_us, double rate) {
   return {.latency = microseconds(latency_us), .bytes_per_second = rate};
 }
 
-TEST(Topology, IsOneRankAHostIfNothingElseIsSaid) {
+TEST(Topology, DefaultsToOneRankPerHost) {
   const Topology topology = Topology::uniform(3, link(20, 100));
   EXPECT_EQ(topology.ranks(), 3);
   EXPECT_EQ(topology.hosts(), 3);
@@ -55,7 +55,7 @@ TEST(Topology, RailsAddUpAsFarAsBothHostsHaveThem) {
   EXPECT_EQ(topology.path(0, 2), link(30, 100));
 }
 
-TEST(Topology, WhatWasMeasuredCountsInItsDirection) {
+TEST(Topology, MeasuredLinksCountInTheirDirection) {
   Topology topology = Topology::uniform(3, link(30, 100));
   const Topology before = topology;
   topology.set_measured(0, 1, link(70, 60));

@@ -24,7 +24,7 @@ void look_at_copies(const Group& group, const std::function<void(const DeviceCop
   group->barrier({})->wait();
 }
 
-TEST(StagedProcessGroup, BeginsWhenTheCallersStreamHasComeSoFar) {
+TEST(StagedProcessGroup, WaitsForTheStreamOfTheCaller) {
   std::promise<void> release;
   const auto released = release.get_future().share();
   std::atomic<int> too_early = 0;
@@ -165,7 +165,7 @@ TEST(StagedProcessGroup, BarriersWaitForCollectivesAndNotForMessages) {
   });
 }
 
-TEST(StagedProcessGroup, KeepsNoTensorsOfWhatIsOver) {
+TEST(StagedProcessGroup, ReleasesTensorsOfCompletedOperations) {
   run_staged(2, [](const Group& group) {
     Tensors data{to_queue_device(at::ones({1000}), group->getRank())};
     const c10::weak_intrusive_ptr<at::TensorImpl> tensor(data[0].getIntrusivePtr());
@@ -248,7 +248,7 @@ TEST(StagedProcessGroup, AFailedOperationLeavesTheDeviceAsItWas) {
   });
 }
 
-TEST(StagedProcessGroup, WhatIsUnderWayAtShutdownFails) {
+TEST(StagedProcessGroup, OperationsInFlightFailAtShutdown) {
   run_staged(2, [](const Group& group) {
     Tensors data{to_queue_device(at::ones({10}), group->getRank())};
     if (group->getRank() == 0) {

@@ -20,7 +20,7 @@ using test::at;
 using test::ManualLog;
 using ::testing::ElementsAre;
 
-json written(const std::vector<TraceOfRank>& traces, Time origin = at(0)) {
+json written(const std::vector<RankTrace>& traces, Time origin = at(0)) {
   std::string text;
   ChromeTraceWriter writer([&text](std::string_view piece) { text += piece; }, origin);
   for (const auto& trace : traces) writer.add(trace);
@@ -77,7 +77,7 @@ TEST(ChromeTrace, NamesProcessesAndThreads) {
                                                 "compute", "communication", "communication 2"));
 }
 
-TEST(ChromeTrace, OfNothingIsValid) {
+TEST(ChromeTrace, EmptyTraceIsValid) {
   EXPECT_TRUE(written({}).at("traceEvents").empty());
   EXPECT_EQ(events(written({{.rank = 0, .host = "a"}}), "X").size(), 0u);
 }
@@ -91,7 +91,7 @@ TEST(ChromeTrace, LanesNeverHoldSpansThatCrossEachOther) {
       manual.span(static_cast<TraceKind>(random.below(8)), begin, begin + random.between(0, 20));
     }
     const auto& spans = manual.log.spans;
-    const auto places = lay_out(spans);
+    const auto places = assign_lanes(spans);
     ASSERT_EQ(places.size(), spans.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
       const auto& outer = spans[places[i].span];
@@ -120,21 +120,21 @@ TEST(ChromeTrace, NestedSpansTakeOneLaneAndOverlapsAsFewAsNeeded) {
                        .span(TraceKind::communication, 10, 20)
                        .log;
   std::map<std::size_t, int> lane;
-  for (const auto& place : lay_out(log.spans)) lane[place.span] = place.lane;
+  for (const auto& place : assign_lanes(log.spans)) lane[place.span] = place.lane;
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(lane[i], 0) << i;
   EXPECT_EQ(lane[4], 0);
   EXPECT_EQ(lane[5], 1);
   EXPECT_EQ(lane[6], 0);
 }
 
-TEST(TraceOfRank, TravelsWhole) {
-  TraceOfRank trace{.rank = 3,
-                    .host = "host-c",
-                    .clock = {.first = {at(1), Duration(-5), Duration(2)},
-                              .last = {at(9), Duration(7), Duration(1)}},
-                    .log = ManualLog().span(TraceKind::wait, 2, 8, -1, 1ull << 63).log};
+TEST(RankTrace, RoundTrips) {
+  RankTrace trace{.rank = 3,
+                  .host = "host-c",
+                  .clock = {.first = {at(1), Duration(-5), Duration(2)},
+                            .last = {at(9), Duration(7), Duration(1)}},
+                  .log = ManualLog().span(TraceKind::wait, 2, 8, -1, 1ull << 63).log};
   trace.log.dropped = 12;
-  trace.log.whole_from = at(-4);
+  trace.log.complete_since = at(-4);
   const auto got = value_or_throw(decode_trace(encode_trace(trace)));
   EXPECT_EQ(got.rank, 3);
   EXPECT_EQ(got.host, "host-c");
@@ -143,7 +143,7 @@ TEST(TraceOfRank, TravelsWhole) {
   EXPECT_EQ(got.clock.last.error, Duration(1));
   EXPECT_EQ(got.log.names, trace.log.names);
   EXPECT_EQ(got.log.dropped, 12u);
-  EXPECT_EQ(got.log.whole_from, at(-4));
+  EXPECT_EQ(got.log.complete_since, at(-4));
   ASSERT_EQ(got.log.spans.size(), 1u);
   EXPECT_EQ(got.log.spans[0].kind, TraceKind::wait);
   EXPECT_EQ(got.log.spans[0].step, -1);
@@ -151,7 +151,7 @@ TEST(TraceOfRank, TravelsWhole) {
   EXPECT_EQ(got.log.spans[0].bytes, 1ull << 63);
 }
 
-TEST(TraceOfRank, WhatIsDamagedIsAnError) {
+TEST(RankTrace, DamagedDataIsAnError) {
   const auto whole =
       encode_trace({.host = "a", .log = ManualLog().span(TraceKind::step, 0, 1).log});
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -168,8 +168,8 @@ TEST(TraceOfRank, WhatIsDamagedIsAnError) {
   }
 }
 
-TEST(TraceOfRank, NamesAndKindsThatDoNotExistAreErrors) {
-  TraceOfRank trace{.host = "a", .log = ManualLog().span(TraceKind::other, 0, 1).log};
+TEST(RankTrace, NamesAndKindsThatDoNotExistAreErrors) {
+  RankTrace trace{.host = "a", .log = ManualLog().span(TraceKind::other, 0, 1).log};
   auto& span = trace.log.spans[0];
   EXPECT_TRUE(decode_trace(encode_trace(trace)));
   span.name = static_cast<std::uint32_t>(trace.log.names.size());
@@ -182,10 +182,10 @@ TEST(TraceOfRank, NamesAndKindsThatDoNotExistAreErrors) {
   EXPECT_FALSE(decode_trace(encode_trace(trace)));
 }
 
-TEST(TraceOfRank, AlignedIsOnTheReferencesClock) {
-  const TraceOfRank trace{.clock = {.first = {at(0), std::chrono::seconds(5), Duration(3)},
-                                    .last = {at(10), std::chrono::seconds(5), Duration(4)}},
-                          .log = ManualLog().span(TraceKind::step, 2, 8).log};
+TEST(RankTrace, AlignedIsOnTheReferencesClock) {
+  const RankTrace trace{.clock = {.first = {at(0), std::chrono::seconds(5), Duration(3)},
+                                  .last = {at(10), std::chrono::seconds(5), Duration(4)}},
+                        .log = ManualLog().span(TraceKind::step, 2, 8).log};
   const auto got = aligned(aligned(trace));
   EXPECT_EQ(got.log.spans.at(0).begin, at(5002));
   EXPECT_EQ(got.log.spans.at(0).end, at(5008));

@@ -24,7 +24,7 @@ TEST(StepTrace, PartsOfAStepWhoseCommunicationIsPartlyHidden) {
                                     .span(TraceKind::communication, 40, 70)
                                     .span(TraceKind::wait, 60, 70)
                                     .span(TraceKind::backward, 25, 70)
-                                    .span(TraceKind::optimiser, 70, 78)
+                                    .span(TraceKind::optimizer, 70, 78)
                                     .span(TraceKind::step, 0, 80, 3, 1234)
                                     .log);
   ASSERT_EQ(steps.size(), 1u);
@@ -35,7 +35,7 @@ TEST(StepTrace, PartsOfAStepWhoseCommunicationIsPartlyHidden) {
   EXPECT_EQ(step.data, milliseconds(5));
   EXPECT_EQ(step.forward, milliseconds(20));
   EXPECT_EQ(step.backward, milliseconds(35)) << "without the wait inside";
-  EXPECT_EQ(step.optimiser, milliseconds(8));
+  EXPECT_EQ(step.optimizer, milliseconds(8));
   EXPECT_EQ(step.exposed, milliseconds(10));
   EXPECT_EQ(step.other, milliseconds(2));
   EXPECT_EQ(step.hidden, milliseconds(25)) << "35 .. 60";
@@ -60,15 +60,15 @@ TEST(StepTrace, CommunicationThatTheNextStepHidesIsOfTheNextStep) {
   EXPECT_EQ(steps[1].forward, milliseconds(35));
 }
 
-TEST(StepTrace, WhatComputesInsideAWaitIsNotWaited) {
+TEST(StepTrace, ComputationInsideAWaitIsNotExposed) {
   const auto steps = break_down(ManualLog()
-                                    .span(TraceKind::optimiser, 20, 30)
+                                    .span(TraceKind::optimizer, 20, 30)
                                     .span(TraceKind::communication, 10, 40)
                                     .span(TraceKind::wait, 10, 40)
                                     .span(TraceKind::step, 0, 50)
                                     .log);
   EXPECT_EQ(steps.at(0).exposed, milliseconds(20));
-  EXPECT_EQ(steps.at(0).optimiser, milliseconds(10));
+  EXPECT_EQ(steps.at(0).optimizer, milliseconds(10));
   EXPECT_EQ(steps.at(0).hidden, milliseconds(10));
 }
 
@@ -83,13 +83,13 @@ TEST(StepTrace, StepsOfWhichSomethingMayBeMissingAreLeftOut) {
   ManualLog manual;
   manual.span(TraceKind::step, 0, 10, 0).span(TraceKind::step, 10, 20, 1);
   manual.log.dropped = 1;
-  manual.log.whole_from = at(5);
+  manual.log.complete_since = at(5);
   const auto steps = break_down(manual.log);
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].step, 1);
 }
 
-TEST(StepTrace, OfNothing) {
+TEST(StepTrace, EmptyTraceHasNoSteps) {
   EXPECT_TRUE(break_down({}).empty());
   EXPECT_EQ(medians_of({}).total, 0);
 }
@@ -176,12 +176,12 @@ TEST(StepTrace, EqualsItsDefinitionOnRandomTimelines) {
       EXPECT_EQ(step.data, milliseconds(slow.part(TraceKind::data))) << seed;
       EXPECT_EQ(step.forward, milliseconds(slow.part(TraceKind::forward))) << seed;
       EXPECT_EQ(step.backward, milliseconds(slow.part(TraceKind::backward))) << seed;
-      EXPECT_EQ(step.optimiser, milliseconds(slow.part(TraceKind::optimiser))) << seed;
+      EXPECT_EQ(step.optimizer, milliseconds(slow.part(TraceKind::optimizer))) << seed;
       EXPECT_EQ(step.exposed, milliseconds(slow.part(TraceKind::wait))) << seed;
       EXPECT_EQ(step.hidden, milliseconds(slow.hidden)) << seed;
       EXPECT_EQ(step.communication(), milliseconds(slow.communication)) << seed;
       EXPECT_EQ(
-          step.data + step.forward + step.backward + step.optimiser + step.exposed + step.other,
+          step.data + step.forward + step.backward + step.optimizer + step.exposed + step.other,
           step.total)
           << seed;
       EXPECT_GE(step.other, milliseconds(0)) << seed;

@@ -76,7 +76,7 @@ TEST(Bottleneck, AStragglerIsNotTheNetworksFault) {
                                 HasSubstr("backward")));
 }
 
-TEST(Bottleneck, OfTwoRanksTheSlowerOneToo) {
+TEST(Bottleneck, SlowerOfTwoRanksIsAStragglerToo) {
   const auto found = bottleneck(ranks({step(0, 20, 40, 30), step(30, 20, 40, 0)}));
   EXPECT_EQ(found.cause, BottleneckCause::straggler);
   EXPECT_THAT(found.text, AllOf(HasSubstr("rank 1"), HasSubstr("in data")));
@@ -122,7 +122,7 @@ TEST(TraceSummary, SaysWhereAStepGoes) {
   }
 }
 
-TEST(TraceSummary, OfOneRankSpeaksOfNoCommunication) {
+TEST(TraceSummary, OneRankHasNoCommunication) {
   EXPECT_THAT(format_trace_summary({.file = "t", .ranks = ranks({step(0, 20, 40, 0)})}),
               AllOf(Not(HasSubstr("slowest")), Not(HasSubstr("hidden")),
                     HasSubstr("compute: 100 %"), HasSubstr("9 steps on 1 rank:")));

@@ -37,7 +37,7 @@ TEST(TraceFlows, LeadToTheWaitForTheLastOne) {
 TEST(TraceFlows, AreArrowsInAChromeTrace) {
   std::string text;
   ChromeTraceWriter writer([&](std::string_view piece) { text += piece; }, Time());
-  TraceOfRank trace;
+  RankTrace trace;
   trace.rank = 3;
   trace.log = log_of_two_steps();
   writer.add(trace);

@@ -17,7 +17,7 @@ struct Recorder : ::testing::Test {
   ManualClock clock;
 };
 
-TEST_F(Recorder, KeepsWhatScopesSay) {
+TEST_F(Recorder, RecordsScopes) {
   TraceRecorder recorder(clock);
   {
     TraceStep step(&recorder, 7);
@@ -44,7 +44,7 @@ TEST_F(Recorder, KeepsWhatScopesSay) {
   EXPECT_EQ(log.dropped, 0u);
 }
 
-TEST_F(Recorder, WithoutOneNothingHappens) {
+TEST_F(Recorder, NullRecordsNothing) {
   TraceStep step(nullptr, 1);
   TraceScope scope(nullptr, TraceKind::data);
   step.set_bytes(1);
@@ -68,7 +68,7 @@ TEST_F(Recorder, KeepsTheNewestAndSaysSinceWhenNoneIsMissing) {
   ASSERT_EQ(log.spans.size(), 3u);
   EXPECT_EQ(log.dropped, 2u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(log.spans[static_cast<std::size_t>(i)].step, i + 1);
-  EXPECT_EQ(log.whole_from, at(9)) << "the end of the longest that is gone";
+  EXPECT_EQ(log.complete_since, at(9)) << "the end of the longest that is gone";
 }
 
 TEST_F(Recorder, ASpanNeverEndsBeforeItBegins) {
@@ -79,11 +79,11 @@ TEST_F(Recorder, ASpanNeverEndsBeforeItBegins) {
 
 TEST_F(Recorder, NamesAreBounded) {
   TraceRecorder recorder(clock);
-  for (std::size_t i = 0; i < TraceRecorder::kNames + 10; ++i) {
+  for (std::size_t i = 0; i < TraceRecorder::kMaxNames + 10; ++i) {
     recorder.record(TraceKind::other, fmt::format("name {}", i), 0, at(0), at(1));
   }
   const auto log = recorder.log();
-  EXPECT_EQ(log.names.size(), TraceRecorder::kNames);
+  EXPECT_EQ(log.names.size(), TraceRecorder::kMaxNames);
   EXPECT_EQ(log.names[log.spans.front().name], "name 0");
   EXPECT_EQ(log.names[log.spans.back().name], "...");
 }

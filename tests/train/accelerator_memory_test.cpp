@@ -49,18 +49,18 @@ TEST_F(AcceleratorMemory, IsCountedByScopesAndLabels) {
   EXPECT_EQ(tracker.ledger().peak().bytes, 440);
 }
 
-TEST_F(AcceleratorMemory, OfWhatSurvivesAScopeIsKept) {
+TEST_F(AcceleratorMemory, RelabelsWhatSurvivesAScope) {
   at::Tensor state;
   {
-    const KeptMemoryScope scope(MemoryCategory::optimiser);
+    const KeptMemoryScope scope(MemoryCategory::optimizer);
     const auto temporary = make(10);
     state = make(3);
   }
-  EXPECT_EQ(bytes(MemoryCategory::optimiser), 12);
+  EXPECT_EQ(bytes(MemoryCategory::optimizer), 12);
   EXPECT_EQ(all(), 12);
 }
 
-TEST_F(AcceleratorMemory, ThatAnotherThreadFreedIsCountedUntilItsPlaceIsTaken) {
+TEST_F(AcceleratorMemory, FreesOnOtherThreadsAreCountedAtReuse) {
   int place = 0;
   const auto report = [&](std::int64_t bytes) {
     c10::reportMemoryUsageToProfiler(&place, bytes, 0, 0, queue_device(0));
@@ -114,7 +114,7 @@ Snapshots snapshots_of(int stage, bool accelerator) {
                         .stage = stage,
                         .optimizer = make_adam,
                         .overlap = Overlap::backward,
-                        .least_block_elements = 0});
+                        .min_block_elements = 0});
     for (int step = 0; step < 2; ++step) {
       model(there(torch::ones({5, 30}))).sum().backward();
       snapshot();
@@ -137,12 +137,12 @@ TEST_P(AcceleratorMemoryOfZero, IsWhatItTakesOnTheCpu) {
   ASSERT_EQ(cpu.size(), device.size());
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     for (const auto category : {MemoryCategory::parameters, MemoryCategory::gradients,
-                                MemoryCategory::optimiser, MemoryCategory::communication}) {
+                                MemoryCategory::optimizer, MemoryCategory::communication}) {
       const auto index = static_cast<std::size_t>(category);
       EXPECT_EQ(cpu[i][index], device[i][index]) << "snapshot " << i << ", category " << index;
     }
   }
-  EXPECT_GT(device[1][static_cast<std::size_t>(MemoryCategory::optimiser)], 0);
+  EXPECT_GT(device[1][static_cast<std::size_t>(MemoryCategory::optimizer)], 0);
   EXPECT_EQ(total_bytes(device.back()), 0) << "all is freed, and known to be";
 }
 

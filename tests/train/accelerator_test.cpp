@@ -85,7 +85,7 @@ Values train_as(const Way& way, const ProcessGroup& group, at::Device device,
                         .codec_min_elements = 0,
                         .max_grad_norm = way.max_grad_norm,
                         .overlap = way.overlap,
-                        .least_block_elements = 0,
+                        .min_block_elements = 0,
                         .prefetch_elements = 0,
                         .trace = trace});
     return values_after_training(model);
@@ -170,7 +170,7 @@ TEST_F(OnAnAccelerator, LocalStepsMeetThere) {
         parameter.sub_(torch::full_like(parameter, 0.1 * group->getRank() + step));
         local.step();
       }
-      local.synchronise();
+      local.synchronize();
       if (group->getRank() == 0) ends.push_back(to_host(parameter));
     });
     return ends;

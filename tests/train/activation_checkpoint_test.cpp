@@ -87,7 +87,7 @@ TEST(ActivationCheckpoint, TakesAnythingThatCanBeCalled) {
   EXPECT_FALSE(b.grad().defined());
 }
 
-TEST(ActivationCheckpoint, OfSomeOutputsOnly) {
+TEST(ActivationCheckpoint, BackwardMayStartFromSomeOutputs) {
   const auto a = torch::tensor({5.0}).requires_grad_();
   const auto two = [](const torch::Tensor& x) { return std::vector<torch::Tensor>{x * 2, x * x}; };
   checkpointed(two, a)[1].backward();

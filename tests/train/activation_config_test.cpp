@@ -53,7 +53,7 @@ TEST(ActivationCheckpointingConfig, RefusesWhatCannotBe) {
               HasSubstr("find_unused_parameters"));
 }
 
-TEST(ModelConfig, OfResnetAndGpt) {
+TEST(ModelConfig, ReadsResnetAndGpt) {
   EXPECT_THAT(refusal(R"({"model": {"name": "resnet", "channels": 12}})"),
               HasSubstr("model.channels 12 is not divisible by model.groups 8"));
   const auto config = parse(R"({"data": {"name": "text"},

@@ -56,7 +56,7 @@ class LosingDisk final : public Disk {
   }
 };
 
-TEST_F(CheckpointTest, WhatIsNotThereWhenItIsWrittenReplacesNothing) {
+TEST_F(CheckpointTest, LostFilesAreAnErrorAndKeepOlderCheckpoints) {
   save_on(2);
   LosingDisk losing;
   const auto errors = errors_on_threads(2, [&](const auto& group) {

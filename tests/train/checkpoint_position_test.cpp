@@ -34,7 +34,7 @@ TEST(Position, SaysThatAnotherSeedIsAnotherOrder) {
   EXPECT_THAT(resumed.remark, HasSubstr("seed"));
 }
 
-TEST(Position, OfSomebodyElsesCheckpointIsAnError) {
+TEST(Position, ForeignCheckpointIsAnError) {
   EXPECT_THROW(resumed_position("{}", kSaved), Exception);
 }
 

@@ -49,7 +49,7 @@ TEST_F(CheckpointTest, EachRankWritesAboutAsMuch) {
   EXPECT_LT(static_cast<double>(most), 1.1 * static_cast<double>(least));
 }
 
-TEST_F(CheckpointTest, StatesOfEveryOptimiserGoOnWithTheSameBits) {
+TEST_F(CheckpointTest, OptimizerStatesResumeBitwiseEqual) {
   namespace optim = torch::optim;
   const std::vector<MakeOptimizer> optimizers{
       making<optim::SGD>(optim::SGDOptions(0.1)),

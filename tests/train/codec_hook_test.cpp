@@ -174,7 +174,7 @@ TEST(CodecHook, ABucketThatChangedIsRefusedAtOnce) {
   });
 }
 
-TEST(CodecHook, WhatFailsOnTheNetworkIsTheFuturesError) {
+TEST(CodecHook, NetworkFailureIsTheErrorOfTheFuture) {
   std::barrier together(kHookRanks);
   run_hooks([&](const auto& communicator, int rank) {
     CodecHook hook(communicator, {.codec = "int8"});

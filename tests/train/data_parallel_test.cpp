@@ -79,7 +79,7 @@ TEST(DataParallel, GradientsAreTheMeanOverRanks) {
     EXPECT_TRUE(model->a->weight.grad().allclose(torch::full({3, 2}, 2.0)));
     EXPECT_TRUE(model->b->bias.grad().allclose(torch::ones({3})));
     EXPECT_EQ(model.stats().bytes, 2 * (3 * 2 + 3) * 4);
-    EXPECT_EQ(model.stats().synchronised, 1);
+    EXPECT_EQ(model.stats().synchronized, 1);
   });
 }
 
@@ -112,7 +112,7 @@ TEST(DataParallel, BuffersAreRank0sBeforeEachTrainingForward) {
       const double own = group->getRank() + 1;
       const double before = broadcast ? 0.1 : 0.1 * own;
       EXPECT_NEAR(norm->running_mean.template item<double>(), 0.9 * before + 0.1 * own, 1e-6);
-      model.synchronise_buffers();
+      model.synchronize_buffers();
       EXPECT_NEAR(norm->running_mean.template item<double>(), 0.19, 1e-6);
     });
   }
@@ -279,7 +279,7 @@ TEST(DataParallel, SeveralForwardsMayShareABackward) {
   });
 }
 
-TEST(DataParallel, NoSyncAccumulatesUntilTheNextSynchronisedBackward) {
+TEST(DataParallel, NoSyncAccumulatesUntilTheNextSynchronizedBackward) {
   run_on_threads(2, [](const auto& group) {
     DataParallel model(TwoLayers(), {.process_group = group});
     const double rank = group->getRank();
@@ -293,7 +293,7 @@ TEST(DataParallel, NoSyncAccumulatesUntilTheNextSynchronisedBackward) {
       model(input_of(group->getRank()), true, true).sum().backward();
       EXPECT_TRUE(model->a->weight.grad().allclose(torch::full({3, 2}, 3.0)));
     }
-    EXPECT_EQ(model.stats().synchronised, 2);
+    EXPECT_EQ(model.stats().synchronized, 2);
   });
 }
 
@@ -311,7 +311,7 @@ TEST(DataParallel, AccumulatedPartsGiveTheGradientOfTheWholeBatch) {
     const auto parts = accumulate(model, inputs, targets, 4, loss);
     EXPECT_TRUE(model->weight.grad().allclose(expected, 1e-4));
     EXPECT_NEAR(parts.template item<double>(), whole.template item<double>(), 1e-2);
-    EXPECT_EQ(model.stats().synchronised, 2);
+    EXPECT_EQ(model.stats().synchronized, 2);
   });
 }
 

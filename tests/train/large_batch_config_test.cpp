@@ -103,7 +103,7 @@ TEST(LocalStepsConfig, MixesHalfAndHalfWhereStepsOverlap) {
   EXPECT_EQ(parsed(R"({"local_steps": {"steps": 4, "overlap_steps": 1}})").local_steps.mixing, 0.5);
 }
 
-TEST(LocalStepsConfig, WhatDoesNotGoTogetherIsRefused) {
+TEST(LocalStepsConfig, RefusesIncompatibleKeys) {
   EXPECT_THAT(error_of(R"({"local_steps": {"codec": "int8"}})"), HasSubstr("steps is missing"));
   EXPECT_THAT(error_of(R"({"local_steps": {"steps": 4, "fragments": 5}})"),
               HasSubstr("5 fragments"));
@@ -112,7 +112,7 @@ TEST(LocalStepsConfig, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(error_of(R"({"local_steps": {"step": 4}})"), HasSubstr("\"steps\""));
 }
 
-TEST(LocalStepsConfig, WhatNeedsTheGradientsOfAllIsRefused) {
+TEST(LocalStepsConfig, RefusesKeysThatNeedGlobalGradients) {
   const auto error = [](const std::string& key) {
     return error_of((R"({"local_steps": {"steps": 4}, )" + key + "}").c_str());
   };

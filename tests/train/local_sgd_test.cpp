@@ -68,7 +68,7 @@ LocalSgdOptions options_with(const LocalStepsConfig& steps) {
 using Ranks = std::vector<std::vector<torch::Tensor>>;
 
 /// The papers' algorithm for all ranks at once, one parameter after the other: the expected result
-/// of LocalSgd without synchronise().
+/// of LocalSgd without synchronize().
 Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
   Ranks own(static_cast<std::size_t>(ranks));
   for (auto& parameters : own) parameters = first_parameters();
@@ -103,7 +103,7 @@ Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
 
 /// As reference(), by LocalSgd on threads.
 Ranks trained_locally(const LocalStepsConfig& config, int ranks, std::int64_t steps,
-                      bool synchronise) {
+                      bool synchronize) {
   Ranks result(static_cast<std::size_t>(ranks));
   run_on_threads(ranks, [&](const auto& group) {
     auto parameters = first_parameters();
@@ -112,7 +112,7 @@ Ranks trained_locally(const LocalStepsConfig& config, int ranks, std::int64_t st
       inner_step(parameters, group->getRank(), t);
       local.step();
     }
-    if (synchronise) local.synchronise();
+    if (synchronize) local.synchronize();
     result[static_cast<std::size_t>(group->getRank())] = parameters;
   });
   return result;
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
                          .mixing = 0.25},
         LocalStepsConfig{.steps = 8, .overlap_steps = 5, .mixing = 0}));
 
-TEST(LocalSgd, RanksAreEqualAfterAFullSynchronisation) {
+TEST(LocalSgd, RanksAreEqualAfterAFullSynchronization) {
   const LocalStepsConfig streaming{.steps = 6,
                                    .outer_learning_rate = 0.7,
                                    .outer_momentum = 0.9,
@@ -183,17 +183,17 @@ TEST(LocalSgd, RanksAreEqualAfterAFullSynchronisation) {
   EXPECT_EQ(difference(plain[0], plain[1]), 0);
 }
 
-TEST(LocalSgd, SynchronisingTwiceChangesNothingMore) {
+TEST(LocalSgd, SynchronizeIsIdempotent) {
   run_on_threads(2, [](const auto& group) {
     auto parameters = first_parameters();
     LocalSgd local(named(parameters), group, options_with({.steps = 3, .outer_momentum = 0.9}));
     inner_step(parameters, group->getRank(), 1);
     local.step();
-    local.synchronise();
+    local.synchronize();
     const auto once = parameters[0].clone();
-    local.synchronise();
+    local.synchronize();
     EXPECT_TRUE(parameters[0].equal(once));
-    EXPECT_EQ(local.stats().synchronised, 1);
+    EXPECT_EQ(local.stats().synchronized, 1);
   });
 }
 
@@ -210,7 +210,7 @@ TEST(LocalSgd, BeginsWithTheParametersOfRank0AndRefusesOtherShapes) {
                                  HasSubstr("[4]"))));
 }
 
-TEST(LocalSgd, OfOneRankIsItsInnerOptimiser) {
+TEST(LocalSgd, OneRankEqualsTheInnerOptimizer) {
   const auto ours = trained_locally({.steps = 4}, 1, 10, true);
   auto expected = first_parameters();
   for (std::int64_t t = 1; t <= 10; ++t) inner_step(expected, 0, t);

@@ -75,7 +75,7 @@ TEST_F(LocalStepsTraining, SaysHowManyBytesAStepTook) {
   EXPECT_DOUBLE_EQ(train_on(2)[0].summary.gradient_bytes, dense / 10);  // Of 60 steps.
 }
 
-TEST_F(LocalStepsTraining, WithAnyOptimiserInside) {
+TEST_F(LocalStepsTraining, WorksWithAnyInnerOptimizer) {
   for (const std::string name : {"adam", "lars", "lamb"}) {
     config.optimizer = {.name = name, .learning_rate = name == "lars" ? 5 : 0.01};
     config.local_steps = {.steps = 5, .enabled = true};

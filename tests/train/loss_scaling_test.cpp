@@ -56,7 +56,7 @@ TEST(LossScalingConfig, ReadsEveryKey) {
                                .growth_interval = 500,
                                .hysteresis = 3,
                                .consecutive_hysteresis = true,
-                               .least = 0.5}));
+                               .min_scale = 0.5}));
   EXPECT_EQ(scaling_of(R"({"loss_scale": 128})"), (LossScalerOptions{.scale = 128, .fixed = true}));
 }
 
@@ -128,8 +128,8 @@ TEST(LossScaling, ConsecutiveHysteresisBeginsAnewAfterEachFiniteStep) {
   EXPECT_THAT(scales(scaler, "-+-+--"), ElementsAre(8, 8, 8, 8, 8, 4));
 }
 
-TEST(LossScaling, NeverGoesBelowTheLeastScale) {
-  LossScaler scaler({.scale = 8, .growth_interval = 2, .least = 3});
+TEST(LossScaling, NeverGoesBelowTheMinimumScale) {
+  LossScaler scaler({.scale = 8, .growth_interval = 2, .min_scale = 3});
   EXPECT_THAT(scales(scaler, "--"), ElementsAre(4, 3));
   EXPECT_THAT(scales(scaler, "++-"), ElementsAre(3, 6, 3));
   EXPECT_THROW(scaler.update(false), Exception);
@@ -159,7 +159,7 @@ TEST(LossScaling, GoesOnFromItsStateAsFarAsItsOptionsAllow) {
   LossScaler fixed({.scale = 128, .fixed = true});
   fixed.load(saved.state());
   EXPECT_EQ(fixed.scale(), 128);
-  LossScaler higher({.scale = 1024, .least = 64});
+  LossScaler higher({.scale = 1024, .min_scale = 64});
   higher.load(saved.state());
   EXPECT_EQ(higher.scale(), 64);
 }

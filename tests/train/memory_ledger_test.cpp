@@ -65,7 +65,7 @@ TEST_F(Ledger, PeakIsOfOneMomentAndOfEachCategory) {
   EXPECT_EQ(ledger.peak().bytes, 15);
   EXPECT_EQ(of(ledger.peak().at_peak, kParameters), 10);
   EXPECT_EQ(of(ledger.peak().at_peak, kActivations), 5);
-  EXPECT_EQ(of(ledger.peak().most, kActivations), 13) << "when the parameters were gone";
+  EXPECT_EQ(of(ledger.peak().max, kActivations), 13) << "when the parameters were gone";
 }
 
 TEST_F(Ledger, RelabelsWhatIsLeftOfAScope) {
@@ -75,8 +75,8 @@ TEST_F(Ledger, RelabelsWhatIsLeftOfAScope) {
   add(2, 4, MemoryCategory::other, 7);
   add(3, 8, MemoryCategory::other, 6);
   remove(1);
-  ledger.relabel_scope(7, from, MemoryCategory::optimiser);
-  EXPECT_EQ(of(ledger.bytes(), MemoryCategory::optimiser), 4);
+  ledger.relabel_scope(7, from, MemoryCategory::optimizer);
+  EXPECT_EQ(of(ledger.bytes(), MemoryCategory::optimizer), 4);
   EXPECT_EQ(of(ledger.bytes(), MemoryCategory::other), 9);
 }
 

@@ -79,12 +79,12 @@ TEST_F(Tracker, AutogradsThreadsInheritTheScope) {
 TEST_F(Tracker, KeepsWhatSurvivesAScope) {
   torch::Tensor state;
   {
-    const KeptMemoryScope scope(MemoryCategory::optimiser);
+    const KeptMemoryScope scope(MemoryCategory::optimizer);
     const auto temporary = torch::empty({10});
     state = torch::empty({3});
     EXPECT_EQ(bytes(MemoryCategory::other), 52);
   }
-  EXPECT_EQ(bytes(MemoryCategory::optimiser), 12);
+  EXPECT_EQ(bytes(MemoryCategory::optimizer), 12);
   EXPECT_EQ(bytes(MemoryCategory::other), 0);
 }
 
@@ -133,7 +133,7 @@ TEST(MemoryTracker, TensorsMayOutliveIt) {
 
 TEST(MemoryTracker, WithoutOneScopesAreNothing) {
   const MemoryScope scope(MemoryCategory::activations);
-  const KeptMemoryScope kept(MemoryCategory::optimiser);
+  const KeptMemoryScope kept(MemoryCategory::optimizer);
   label_memory(torch::ones({1}), MemoryCategory::other);
   EXPECT_EQ(c10::ThreadLocalDebugInfo::current(), nullptr);
 }

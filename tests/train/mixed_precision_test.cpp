@@ -34,7 +34,7 @@ TEST(LossScaler, GrowsAfterGoodStepsAndBacksOffAfterABadOne) {
 }
 
 TEST(LossScaler, GivesUpWhenNoScaleHelps) {
-  LossScaler scaler({.scale = 4, .least = 1});
+  LossScaler scaler({.scale = 4, .min_scale = 1});
   scaler.update(false);
   scaler.update(false);
   EXPECT_THROW(scaler.update(false), Exception);

@@ -210,7 +210,7 @@ TEST(FullOverlap, BlocksAwaitThemselves) {
   }
 }
 
-TEST(FullOverlap, WithoutAnOptimiserIsRefused) {
+TEST(FullOverlap, RequiresAnOptimizer) {
   auto options = full_overlap(mirror_group(std::make_shared<Mirror>()));
   options.optimizer = nullptr;
   EXPECT_THROW(DataParallel(torch::nn::Linear(1, 1), options), Exception);

@@ -37,7 +37,7 @@ std::string file_content(const std::filesystem::path& path) {
   return text.str();
 }
 
-TEST(Safetensors, WhatIsWrittenIsRead) {
+TEST(Safetensors, RoundTrips) {
   const TemporaryFolder folder;
   save_safetensors(folder / "a.safetensors", some_of_each_type(), {{"format", "pt"}});
   const auto file = load_safetensors(folder / "a.safetensors");
@@ -90,7 +90,7 @@ TEST(Safetensors, LeavesNothingButTheFile) {
   EXPECT_TRUE(load_safetensors(folder / "new" / "a").tensors.at("x").eq(0).all().item<bool>());
 }
 
-TEST(Safetensors, WhatCannotBeWrittenIsAnErrorAndLeavesTheOldFile) {
+TEST(Safetensors, FailedWriteKeepsTheOldFile) {
   const TemporaryFolder folder;
   const auto x = torch::ones({2});
   save_safetensors(folder / "a", {{"x", x}});

@@ -156,7 +156,7 @@ TEST_F(TrainTrace, ABucketEndsOnNoRankBeforeItBeganOnTheOther) {
   }
 }
 
-TEST_F(TrainTrace, WhatStage3FetchesForTheFinalTestIsOfNoStep) {
+TEST_F(TrainTrace, GathersOfTheFinalEvaluationBelongToNoStep) {
   const auto finished = train({"-n", "2", "--set", "zero.stage=3"});
   ASSERT_EQ(finished.status, 0) << finished.output;
   std::map<int, int> gathers;
@@ -175,7 +175,7 @@ TEST_F(TrainTrace, TheSummaryNamesTheBottleneck) {
                                      HasSubstr("slower than the others"), HasSubstr("compute:")));
 }
 
-TEST_F(TrainTrace, OfOneRankAlone) {
+TEST_F(TrainTrace, WorksOnOneRank) {
   const auto finished = train({});
   ASSERT_EQ(finished.status, 0) << finished.output;
   EXPECT_THAT(finished.output,

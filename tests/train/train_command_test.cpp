@@ -205,7 +205,7 @@ TEST_F(TrainCommand, AFinishedRunThatIsStartedAgainKeepsItsRecords) {
   EXPECT_EQ(content("out.json"), summary);
 }
 
-TEST_F(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTraining) {
+TEST_F(TrainCommand, UnwritableOutputIsReportedBeforeTraining) {
   write_file(folder / "file", "not a folder");
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--output", folder / "file"},

@@ -38,7 +38,8 @@ TEST(TrainConfig, EverythingHasADefault) {
   // The defaults of `gradwire bench step`.
   const StepPlanOptions measured;
   EXPECT_EQ(config.parallel.bucket_cap_mb * (1 << 20), static_cast<double>(measured.limits.bytes));
-  EXPECT_EQ(config.parallel.codec_min_elements, static_cast<std::int64_t>(measured.exact_below));
+  EXPECT_EQ(config.parallel.codec_min_elements,
+            static_cast<std::int64_t>(measured.codec_min_elements));
   EXPECT_EQ(config.batch_size, 128);
 }
 

@@ -100,7 +100,7 @@ TEST(StepMeter, CountsWaitingForDataByItself) {
   StepMeter meter;
   const Time begin{};
   meter.begin(begin, {}, 0);
-  meter.got_data(begin + milliseconds(4));
+  meter.on_data(begin + milliseconds(4));
   meter.end(begin + milliseconds(15), {.exposed = milliseconds(1)}, 0);
   EXPECT_DOUBLE_EQ(meter.data_seconds(), 0.004);
   EXPECT_DOUBLE_EQ(meter.compute_seconds(), 0.010);
@@ -147,7 +147,7 @@ TEST(StepMeter, SeparatesComputeFromWaiting) {
   EXPECT_DOUBLE_EQ(meter.exposed_seconds(), 0.002);
   EXPECT_DOUBLE_EQ(meter.gradient_bytes(), 100);
   EXPECT_DOUBLE_EQ(meter.sent_bytes(), 150);
-  meter.sent_so_far(sent + 30);  // Includes bytes that were in flight.
+  meter.update_sent(sent + 30);  // Includes bytes that were in flight.
   EXPECT_DOUBLE_EQ(meter.sent_bytes(), 160);
   EXPECT_DOUBLE_EQ(meter.communication_share(), 6.0 / 36);
   EXPECT_EQ(meter.total(), milliseconds(36));

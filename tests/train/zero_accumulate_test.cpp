@@ -50,7 +50,7 @@ ZeroOptions in_16_bits(const ProcessGroup& group, int stage) {
 
 struct ZeroAccumulation : ::testing::TestWithParam<std::tuple<int, int>> {};
 
-TEST_P(ZeroAccumulation, Of16BitsIsIn32) {
+TEST_P(ZeroAccumulation, AccumulatesIn32Bits) {
   const auto [stage, ranks] = GetParam();
   run_on_threads(ranks, [stage = stage](const ProcessGroup& group) {
     Zero model(TwoNumbers(), in_16_bits(group, stage));

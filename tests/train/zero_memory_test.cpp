@@ -39,7 +39,7 @@ ZeroOptions bare_options(const ProcessGroup& group, int stage, OptimizerFactory 
           .stage = stage,
           .optimizer = std::move(optimizer),
           .bucket_cap_mb = 1e-5,
-          .least_block_elements = 0,
+          .min_block_elements = 0,
           .prefetch_elements = 0};
 }
 
@@ -58,8 +58,8 @@ class BarrierMember {
 
 /// Returns peak bytes of parameters, of all ranks together, while a Zero of stage 3 is made. The
 /// ranks synchronize when they make an optimizer, so that their progress is equal.
-std::int64_t most_parameters_while_made(std::int64_t width,
-                                        const OptimizerFactory& optimizer = make_adam) {
+std::int64_t max_parameters_while_made(std::int64_t width,
+                                       const OptimizerFactory& optimizer = make_adam) {
   const SteadyClock clock;
   const MemoryTracker tracker(clock);
   std::barrier together(kPair);
@@ -70,11 +70,11 @@ std::int64_t most_parameters_while_made(std::int64_t width,
                        return optimizer(std::move(parameters));
                      }));
   });
-  return tracker.ledger().peak().most[static_cast<std::size_t>(MemoryCategory::parameters)];
+  return tracker.ledger().peak().max[static_cast<std::size_t>(MemoryCategory::parameters)];
 }
 
 TEST(MemoryOfZero, IsNeverMoreThanTheModelAndAUnitWhileItIsMade) {
-  const auto most = most_parameters_while_made(32);
+  const auto most = max_parameters_while_made(32);
   EXPECT_LE(most, kPair * (kLayers + 1) * layer_bytes(32));
   EXPECT_GT(most, kPair * kLayers * layer_bytes(32));
 }
@@ -111,7 +111,7 @@ OptimizerFactory failing_after(int many) {
 }
 
 TEST(MemoryOfZero, TestsOfItEndWhenARankFails) {
-  EXPECT_THROW(most_parameters_while_made(4, failing_after(3)), std::runtime_error);
+  EXPECT_THROW(max_parameters_while_made(4, failing_after(3)), std::runtime_error);
   EXPECT_THROW(bytes_after_steps(2, 2, 5, failing_after(3)), std::exception);
 }
 
@@ -127,7 +127,7 @@ std::vector<float> pieces_of(Checkpointable& model) {
 
 /// Saves a model after a step and loads it into another, with or without offloading; returns the
 /// peak bytes of optimizer states that loading kept in memory.
-std::int64_t most_states_while_loaded(std::int64_t width, bool offload) {
+std::int64_t max_states_while_loaded(std::int64_t width, bool offload) {
   const TemporaryFolder folder;
   std::int64_t most = 0;
   run_on_threads(1, [&](const ProcessGroup& group) {
@@ -141,15 +141,15 @@ std::int64_t most_states_while_loaded(std::int64_t width, bool offload) {
     const SteadyClock clock;
     const MemoryTracker tracker(clock);
     load_checkpoint(folder / "saved", {.group = group, .model = model.core()});
-    most = tracker.ledger().peak().most[static_cast<std::size_t>(MemoryCategory::optimiser)];
+    most = tracker.ledger().peak().max[static_cast<std::size_t>(MemoryCategory::optimizer)];
     EXPECT_EQ(pieces_of(model.core()), pieces_of(saved.core()));
   });
   return most;
 }
 
 TEST(MemoryOfZero, LoadingStatesIntoFilesTakesThatOfOneUnit) {
-  EXPECT_EQ(most_states_while_loaded(32, false), 2 * kLayers * layer_bytes(32));
-  const auto most = most_states_while_loaded(32, true);
+  EXPECT_EQ(max_states_while_loaded(32, false), 2 * kLayers * layer_bytes(32));
+  const auto most = max_states_while_loaded(32, true);
   EXPECT_LE(most, 2 * layer_bytes(32));
   EXPECT_GT(most, 0);
 }

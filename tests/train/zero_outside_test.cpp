@@ -20,7 +20,7 @@ ZeroOptions outside_options(const ProcessGroup& group, int stage) {
   return {.process_group = group,
           .stage = stage,
           .optimizer = make_sgd,
-          .least_block_elements = 0,
+          .min_block_elements = 0,
           .prefetch_elements = 0};
 }
 
@@ -149,7 +149,7 @@ TEST_P(InStages1And2, TheModuleBesideTheZeroInOneLossTrainsAsOneProcess) {
   });
 }
 
-TEST_P(InStages1And2, WhatIsWrittenToParametersInTheirOwnTypeCounts) {
+TEST_P(InStages1And2, WritesWithoutAMasterCopyTakeEffect) {
   run_on_threads(2, [](const auto& group) {
     ZeroNet net;
     Zero model(net, outside_options(group, GetParam()));
@@ -207,7 +207,7 @@ TEST_P(OutsideZero, AParameterThatIsFrozenNoMoreIsAnErrorThatNamesIt) {
       Each(AllOf(HasSubstr("'frozen'"), HasSubstr("frozen when the Zero was constructed"))));
 }
 
-TEST_P(OutsideZero, WhatIsWrittenToParametersAndWouldBeUndoneIsAnErrorThatNamesOne) {
+TEST_P(OutsideZero, WritesThatAStepWouldUndoAreAnError) {
   const auto write = [](ZeroNet& net, auto&) {
     const torch::NoGradGuard no_grad;
     net->head->bias.zero_();

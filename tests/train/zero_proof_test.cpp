@@ -78,7 +78,7 @@ Values train_zero(const ProcessGroup& group, const Way& way) {
                    .max_grad_norm = way.max_norm,
                    .bucket_cap_mb = 0.001,
                    .overlap = way.overlap,
-                   .least_block_elements = 0,
+                   .min_block_elements = 0,
                    .prefetch_elements = 400});
   train_on_tasks(model, kSteps, way.parts, [&] { model.step(); });
   model.consolidate();
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(OnThreads, ZeroProof,
 
 struct ZeroStage : ::testing::TestWithParam<int> {};
 
-TEST_P(ZeroStage, OtherOptimisersOfElementsToo) {
+TEST_P(ZeroStage, SupportsOtherElementwiseOptimizers) {
   for (const char* name : {"rmsprop", "adagrad"}) {
     EXPECT_EQ(difference_from_data_parallel(3, {.optimizer = name, .stage = GetParam()}), 0)
         << name;
@@ -158,7 +158,7 @@ TEST_P(ZeroStage, PartsOfABatchAccumulate) {
   }
 }
 
-TEST_P(ZeroStage, WhatOverlapsChangesNothing) {
+TEST_P(ZeroStage, OverlapChangesNothing) {
   const auto expected = train(2, {.stage = GetParam()})[0];
   for (const auto overlap : {Overlap::none, Overlap::backward}) {
     const auto result = train(2, {.stage = GetParam(), .overlap = overlap})[0];

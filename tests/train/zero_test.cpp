@@ -37,7 +37,7 @@ ZeroOptions options_of(const ProcessGroup& group, int stage) {
   return {.process_group = group,
           .stage = stage,
           .optimizer = make_adam,
-          .least_block_elements = 0,
+          .min_block_elements = 0,
           .prefetch_elements = 0};
 }
 
@@ -149,11 +149,11 @@ TEST(ZeroVolume, IsDataParallelsInStages1And2AndHalfAsMuchAgainIn3) {
 }
 
 // With two ranks, the all-reduce sends neither more nor less.
-TEST(ZeroVolume, OfDataParallelItself) {
+TEST(ZeroVolume, DataParallelSendsTwiceTheModel) {
   EXPECT_NEAR(volume(2, 0), 2, 0.01);
 }
 
-TEST(Zero, AnOptimiserThatLooksAtMoreThanAnElementIsRefusedByName) {
+TEST(Zero, RefusesOptimizersThatAreNotElementwise) {
   const auto errors = errors_on_threads(2, [](const auto& group) {
     auto options = options_of(group, 2);
     options.optimizer = [](std::vector<torch::Tensor> parameters) {

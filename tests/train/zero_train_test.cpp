@@ -98,7 +98,7 @@ TEST(ZeroOptionsOfAConfiguration, AreWhatItsKeysSay) {
   EXPECT_EQ(options.bucket_cap_mb, 8) << "of elements that have four bytes";
   EXPECT_EQ(options.overlap, Overlap::none);
   EXPECT_EQ(options.prefetch_elements, 7);
-  EXPECT_EQ(options.least_block_elements, 8);
+  EXPECT_EQ(options.min_block_elements, 8);
   EXPECT_EQ(options.max_grad_norm, 1.5);
   EXPECT_EQ(options.codec, "int8");
   EXPECT_EQ(options.codec_min_elements, 9u);
@@ -122,7 +122,7 @@ TEST(ZeroOptionsOfAConfiguration, AreThoseOfParallelUnlessZeroSaysOtherwise) {
   EXPECT_EQ(options.bucket_cap_mb, 3);
   EXPECT_EQ(options.overlap, Overlap::backward);
   EXPECT_EQ(options.prefetch_elements, 1'000'000);
-  EXPECT_EQ(options.least_block_elements, 10'000);
+  EXPECT_EQ(options.min_block_elements, 10'000);
 }
 
 TEST_P(ZeroTrain, InFp16LearnsToo) {

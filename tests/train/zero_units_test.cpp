@@ -86,7 +86,7 @@ TEST(FlatUnit, HasItsParametersOneAfterTheOtherWithTheirShapes) {
   EXPECT_TRUE(unit.flat().equal(torch::tensor({0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 9.0, 9.0, 0.0})));
 }
 
-TEST(FlatUnit, OfFewerBitsKeepsItsPartInThoseOfTheParameters) {
+TEST(FlatUnit, NarrowTypesKeepAMasterCopy) {
   auto parameters = numbered({5});
   parameters[0].tensor.add_(1.0 / 1024);
   const FlatUnit unit("unit", parameters,
@@ -128,9 +128,9 @@ std::vector<std::string> described(const UnitPlan& plan,
   return units;
 }
 
-std::vector<std::string> plan_of(const torch::nn::Module& module, std::int64_t least_elements) {
+std::vector<std::string> plan_of(const torch::nn::Module& module, std::int64_t min_elements) {
   const auto parameters = trainable_parameters(module);
-  return described(plan_block_units(module, parameters, {}, {}, least_elements), parameters);
+  return described(plan_block_units(module, parameters, {}, {}, min_elements), parameters);
 }
 
 TEST(BlockUnits, AreASequentialsChildrenThatHaveParameters) {
@@ -138,9 +138,9 @@ TEST(BlockUnits, AreASequentialsChildrenThatHaveParameters) {
                                     torch::nn::Linear(3, 2));
   EXPECT_THAT(plan_of(*model, 0), ElementsAre("0: 0.weight 0.bias", "2: 2.weight 2.bias"));
   const auto plan = plan_block_units(*model, trainable_parameters(*model), {}, {}, 0);
-  EXPECT_THAT(plan.of_block.at(model->ptr(0).get()), ElementsAre(0));
-  EXPECT_THAT(plan.of_block.at(model->ptr(1).get()), ElementsAre());
-  EXPECT_THAT(plan.of_block.at(model->ptr(2).get()), ElementsAre(1));
+  EXPECT_THAT(plan.units_of_block.at(model->ptr(0).get()), ElementsAre(0));
+  EXPECT_THAT(plan.units_of_block.at(model->ptr(1).get()), ElementsAre());
+  EXPECT_THAT(plan.units_of_block.at(model->ptr(2).get()), ElementsAre(1));
 }
 
 TEST(BlockUnits, LeaveToTheRootWhatIsInNoBlockOrInTwo) {
@@ -167,7 +167,7 @@ TEST(BlockUnits, HaveEachParameterOnceAndTheRootsAtTheEnd) {
   }
 }
 
-TEST(BlockUnits, OfTooFewElementsAreTheRoots) {
+TEST(BlockUnits, SmallBlocksBelongToTheRoot) {
   const torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::Linear(3, 3));
   EXPECT_THAT(plan_of(*model, 10), ElementsAre("1: 1.weight 1.bias", HasSubstr("0.weight")));
 }

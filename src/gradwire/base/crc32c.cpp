@@ -7,10 +7,10 @@
 namespace gradwire {
 
 std::uint32_t crc32c(ConstBytes bytes, std::uint32_t before) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // The library takes the length as int.
+  constexpr std::size_t kMaxPiece = std::size_t{1} << 30;  // The library takes the length as int.
   std::uint32_t crc = ~before;
   while (!bytes.empty()) {
-    const ConstBytes piece = bytes.first(std::min(bytes.size(), kMost));
+    const ConstBytes piece = bytes.first(std::min(bytes.size(), kMaxPiece));
     // The library takes a non-const pointer, but only reads.
     auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(piece.data()));
     crc = crc32_iscsi(data, static_cast<int>(piece.size()), crc);

@@ -16,9 +16,9 @@ namespace {
 
 /// Long values are truncated.
 std::string shown(const nlohmann::ordered_json& value) {
-  constexpr std::size_t kMost = 60;
+  constexpr std::size_t kMaxShown = 60;
   std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
 }
 
@@ -50,12 +50,12 @@ const nlohmann::ordered_json& JsonFields::find(std::string_view key, const std::
   return *found;
 }
 
-double JsonFields::number(std::string_view key, double least, double most) {
-  const std::string expected = fmt::format("a number from {} to {}", least, most);
+double JsonFields::number(std::string_view key, double min, double max) {
+  const std::string expected = fmt::format("a number from {} to {}", min, max);
   const auto& value = find(key, expected);
   if (!value.is_number()) refuse(key, expected);
   const auto number = value.get<double>();
-  if (!(number >= least && number <= most)) refuse(key, expected);
+  if (!(number >= min && number <= max)) refuse(key, expected);
   return number;
 }
 
@@ -65,12 +65,12 @@ double JsonFields::number_or_nan(std::string_view key) {
   return value.is_null() ? std::nan("") : value.get<double>();
 }
 
-int JsonFields::integer(std::string_view key, int least, int most) {
-  const std::string expected = fmt::format("a whole number from {} to {}", least, most);
+int JsonFields::integer(std::string_view key, int min, int max) {
+  const std::string expected = fmt::format("a whole number from {} to {}", min, max);
   const auto& value = find(key, expected);
   if (!value.is_number_integer()) refuse(key, expected);
   const auto number = value.get<double>();
-  if (number < least || number > most) refuse(key, expected);
+  if (number < min || number > max) refuse(key, expected);
   return value.get<int>();
 }
 
@@ -117,10 +117,10 @@ JsonFields JsonFields::object(std::string_view key) {
   return JsonFields(find(key, "an object"), path_of(key));
 }
 
-std::vector<JsonFields> JsonFields::objects(std::string_view key, std::size_t least) {
-  const std::string expected = least == 0 ? "a list of objects" : "a list with at least one object";
+std::vector<JsonFields> JsonFields::objects(std::string_view key, std::size_t min) {
+  const std::string expected = min == 0 ? "a list of objects" : "a list with at least one object";
   const auto& value = find(key, expected);
-  if (!value.is_array() || value.size() < least) refuse(key, expected);
+  if (!value.is_array() || value.size() < min) refuse(key, expected);
   std::vector<JsonFields> all;
   for (std::size_t i = 0; i < value.size(); ++i) {
     all.emplace_back(value[i], fmt::format("{}[{}]", path_of(key), i));

@@ -23,12 +23,12 @@ class JsonFields {
   JsonFields(const nlohmann::ordered_json& value, std::string path);
 
   bool has(std::string_view key) const { return value_.contains(key); }
-  double number(std::string_view key, double least, double most);
+  double number(std::string_view key, double min, double max);
   /// Any number; null, which stands for a value that is not finite, becomes NaN.
   double number_or_nan(std::string_view key);
   /// A list of numbers, as number_or_nan().
   std::vector<double> numbers(std::string_view key);
-  int integer(std::string_view key, int least, int most);
+  int integer(std::string_view key, int min, int max);
   bool flag(std::string_view key);
   std::string text(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
@@ -36,8 +36,8 @@ class JsonFields {
   std::string json_text(std::string_view key);
   JsonFields object(std::string_view key);
 
-  /// The objects of a list that has at least `least`.
-  std::vector<JsonFields> objects(std::string_view key, std::size_t least);
+  /// The objects of a list that has at least `min`.
+  std::vector<JsonFields> objects(std::string_view key, std::size_t min);
 
   /// Refuses a document whose "version" is not this one.
   void require_version(int version);

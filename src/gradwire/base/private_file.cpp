@@ -40,16 +40,16 @@ Status check_private(int fd) {
 
 }  // namespace
 
-Result<PrivateFile> read_private_file(const std::string& path, std::size_t most) {
+Result<PrivateFile> read_private_file(const std::string& path, std::size_t max_bytes) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid() && errno == ENOENT) return PrivateFile{};
   if (!file.valid() && errno == ELOOP) return refused("is a symbolic link");
   if (!file.valid()) return failed("cannot be opened");
   if (Status own = check_private(file.get()); !own) return tl::unexpected<Error>(own.error());
-  std::string content(most, '\0');
+  std::string content(max_bytes, '\0');
   std::size_t size = 0;
-  while (size < most) {
-    const ssize_t count = ::read(file.get(), content.data() + size, most - size);
+  while (size < max_bytes) {
+    const ssize_t count = ::read(file.get(), content.data() + size, max_bytes - size);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return failed("cannot be read");
     if (count == 0) break;

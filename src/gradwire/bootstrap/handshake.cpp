@@ -16,14 +16,14 @@ constexpr std::string_view kSameEncryption = "give every rank the same GRADWIRE_
 
 /// Quotes the first bytes of foreign data for a log line.
 std::string quoted(ConstBytes bytes) {
-  constexpr std::size_t kMost = 24;
+  constexpr std::size_t kMaxQuoted = 24;
   std::string text = "\"";
-  for (const std::byte byte : bytes.first(std::min(bytes.size(), kMost))) {
+  for (const std::byte byte : bytes.first(std::min(bytes.size(), kMaxQuoted))) {
     const auto code = static_cast<unsigned>(byte);
     const bool plain = code >= 0x20 && code < 0x7F && code != '"' && code != '\\';
     text += plain ? std::string(1, static_cast<char>(code)) : fmt::format("\\x{:02x}", code);
   }
-  return text + (bytes.size() > kMost ? "\"..." : "\"");
+  return text + (bytes.size() > kMaxQuoted ? "\"..." : "\"");
 }
 
 constexpr std::string_view encryption_words(bool encrypts) {
@@ -47,13 +47,13 @@ void Handshake::send(ConstBytes message) {
 }
 
 void Handshake::fail_after_sending(ErrorKind kind, std::string message) {
-  failing_ = Error{kind, std::move(message)};
+  pending_error_ = Error{kind, std::move(message)};
 }
 
-void Handshake::finish(const Transcript& said) {
-  HandshakeMessage transcript = said.hello;
-  transcript.insert(transcript.end(), said.answer.begin(), said.answer.end());
-  session_key_ = derive_session_key(shared_.secret, transcript);
+void Handshake::finish(const Transcript& transcript) {
+  HandshakeMessage all = transcript.hello;
+  all.insert(all.end(), transcript.answer.begin(), transcript.answer.end());
+  session_key_ = derive_session_key(shared_.secret, all);
   finished_ = true;
 }
 
@@ -65,7 +65,7 @@ Status Handshake::advance() {
   for (;;) {
     if (Status sent = flush(); !sent) return sent;
     if (!outbox_.empty() || finished_) return {};
-    if (failing_) return tl::unexpected<Error>(*failing_);
+    if (pending_error_) return tl::unexpected<Error>(*pending_error_);
     const Result<bool> complete = receive();
     if (!complete) return tl::unexpected<Error>(complete.error());
     if (!*complete) return {};
@@ -118,7 +118,7 @@ Result<bool> Handshake::receive() {
 /// Refuses a foreign protocol at the first wrong byte: the peer may never send a complete message.
 Status Handshake::check_magic() const {
   if (messages_read_ > 0) return {};
-  if (has_our_magic(inbox_)) return {};
+  if (has_magic(inbox_)) return {};
   return failure(
       ErrorKind::corrupted,
       fmt::format("{} does not speak gradwire's protocol: it sent {}", other_end_, quoted(inbox_)));
@@ -128,13 +128,13 @@ ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSec
                                  Claims claims)
     : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
       claims_(claims),
-      said_({.hello = make_hello(claims, this->shared().purpose), .answer = {}}) {
-  send(said_.hello);
+      transcript_({.hello = make_hello(claims, this->shared().purpose), .answer = {}}) {
+  send(transcript_.hello);
   expect(kAnswerSize);
 }
 
 Status ClientHandshake::on_message(ConstBytes message) {
-  return said_.answer.empty() ? on_answer(message) : on_verdict(message);
+  return transcript_.answer.empty() ? on_answer(message) : on_verdict(message);
 }
 
 Status ClientHandshake::on_answer(ConstBytes answer) {
@@ -142,15 +142,15 @@ Status ClientHandshake::on_answer(ConstBytes answer) {
     return failure(ErrorKind::mismatch,
                    fmt::format("{} {}", other_end(), version_words(version_in(answer))));
   }
-  said_.answer.assign(answer.begin(), answer.end());
-  proof_ = client_proof(shared(), said_);
+  transcript_.answer.assign(answer.begin(), answer.end());
+  proof_ = client_proof(shared(), transcript_);
   send(proof_);
   expect(kVerdictSize);
   return {};
 }
 
 Status ClientHandshake::on_verdict(ConstBytes verdict) {
-  if (!is_proved(verdict, shared(), said_, proof_)) {
+  if (!is_server_proof(verdict, shared(), transcript_, proof_)) {
     // Only the verdict on a wrong client proof carries no server proof.
     const bool refused = verdict_in(verdict) == Verdict::wrong_secret;
     return failure(ErrorKind::refused, refused
@@ -158,7 +158,7 @@ Status ClientHandshake::on_verdict(ConstBytes verdict) {
                                            : fmt::format("{} has a {}", other_end(), kWrongSecret));
   }
   if (verdict_in(verdict) != Verdict::accepted) return on_refusal(verdict);
-  finish(said_);
+  finish(transcript_);
   return {};
 }
 
@@ -200,28 +200,29 @@ ServerHandshake::ServerHandshake(Socket socket, std::string other_end, SharedSec
 }
 
 Status ServerHandshake::on_message(ConstBytes message) {
-  return said_.hello.empty() ? on_hello(message) : on_proof(message);
+  return transcript_.hello.empty() ? on_hello(message) : on_proof(message);
 }
 
 Status ServerHandshake::on_hello(ConstBytes hello) {
-  said_.hello.assign(hello.begin(), hello.end());
-  said_.answer = make_answer();
+  transcript_.hello.assign(hello.begin(), hello.end());
+  transcript_.answer = make_answer();
   if (version_in(hello) != kProtocolVersion) return refuse_version();
-  send(said_.answer);
+  send(transcript_.answer);
   expect(kProofSize);
   return {};
 }
 
 /// Tells the client this side's version, in the message size that older versions expect.
 Status ServerHandshake::refuse_version() {
-  said_.answer.resize(kOldAnswerSize);
-  send(said_.answer);
-  fail_after_sending(ErrorKind::mismatch,
-                     fmt::format("{} {}", other_end(), version_words(version_in(said_.hello))));
+  transcript_.answer.resize(kOldAnswerSize);
+  send(transcript_.answer);
+  fail_after_sending(
+      ErrorKind::mismatch,
+      fmt::format("{} {}", other_end(), version_words(version_in(transcript_.hello))));
   return {};
 }
 
-Verdict ServerHandshake::judge(const Claims& claims) const {
+Verdict ServerHandshake::verdict_for(const Claims& claims) const {
   const bool any = world_size_ == kAnyWorldSize;
   if (!any && claims.world_size != world_size_) return Verdict::other_world_size;
   if (claims.from < 0 || claims.from >= claims.world_size) return Verdict::impossible;
@@ -229,14 +230,14 @@ Verdict ServerHandshake::judge(const Claims& claims) const {
 }
 
 Status ServerHandshake::on_proof(ConstBytes proof) {
-  if (!is_client_proof(proof, shared(), said_)) {
+  if (!is_client_proof(proof, shared(), transcript_)) {
     send(make_refusal());
     fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
     return {};
   }
-  claims_ = claims_in(said_.hello);
-  const Verdict verdict = judge(claims_);
-  send(make_verdict(verdict, world_size_, shared(), said_, proof));
+  claims_ = claims_in(transcript_.hello);
+  const Verdict verdict = verdict_for(claims_);
+  send(make_verdict(verdict, world_size_, shared(), transcript_, proof));
   conclude(verdict);
   return {};
 }
@@ -244,7 +245,7 @@ Status ServerHandshake::on_proof(ConstBytes proof) {
 void ServerHandshake::conclude(Verdict verdict) {
   switch (verdict) {
     case Verdict::accepted:
-      finish(said_);
+      finish(transcript_);
       break;
     case Verdict::duplicate:
       fail_after_sending(ErrorKind::invalid_argument,
@@ -272,15 +273,17 @@ void ServerHandshake::conclude(Verdict verdict) {
   }
 }
 
-Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
-                      Deadline deadline) {
+Result<AuthenticatedSocket> connect_and_authenticate(const SocketAddress& to,
+                                                     const SharedSecret& shared,
+                                                     const Claims& claims, Deadline deadline) {
   Result<Socket> socket = start_connect(to);
   if (!socket) return tl::unexpected<Error>(socket.error());
   ClientHandshake handshake(std::move(*socket), to.to_string(), shared, claims);
   for (;;) {
     const bool ready = wait_for(handshake.socket(), handshake.wanted_events(), deadline);
     if (Status moved = handshake.advance(); !moved) return tl::unexpected<Error>(moved.error());
-    if (handshake.done()) return Greeted{handshake.take_socket(), handshake.session_key()};
+    if (handshake.done())
+      return AuthenticatedSocket{handshake.take_socket(), handshake.session_key()};
     if (!ready) {
       return failure(ErrorKind::timeout,
                      fmt::format("{} {}", to.to_string(),
@@ -290,9 +293,9 @@ Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const
   }
 }
 
-Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
-                                 const Claims& claims, Deadline deadline) {
-  Result<Greeted> made = greet(to, shared, claims, deadline);
+Result<Socket> connect_authenticated(const SocketAddress& to, const SharedSecret& shared,
+                                     const Claims& claims, Deadline deadline) {
+  Result<AuthenticatedSocket> made = connect_and_authenticate(to, shared, claims, deadline);
   if (!made) return tl::unexpected<Error>(made.error());
   return std::move(made->socket);
 }

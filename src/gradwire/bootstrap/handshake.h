@@ -48,7 +48,7 @@ class Handshake {
   void send(ConstBytes message);
   void expect(std::size_t size) { expected_ = size; }
   /// Completes the handshake and derives the session key from the transcript.
-  void finish(const Transcript& said);
+  void finish(const Transcript& transcript);
   /// Fails after the messages passed to send() are sent.
   void fail_after_sending(ErrorKind kind, std::string message);
   const SharedSecret& shared() const { return shared_; }
@@ -69,7 +69,7 @@ class Handshake {
   std::vector<std::byte> inbox_;
   std::size_t expected_ = 0;
   std::size_t messages_read_ = 0;
-  std::optional<Error> failing_;
+  std::optional<Error> pending_error_;
   SessionKey session_key_ = {};
   bool finished_ = false;
   bool connected_ = false;
@@ -88,7 +88,7 @@ class ClientHandshake final : public Handshake {
   Status on_refusal(ConstBytes verdict) const;
 
   Claims claims_;
-  Transcript said_;
+  Transcript transcript_;
   Proof proof_ = {};  ///< Set once the answer is received.
 };
 
@@ -109,34 +109,35 @@ class ServerHandshake final : public Handshake {
   const Claims& claims() const { return claims_; }
 
   /// Returns true if the client has sent a complete first message; unauthenticated peers rarely do.
-  bool has_hello() const { return !said_.hello.empty(); }
+  bool has_hello() const { return !transcript_.hello.empty(); }
 
  private:
   Status on_message(ConstBytes message) override;
   Status on_hello(ConstBytes hello);
   Status on_proof(ConstBytes proof);
   Status refuse_version();
-  Verdict judge(const Claims& claims) const;
+  Verdict verdict_for(const Claims& claims) const;
   void conclude(Verdict verdict);
 
   int world_size_;
   Admit admit_;
   Claims claims_;
-  Transcript said_;
+  Transcript transcript_;
 };
 
 /// A connection after its handshake.
-struct Greeted {
+struct AuthenticatedSocket {
   Socket socket;
   SessionKey key = {};  ///< Handshake::session_key().
 };
 
 /// Connects and performs the handshake, blocking. Fails like Handshake, and with timeout.
-Result<Greeted> greet(const SocketAddress& to, const SharedSecret& shared, const Claims& claims,
-                      Deadline deadline);
+Result<AuthenticatedSocket> connect_and_authenticate(const SocketAddress& to,
+                                                     const SharedSecret& shared,
+                                                     const Claims& claims, Deadline deadline);
 
-/// greet() for callers that do not need the key.
-Result<Socket> connect_and_greet(const SocketAddress& to, const SharedSecret& shared,
-                                 const Claims& claims, Deadline deadline);
+/// connect_and_authenticate() for callers that do not need the key.
+Result<Socket> connect_authenticated(const SocketAddress& to, const SharedSecret& shared,
+                                     const Claims& claims, Deadline deadline);
 
 }  // namespace gradwire

@@ -55,12 +55,13 @@ void append_sized(HandshakeMessage& message, std::string_view text) {
 }
 
 /// `rest`: additional input of later messages.
-Proof prove(std::string_view role, const SharedSecret& shared, const Transcript& said,
+Proof prove(std::string_view role, const SharedSecret& shared, const Transcript& transcript,
             ConstBytes rest = {}) {
   HandshakeMessage input;
   append_sized(input, role);
   append_sized(input, shared.purpose);
-  for (const ConstBytes part : {ConstBytes(said.hello), ConstBytes(said.answer), rest}) {
+  for (const ConstBytes part :
+       {ConstBytes(transcript.hello), ConstBytes(transcript.answer), rest}) {
     input.insert(input.end(), part.begin(), part.end());
   }
   Proof proof;
@@ -74,11 +75,11 @@ Proof prove(std::string_view role, const SharedSecret& shared, const Transcript&
 }
 
 /// Returns the proof at the end of a verdict that answers `proof`.
-Proof verdict_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
+Proof verdict_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& transcript,
                     ConstBytes proof) {
   HandshakeMessage rest(proof.begin(), proof.end());
   rest.insert(rest.end(), verdict.begin(), verdict.begin() + kVerdictProofAt);
-  return prove("server", shared, said, rest);
+  return prove("server", shared, transcript, rest);
 }
 
 bool equal(const Proof& ours, ConstBytes theirs) {
@@ -96,13 +97,13 @@ std::uint32_t service_number(std::string_view purpose) {
 
 std::optional<Destination> destination_of(ConstBytes hello) {
   const bool ours =
-      hello.size() >= kHelloSize && has_our_magic(hello) && version_in(hello) == kProtocolVersion;
+      hello.size() >= kHelloSize && has_magic(hello) && version_in(hello) == kProtocolVersion;
   if (!ours) return std::nullopt;
   return Destination{.service = load_little_endian<std::uint32_t>(hello.data() + kServiceAt),
                      .rank = claims_in(hello).to};
 }
 
-bool has_our_magic(ConstBytes message) {
+bool has_magic(ConstBytes message) {
   const std::size_t count = std::min(message.size(), kMagic.size());
   return std::memcmp(message.data(), kMagic.data(), count) == 0;
 }
@@ -140,20 +141,20 @@ HandshakeMessage make_answer() {
   return answer;
 }
 
-Proof client_proof(const SharedSecret& shared, const Transcript& said) {
-  return prove("client", shared, said);
+Proof client_proof(const SharedSecret& shared, const Transcript& transcript) {
+  return prove("client", shared, transcript);
 }
 
-bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& said) {
-  return equal(client_proof(shared, said), proof);
+bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& transcript) {
+  return equal(client_proof(shared, transcript), proof);
 }
 
 HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size, const SharedSecret& shared,
-                              const Transcript& said, ConstBytes proof) {
+                              const Transcript& transcript, ConstBytes proof) {
   HandshakeMessage message(kVerdictSize);
   store_little_endian(message.data(), static_cast<std::uint32_t>(verdict));
   put(message.data() + 4, world_size);
-  const Proof ours = verdict_proof(message, shared, said, proof);
+  const Proof ours = verdict_proof(message, shared, transcript, proof);
   std::memcpy(message.data() + kVerdictProofAt, ours.data(), ours.size());
   return message;
 }
@@ -164,9 +165,9 @@ HandshakeMessage make_refusal() {
   return message;
 }
 
-bool is_proved(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
-               ConstBytes proof) {
-  return equal(verdict_proof(verdict, shared, said, proof), verdict.subspan(kVerdictProofAt));
+bool is_server_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& transcript,
+                     ConstBytes proof) {
+  return equal(verdict_proof(verdict, shared, transcript, proof), verdict.subspan(kVerdictProofAt));
 }
 
 Verdict verdict_in(ConstBytes message) {

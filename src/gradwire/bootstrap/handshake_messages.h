@@ -93,7 +93,7 @@ using HandshakeMessage = std::vector<std::byte>;
 using Proof = std::array<std::byte, kProofSize>;
 
 /// Returns true if the received prefix of a message matches the magic.
-bool has_our_magic(ConstBytes message);
+bool has_magic(ConstBytes message);
 
 /// Protocol version in a hello or an answer.
 std::uint32_t version_in(ConstBytes message);
@@ -110,21 +110,21 @@ struct Transcript {
   HandshakeMessage answer;  ///< Empty until received.
 };
 
-Proof client_proof(const SharedSecret& shared, const Transcript& said);
+Proof client_proof(const SharedSecret& shared, const Transcript& transcript);
 
 /// Returns true if equal, compared in constant time.
-bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& said);
+bool is_client_proof(ConstBytes proof, const SharedSecret& shared, const Transcript& transcript);
 
 /// Returns the verdict for a client that has sent `proof`, including the server's proof.
 HandshakeMessage make_verdict(Verdict verdict, std::int32_t world_size, const SharedSecret& shared,
-                              const Transcript& said, ConstBytes proof);
+                              const Transcript& transcript, ConstBytes proof);
 
 /// Returns the verdict for a wrong client proof; it does not depend on the secret.
 HandshakeMessage make_refusal();
 
 /// Returns true if a verdict is from a peer that knows the secret and answers `proof`.
-bool is_proved(ConstBytes verdict, const SharedSecret& shared, const Transcript& said,
-               ConstBytes proof);
+bool is_server_proof(ConstBytes verdict, const SharedSecret& shared, const Transcript& transcript,
+                     ConstBytes proof);
 
 Verdict verdict_in(ConstBytes message);
 std::int32_t world_size_in(ConstBytes verdict);

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-[[noreturn]] void throw_missing(const Launched& launched, std::string_view name,
+[[noreturn]] void throw_missing(const LauncherInfo& launched, std::string_view name,
                                 std::string_view what) {
   const std::string how = fmt::format(fmt::runtime(launched.how_to_set), name);
   throw Exception(
@@ -21,11 +21,11 @@ namespace {
                   launched.launcher == "gradwire" ? "RANK" : launched.launcher, what, how));
 }
 
-bool all_local(const Launched& launched) {
+bool all_local(const LauncherInfo& launched) {
   return launched.local_world_size == launched.world_size;
 }
 
-std::string master_address(const EnvironmentVariables& variables, const Launched& launched) {
+std::string master_address(const EnvironmentVariables& variables, const LauncherInfo& launched) {
   if (const auto given = variables.text("MASTER_ADDR")) return *given;
   const bool by_hand = launched.launcher == "gradwire" || launched.launcher == "torchrun";
   if (all_local(launched) && !by_hand) return "127.0.0.1";
@@ -35,7 +35,7 @@ std::string master_address(const EnvironmentVariables& variables, const Launched
   return launched.master_address;
 }
 
-std::uint16_t master_port(const EnvironmentVariables& variables, const Launched& launched) {
+std::uint16_t master_port(const EnvironmentVariables& variables, const LauncherInfo& launched) {
   if (const auto given = variables.number("MASTER_PORT", 1, 65535)) {
     return static_cast<std::uint16_t>(*given);
   }
@@ -73,7 +73,7 @@ std::string shared_secret(const Environment& environment, const Job& job) {
                   job.master_address));
 }
 
-Job describe(const EnvironmentVariables& variables, const Launched& launched) {
+Job describe(const EnvironmentVariables& variables, const LauncherInfo& launched) {
   Job job;
   job.rank = launched.rank;
   job.world_size = launched.world_size;
@@ -100,7 +100,7 @@ Environment process_environment() {
 
 Job Job::from_environment(const Environment& environment) {
   const EnvironmentVariables variables(environment);
-  const std::optional<Launched> launched = find_launcher(variables);
+  const std::optional<LauncherInfo> launched = find_launcher(variables);
   Job job = launched ? describe(variables, *launched) : Job{};
   job.port = static_cast<std::uint16_t>(variables.number("GRADWIRE_PORT", 1, 65535).value_or(0));
   job.shared_memory = variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1;

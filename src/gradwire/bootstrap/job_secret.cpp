@@ -11,18 +11,18 @@ namespace gradwire {
 
 Status check_secret(const std::string& secret, const SocketAddress& address,
                     const std::string& source) {
-  if (secret.empty() || secret.size() >= kLeastSecretBytes || address.is_loopback()) return {};
+  if (secret.empty() || secret.size() >= kMinSecretBytes || address.is_loopback()) return {};
   return failure(
       ErrorKind::invalid_argument,
       fmt::format("{} has {} characters; ranks that connect over a network ({}) need {} or more, "
                   "as a short secret can be guessed: leave it out under gradwire run, which makes "
                   "one, or set GRADWIRE_SECRET=$(openssl rand -hex 16), once, for all ranks",
-                  source, secret.size(), address.host(), kLeastSecretBytes));
+                  source, secret.size(), address.host(), kMinSecretBytes));
 }
 
 Status check_secret_at(const std::string& secret, const std::string& host,
                        const std::string& source) {
-  if (secret.empty() || secret.size() >= kLeastSecretBytes) return {};
+  if (secret.empty() || secret.size() >= kMinSecretBytes) return {};
   const auto addresses = resolve(host, 0);
   if (!addresses) return {};
   for (const SocketAddress& address : *addresses) {

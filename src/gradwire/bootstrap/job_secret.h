@@ -12,7 +12,7 @@ namespace gradwire {
 /// Minimum length of a secret that protects connections over a network. A peer to which a rank
 /// connects, and an observer of the packets, gets a proof against which it can test guesses offline
 /// (bootstrap/handshake_messages.h).
-inline constexpr std::size_t kLeastSecretBytes = 16;
+inline constexpr std::size_t kMinSecretBytes = 16;
 
 /// Fails with invalid_argument if the secret is shorter, unless `address` is a loopback address,
 /// where only processes of this host can connect. An empty secret passes: it means that none is

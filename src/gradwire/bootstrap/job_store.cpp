@@ -27,7 +27,7 @@ constexpr Duration kTurn = std::chrono::seconds(5);
 constexpr Duration kFarewell = std::chrono::seconds(2);
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+constexpr Duration kMaxPause = std::chrono::milliseconds(200);
 
 using Connection = std::unique_ptr<MessageStream>;
 
@@ -37,11 +37,12 @@ bool may_pass(const Error& error) {
 }
 
 Result<Connection> connect_to(const SocketAddress& address, const Job& job, Deadline deadline) {
-  Result<Greeted> made = greet(address, {.secret = job.secret, .purpose = kJobStorePurpose},
+  Result<AuthenticatedSocket> made =
+      connect_and_authenticate(address, {.secret = job.secret, .purpose = kJobStorePurpose},
                                {.from = job.rank, .to = 0, .world_size = job.world_size}, deadline);
   if (!made) return tl::unexpected<Error>(made.error());
   return std::make_unique<MessageStream>(std::move(made->socket), made->key,
-                                         MessageStream::End::client, kMostMessageBytes);
+                                         MessageStream::End::client, kMaxJobStoreMessageBytes);
 }
 
 Result<Connection> try_once(const Job& job, Deadline deadline) {
@@ -61,7 +62,7 @@ Result<Connection> try_once(const Job& job, Deadline deadline) {
 /// Retries until rank 0 accepts the connection.
 Result<Connection> connect(const Job& job, Deadline deadline) {
   const Time start = SteadyClock().now();
-  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kMaxPause)) {
     auto connection = try_once(job, deadline);
     if (connection || !may_pass(connection.error())) return connection;
     if (deadline.passed()) {
@@ -116,9 +117,9 @@ Result<std::unique_ptr<JobStore>> JobStore::open(const Job& job, Deadline deadli
   if (Status usable = check(job); !usable) return tl::unexpected<Error>(usable.error());
   std::unique_ptr<JobStore> store(new JobStore(job));
   if (job.rank == 0) {
-    auto door = open_master_door(job, kJobStorePurpose, deadline);
-    if (!door) return tl::unexpected<Error>(door.error());
-    auto server = JobStoreServer::start(std::move(*door), job.secret, job.world_size);
+    auto listener = open_master_listener(job, kJobStorePurpose, deadline);
+    if (!listener) return tl::unexpected<Error>(listener.error());
+    auto server = JobStoreServer::start(std::move(*listener), job.secret, job.world_size);
     if (!server) return tl::unexpected<Error>(server.error());
     store->server_ = std::move(*server);
   }
@@ -149,7 +150,7 @@ void JobStore::close(bool failed) {
     idle_.clear();
   }
   given_back_.notify_all();
-  if (server_ && !failed) server_->wait_until_alone(Deadline::after(kFarewell));
+  if (server_ && !failed) server_->wait_until_idle(Deadline::after(kFarewell));
   server_.reset();
 }
 
@@ -159,7 +160,7 @@ Result<Connection> JobStore::take_connection() {
   }
   std::unique_lock lock(mutex_);
   given_back_.wait(lock, [this] {
-    return closed_ || !idle_.empty() || connections_ < JobStoreServer::kMostConnections;
+    return closed_ || !idle_.empty() || connections_ < JobStoreServer::kMaxConnections;
   });
   if (lost_) return tl::unexpected<Error>(*lost_);
   if (closed_) return failure(ErrorKind::aborted, "this rank has left it");
@@ -197,13 +198,13 @@ Error JobStore::lost(const Error& error) {
 }
 
 Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
-  if (request.key.size() > kMostKeyBytes ||
-      request.value.size() + request.expected.size() > kMostValueBytes) {
-    return failure(
-        ErrorKind::invalid_argument,
-        fmt::format("a key of {} and a value of {} bytes: the job's store takes keys up "
-                    "to {} and values up to {}",
-                    request.key.size(), request.value.size(), kMostKeyBytes, kMostValueBytes));
+  if (request.key.size() > kMaxJobStoreKeyBytes ||
+      request.value.size() + request.expected.size() > kMaxJobStoreValueBytes) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("a key of {} and a value of {} bytes: the job's store takes keys up "
+                               "to {} and values up to {}",
+                               request.key.size(), request.value.size(), kMaxJobStoreKeyBytes,
+                               kMaxJobStoreValueBytes));
   }
   auto connection = take_connection();
   if (!connection) return tl::unexpected<Error>(lost(connection.error()));

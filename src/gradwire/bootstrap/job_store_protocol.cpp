@@ -25,7 +25,7 @@ bool is_request(std::string_view bytes) {
   if (operation < StoreOperation::set || operation > StoreOperation::leave) return false;
   const std::size_t key = size_in(bytes, 0);
   const std::size_t values = size_in(bytes, 1) + size_in(bytes, 2);
-  return key <= kMostKeyBytes && values <= kMostValueBytes &&
+  return key <= kMaxJobStoreKeyBytes && values <= kMaxJobStoreValueBytes &&
          bytes.size() == kRequestHead + key + values;
 }
 

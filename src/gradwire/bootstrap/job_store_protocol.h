@@ -20,10 +20,11 @@ namespace gradwire {
 /// The purpose of these connections (bootstrap/handshake.h).
 inline constexpr const char* kJobStorePurpose = "job store";
 
-inline constexpr std::size_t kMostKeyBytes = 4096;
+inline constexpr std::size_t kMaxJobStoreKeyBytes = 4096;
 /// Of value and expected value together.
-inline constexpr std::size_t kMostValueBytes = 16 << 20;
-inline constexpr std::size_t kMostMessageBytes = kMostKeyBytes + kMostValueBytes + 64;
+inline constexpr std::size_t kMaxJobStoreValueBytes = 16 << 20;
+inline constexpr std::size_t kMaxJobStoreMessageBytes =
+    kMaxJobStoreKeyBytes + kMaxJobStoreValueBytes + 64;
 
 enum class StoreOperation : std::uint8_t {
   set = 1,

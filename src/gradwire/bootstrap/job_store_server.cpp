@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/job_store_protocol.h"
 #include "gradwire/bootstrap/key_table.h"
 #include "gradwire/bootstrap/message_stream.h"
@@ -22,7 +22,7 @@ namespace gradwire {
 namespace {
 
 /// Maximum bytes of all keys and values together.
-constexpr std::size_t kMostBytes = 256 << 20;
+constexpr std::size_t kMaxTableBytes = 256 << 20;
 
 struct Client {
   Rank rank = 0;
@@ -30,7 +30,7 @@ struct Client {
   std::optional<JobStoreRequest> awaiting;  ///< A pending get or wait whose key does not exist.
   Deadline awaiting_until = Deadline(Time::max());
   bool gone = false;
-  std::size_t place = 0;
+  std::size_t poll_index = 0;
 };
 
 bool waits(const JobStoreRequest& request) {
@@ -88,13 +88,13 @@ std::optional<JobStoreResponse> look(const JobStoreRequest& request, const KeyTa
 /// State and event loop of the server thread.
 class JobStoreServer::Loop {
  public:
-  Loop(Doors doors, std::string secret, int world_size, Presence& presence)
-      : gate_(
-            std::move(doors),
+  Loop(Listeners listeners, std::string secret, int world_size, Presence& presence)
+      : handshakes_(
+            std::move(listeners),
             {.shared = {.secret = std::move(secret), .purpose = kJobStorePurpose},
              .world_size = world_size},
             [this](const Claims& claims) { return admit(claims); },
-            [this](Admitted admitted) { enter(std::move(admitted)); }),
+            [this](AuthenticatedConnection connection) { enter(std::move(connection)); }),
         left_(static_cast<std::size_t>(world_size)),
         presence_(presence) {}
 
@@ -102,12 +102,12 @@ class JobStoreServer::Loop {
     PollSet set;
     for (;;) {
       set.clear();
-      const std::size_t stop_place = set.add(stop, POLLIN);
-      const Deadline next = gate_.watch(set, watch_clients(set));
+      const std::size_t stop_index = set.add(stop, POLLIN);
+      const Deadline next = handshakes_.watch(set, watch_clients(set));
       set.wait(next);
-      if (set.happened(stop_place) != 0) return;
+      if (set.returned_events(stop_index) != 0) return;
       advance_clients(set);
-      if (Status accepting = gate_.advance(set); !accepting) {
+      if (Status accepting = handshakes_.advance(set); !accepting) {
         spdlog::error("the job's store stops: {}", accepting.error().message);
         return;
       }
@@ -120,13 +120,13 @@ class JobStoreServer::Loop {
     if (left_[static_cast<std::size_t>(claims.from)]) return Verdict::later;
     const auto of_it = [&](const Client& client) { return client.rank == claims.from; };
     const auto connections = std::ranges::count_if(clients_, of_it);
-    return connections < kMostConnections ? Verdict::accepted : Verdict::duplicate;
+    return connections < kMaxConnections ? Verdict::accepted : Verdict::duplicate;
   }
 
-  void enter(Admitted admitted) {
-    clients_.push_back({.rank = admitted.claims.from,
-                        .stream = {std::move(admitted.socket), admitted.key,
-                                   MessageStream::End::server, kMostMessageBytes},
+  void enter(AuthenticatedConnection connection) {
+    clients_.push_back({.rank = connection.claims.from,
+                        .stream = {std::move(connection.socket), connection.key,
+                                   MessageStream::End::server, kMaxJobStoreMessageBytes},
                         .awaiting = {}});
     report();
   }
@@ -134,7 +134,8 @@ class JobStoreServer::Loop {
   Deadline watch_clients(PollSet& set) {
     Time next = SteadyClock().now() + std::chrono::hours(1);
     for (Client& client : clients_) {
-      client.place = set.add(client.stream.socket(), client.stream.flushed() ? POLLIN : POLLOUT);
+      client.poll_index =
+          set.add(client.stream.socket(), client.stream.flushed() ? POLLIN : POLLOUT);
       if (client.awaiting) next = std::min(next, client.awaiting_until.at());
     }
     return Deadline(next);
@@ -142,7 +143,7 @@ class JobStoreServer::Loop {
 
   void advance_clients(const PollSet& set) {
     for (Client& client : clients_) {
-      if (set.happened(client.place) != 0) serve(client);
+      if (set.returned_events(client.poll_index) != 0) serve(client);
       if (client.awaiting && client.awaiting_until.passed()) {
         respond(client, {.answer = JobStoreAnswer::not_there});
       }
@@ -210,27 +211,28 @@ class JobStoreServer::Loop {
     presence_.changed.notify_all();
   }
 
-  Gate gate_;
+  HandshakeServer handshakes_;
   std::list<Client> clients_;
   std::vector<bool> left_;
-  KeyTable table_{kMostBytes};
+  KeyTable table_{kMaxTableBytes};
   Presence& presence_;
 };
 
-Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(std::unique_ptr<Door> door,
+Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(std::unique_ptr<Listener> listener,
                                                               std::string secret, int world_size) {
   Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop.valid()) return system_failure("cannot start the job's store");
   return std::unique_ptr<JobStoreServer>(
-      new JobStoreServer(std::move(door), std::move(secret), world_size, std::move(stop)));
+      new JobStoreServer(std::move(listener), std::move(secret), world_size, std::move(stop)));
 }
 
-JobStoreServer::JobStoreServer(std::unique_ptr<Door> door, std::string secret, int world_size,
-                               Socket stop)
+JobStoreServer::JobStoreServer(std::unique_ptr<Listener> listener, std::string secret,
+                               int world_size, Socket stop)
     : stop_(std::move(stop)) {
-  Doors doors;
-  doors.push_back(std::move(door));
-  auto loop = std::make_unique<Loop>(std::move(doors), std::move(secret), world_size, presence_);
+  Listeners listeners;
+  listeners.push_back(std::move(listener));
+  auto loop =
+      std::make_unique<Loop>(std::move(listeners), std::move(secret), world_size, presence_);
   thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
 }
 
@@ -240,7 +242,7 @@ JobStoreServer::~JobStoreServer() {
   thread_.join();
 }
 
-bool JobStoreServer::wait_until_alone(Deadline deadline) {
+bool JobStoreServer::wait_until_idle(Deadline deadline) {
   std::unique_lock lock(presence_.mutex);
   return presence_.changed.wait_until(lock, deadline.at(),
                                       [this] { return presence_.connected == 0; });

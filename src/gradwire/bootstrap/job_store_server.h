@@ -7,21 +7,21 @@
 #include <thread>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/door.h"
+#include "gradwire/bootstrap/listener.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {
 
 /// Server of the store that a job keeps while it runs, on rank 0: a key-value table with its own
 /// thread, for clients that prove the job's secret (bootstrap/handshake.h). A rank may have
-/// kMostConnections. A rank that has left and connects again gets Verdict::later, because it means
+/// kMaxConnections. A rank that has left and connects again gets Verdict::later, because it means
 /// the job's next store on the same port. (bootstrap/rendezvous_server.h serves a single start.)
 class JobStoreServer {
  public:
-  static constexpr int kMostConnections = 16;
+  static constexpr int kMaxConnections = 16;
 
-  /// Serves a job of `world_size` ranks that connect through `door`. Fails with system.
-  static Result<std::unique_ptr<JobStoreServer>> start(std::unique_ptr<Door> door,
+  /// Serves a job of `world_size` ranks that connect through `listener`. Fails with system.
+  static Result<std::unique_ptr<JobStoreServer>> start(std::unique_ptr<Listener> listener,
                                                        std::string secret, int world_size);
 
   /// Stops immediately; clients see their connections close.
@@ -30,7 +30,7 @@ class JobStoreServer {
   JobStoreServer& operator=(const JobStoreServer&) = delete;
 
   /// Waits until no client is connected. Returns false if the deadline passes first.
-  bool wait_until_alone(Deadline deadline);
+  bool wait_until_idle(Deadline deadline);
 
  private:
   class Loop;
@@ -41,7 +41,8 @@ class JobStoreServer {
     std::size_t connected = 0;
   };
 
-  JobStoreServer(std::unique_ptr<Door> door, std::string secret, int world_size, Socket stop);
+  JobStoreServer(std::unique_ptr<Listener> listener, std::string secret, int world_size,
+                 Socket stop);
 
   Socket stop_;
   Presence presence_;

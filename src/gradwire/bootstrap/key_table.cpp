@@ -16,9 +16,9 @@ Status KeyTable::set(const std::string& key, std::string value) {
   const std::string* old = find(key);
   const std::size_t freed = old == nullptr ? 0 : key.size() + old->size();
   const std::size_t after = bytes_ - freed + key.size() + value.size();
-  if (after > most_bytes_) {
+  if (after > max_bytes_) {
     return failure(ErrorKind::invalid_argument,
-                   fmt::format("the job's store is full ({} MiB)", most_bytes_ >> 20));
+                   fmt::format("the job's store is full ({} MiB)", max_bytes_ >> 20));
   }
   bytes_ = after;
   values_.insert_or_assign(key, std::move(value));

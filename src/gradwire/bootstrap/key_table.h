@@ -11,11 +11,11 @@
 namespace gradwire {
 
 /// Key-value table; keys and values are arbitrary bytes, as in c10d's stores. Holds at most
-/// `most_bytes` in total: a change that would exceed that fails with invalid_argument and has no
+/// `max_bytes` in total: a change that would exceed that fails with invalid_argument and has no
 /// effect. Not thread-safe.
 class KeyTable {
  public:
-  explicit KeyTable(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit KeyTable(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   /// Returns null if the key does not exist. Valid until the table changes.
   const std::string* find(const std::string& key) const;
@@ -38,7 +38,7 @@ class KeyTable {
   std::size_t size() const { return values_.size(); }
 
  private:
-  std::size_t most_bytes_;
+  std::size_t max_bytes_;
   std::size_t bytes_ = 0;
   std::unordered_map<std::string, std::string> values_;
 };

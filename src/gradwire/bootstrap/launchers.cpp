@@ -29,8 +29,8 @@ std::string remedy_for(std::string_view missing, std::string_view present) {
 
 /// Reads rank and world size, and the local ones as far as they are set. `all_local`: other
 /// evidence shows that all ranks are on this host.
-Launched read(const EnvironmentVariables& variables, const Names& names, bool all_local) {
-  Launched result;
+LauncherInfo read(const EnvironmentVariables& variables, const Names& names, bool all_local) {
+  LauncherInfo result;
   result.world_size = variables.required_number(names.world_size, 1, kMaxRanks, {},
                                                 remedy_for(names.world_size, names.rank));
   const int size = result.world_size;
@@ -50,10 +50,10 @@ Launched read(const EnvironmentVariables& variables, const Names& names, bool al
 }
 
 /// `gradwire run`, torchrun, and ranks started by hand.
-std::optional<Launched> from_torchrun(const EnvironmentVariables& variables) {
+std::optional<LauncherInfo> from_torchrun(const EnvironmentVariables& variables) {
   if (!variables.has(kTorchrun.rank) && !variables.has(kTorchrun.world_size)) return std::nullopt;
   const bool loopback = is_loopback(variables.text("MASTER_ADDR").value_or(""));
-  Launched result = read(variables, kTorchrun, loopback);
+  LauncherInfo result = read(variables, kTorchrun, loopback);
   result.launcher = variables.has("TORCHELASTIC_RUN_ID") ? "torchrun" : "gradwire";
   result.launcher_store = variables.text("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True" &&
                           result.world_size > 1;
@@ -61,9 +61,9 @@ std::optional<Launched> from_torchrun(const EnvironmentVariables& variables) {
   return result;
 }
 
-std::optional<Launched> from_open_mpi(const EnvironmentVariables& variables) {
+std::optional<LauncherInfo> from_open_mpi(const EnvironmentVariables& variables) {
   if (!variables.has(kOpenMpi.rank) && !variables.has(kOpenMpi.world_size)) return std::nullopt;
-  Launched result = read(variables, kOpenMpi, false);
+  LauncherInfo result = read(variables, kOpenMpi, false);
   result.launcher = "mpirun";
   result.how_to_set = "mpirun -x {}=...";
   const auto job = variables.text("PMIX_NAMESPACE");
@@ -72,9 +72,9 @@ std::optional<Launched> from_open_mpi(const EnvironmentVariables& variables) {
 }
 
 /// MPICH and its derivatives, which do not tell ranks the name of their job.
-std::optional<Launched> from_hydra(const EnvironmentVariables& variables) {
+std::optional<LauncherInfo> from_hydra(const EnvironmentVariables& variables) {
   if (!variables.has(kHydra.rank) && !variables.has(kHydra.world_size)) return std::nullopt;
-  Launched result = read(variables, kHydra, false);
+  LauncherInfo result = read(variables, kHydra, false);
   result.launcher = "mpirun";
   result.how_to_set = "mpirun -genv {} ...";
   result.job_id = variables.text("PMI_JOBID").value_or("");
@@ -106,11 +106,11 @@ bool one_slurm_node(const EnvironmentVariables& variables, const std::string& ho
   return !hosts.empty() && hosts.find_first_of(",[") == std::string::npos;
 }
 
-std::optional<Launched> from_slurm(const EnvironmentVariables& variables) {
+std::optional<LauncherInfo> from_slurm(const EnvironmentVariables& variables) {
   if (!is_slurm_step(variables) || !variables.has(slurm_size_name(variables))) return std::nullopt;
   const Names names{"SLURM_PROCID", slurm_size_name(variables), "SLURM_LOCALID", ""};
   const std::string hosts = slurm_text(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
-  Launched result = read(variables, names, one_slurm_node(variables, hosts));
+  LauncherInfo result = read(variables, names, one_slurm_node(variables, hosts));
   result.launcher = "slurm";
   result.how_to_set = "srun --export=ALL,{}=...";
   const auto tasks = slurm_tasks_on_node(
@@ -125,13 +125,13 @@ std::optional<Launched> from_slurm(const EnvironmentVariables& variables) {
   return result;
 }
 
-bool same_place(const Launched& a, const Launched& b) {
+bool same_place(const LauncherInfo& a, const LauncherInfo& b) {
   return a.rank == b.rank && a.world_size == b.world_size;
 }
 
 }  // namespace
 
-std::optional<Launched> find_launcher(const EnvironmentVariables& variables) {
+std::optional<LauncherInfo> find_launcher(const EnvironmentVariables& variables) {
   if (auto launched = from_torchrun(variables)) return launched;
   if (auto launched = from_open_mpi(variables)) return launched;
   const auto hydra = from_hydra(variables);

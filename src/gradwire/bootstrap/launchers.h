@@ -10,7 +10,7 @@ namespace gradwire {
 
 /// A launcher's description of this process, without MASTER_ADDR, MASTER_PORT and GRADWIRE_*, which
 /// mean the same under every launcher.
-struct Launched {
+struct LauncherInfo {
   std::string launcher;  ///< As Job::launcher.
   Rank rank = 0;
   int world_size = 1;
@@ -30,7 +30,7 @@ struct Launched {
 /// Returns the launcher that started this process, the innermost one if there are several; nullopt
 /// without a launcher. Throws Exception(invalid_argument), which names the variable that is wrong
 /// or missing.
-std::optional<Launched> find_launcher(const EnvironmentVariables& variables);
+std::optional<LauncherInfo> find_launcher(const EnvironmentVariables& variables);
 
 /// Returns true if the address is a loopback address: "localhost", "127.0.0.1", "::1".
 bool is_loopback(std::string_view address);

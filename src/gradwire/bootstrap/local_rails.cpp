@@ -21,24 +21,24 @@ int rank_of(const std::string& address, int wanted_family) {
   return (family == wanted_family ? 0 : 1) + (is_link_local(address) ? 2 : 0);
 }
 
-Result<RailPlace> rail_on(const Interface& chosen, int wanted_family) {
+Result<RailEndpoint> rail_on(const Interface& chosen, int wanted_family) {
   const auto best = std::ranges::min_element(chosen.addresses, {}, [&](const std::string& address) {
     return rank_of(address, wanted_family);
   });
   auto address = SocketAddress::of(*best, 0);
   if (!address) return tl::unexpected<Error>(address.error());
-  return RailPlace{*address, chosen.name};
+  return RailEndpoint{*address, chosen.name};
 }
 
-Result<std::vector<RailPlace>> rails_on(const std::vector<Interface>& chosen,
-                                        const std::string& wanted, int wanted_family) {
+Result<std::vector<RailEndpoint>> rails_on(const std::vector<Interface>& chosen,
+                                           const std::string& wanted, int wanted_family) {
   if (chosen.size() > kMaxRails) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("\"{}\" selects {} network interfaces, and {} can be used at once: "
                                "{}",
                                wanted, chosen.size(), kMaxRails, describe_interfaces(chosen)));
   }
-  std::vector<RailPlace> rails;
+  std::vector<RailEndpoint> rails;
   for (const Interface& one : chosen) {
     auto rail = rail_on(one, wanted_family);
     if (!rail) return tl::unexpected<Error>(rail.error());
@@ -61,8 +61,8 @@ int ipv4_setting(const std::string& interface, const char* name) {
 
 }  // namespace
 
-Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
-                                                  const SocketAddress& master) {
+Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
+                                                     const SocketAddress& master) {
   const auto all = list_interfaces();
   if (!all) return tl::unexpected<Error>(all.error());
   if (!wanted.empty()) {
@@ -72,10 +72,10 @@ Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
   }
   const auto source = route_source(master);
   if (!source) return tl::unexpected<Error>(source.error());
-  return std::vector{RailPlace{*source, interface_with_address(source->host(), *all)}};
+  return std::vector{RailEndpoint{*source, interface_with_address(source->host(), *all)}};
 }
 
-Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresses) {
+Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses) {
   if (addresses.size() > kMaxRails) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("{} addresses are given, and {} can be used at once: {}",
@@ -83,7 +83,7 @@ Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresse
   }
   const auto all = list_interfaces();
   if (!all) return tl::unexpected<Error>(all.error());
-  std::vector<RailPlace> rails;
+  std::vector<RailEndpoint> rails;
   for (const std::string& text : addresses) {
     const auto address = SocketAddress::of(text, 0);
     if (!address) return tl::unexpected<Error>(address.error());
@@ -92,13 +92,13 @@ Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresse
   return rails;
 }
 
-bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other) {
+bool leaves_elsewhere(const RailEndpoint& own, const SocketAddress& other) {
   if (own.interface.empty() || own.address.is_loopback()) return false;
   const auto source = route_source(other);
   return source && source->host() != own.address.host();
 }
 
-bool answers_for_itself_alone(const RailPlace& own) {
+bool answers_for_itself_alone(const RailEndpoint& own) {
   // With IPv6, each interface answers for its own addresses only.
   if (own.address.family() == AF_INET6) return true;
   return ipv4_setting(own.interface, "arp_ignore") >= 1 &&

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/rank_place.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/net/address.h"
 #include "gradwire/net/socket.h"
 
@@ -16,21 +16,20 @@ namespace gradwire {
 /// on it. Among an interface's addresses, one of the master's family is preferred, and link-local
 /// ones are avoided, because they are meaningless on other hosts. Fails with invalid_argument or
 /// system (no route).
-Result<std::vector<RailPlace>> choose_local_rails(const std::string& wanted,
-                                                  const SocketAddress& master);
+Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
+                                                     const SocketAddress& master);
 /// The rails at these addresses of this host, in their order: numeric, without a port. Error:
 /// invalid_argument (not an address, more than kMaxRails).
-Result<std::vector<RailPlace>> rails_at(const std::vector<std::string>& addresses);
-
+Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses);
 
 /// Returns true if the kernel sends packets from a local rail to `other` out of another interface.
 /// It does so if two interfaces are in one subnet, because it routes by destination alone. Binding
 /// the connection to the rail's interface avoids it (net/socket.h).
-bool leaves_elsewhere(const RailPlace& own, const SocketAddress& other);
+bool leaves_elsewhere(const RailEndpoint& own, const SocketAddress& other);
 
 /// Returns true if packets to a local rail's address are certain to arrive on its interface, so
 /// that a connection may be bound to it. By default, Linux answers ARP requests for the address of
 /// one interface on any other interface in the same subnet.
-bool answers_for_itself_alone(const RailPlace& own);
+bool answers_for_itself_alone(const RailEndpoint& own);
 
 }  // namespace gradwire

@@ -26,41 +26,43 @@ void warn_of_hidden_loopback(const Job& job, const SocketAddress& address) {
       job.master_address, address.host());
 }
 
-Result<std::unique_ptr<Door>> open_door(const Job& job, const char* purpose,
-                                        const SocketAddress& address, Deadline deadline) {
+Result<std::unique_ptr<Listener>> open_listener(const Job& job, const char* purpose,
+                                                const SocketAddress& address, Deadline deadline) {
   if (!is_shared(job)) {
-    auto listener = listen_on(address);
-    if (!listener) return tl::unexpected<Error>(listener.error());
-    return std::make_unique<ListeningDoor>(std::move(*listener));
+    auto socket = listen_on(address);
+    if (!socket) return tl::unexpected<Error>(socket.error());
+    return std::make_unique<SocketListener>(std::move(*socket));
   }
   const PortMember member = {.destination = {service_number(purpose), 0}, .addresses = {address}};
-  auto door = SharedPortDoor::open(shared_port_name(job.secret, job.port), member, deadline);
-  if (!door) return tl::unexpected<Error>(door.error());
-  return std::move(*door);
+  auto listener =
+      SharedPortListener::open(shared_port_name(job.secret, job.port), member, deadline);
+  if (!listener) return tl::unexpected<Error>(listener.error());
+  return std::move(*listener);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpose,
-                                               Deadline deadline) {
+Result<std::unique_ptr<Listener>> open_master_listener(const Job& job, const char* purpose,
+                                                       Deadline deadline) {
   const auto addresses = resolve(job.master_address, job.master_port);
   if (!addresses) return tl::unexpected<Error>(addresses.error());
   Error last;
   for (const SocketAddress& address : *addresses) {
-    auto door = open_door(job, purpose, address, deadline);
-    if (door) warn_of_hidden_loopback(job, address);
-    if (door) return door;
-    last = door.error();
+    auto listener = open_listener(job, purpose, address, deadline);
+    if (listener) warn_of_hidden_loopback(job, address);
+    if (listener) return listener;
+    last = listener.error();
   }
   return failure(last.kind, fmt::format("rank 0 {} (it listens at MASTER_ADDR:{})", last.message,
                                         is_shared(job) ? "GRADWIRE_PORT" : "MASTER_PORT"));
 }
 
 Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadline deadline) {
-  auto door = open_master_door(job, kStorePurpose, deadline);
-  if (!door) return tl::unexpected<Error>(door.error());
+  auto listener = open_master_listener(job, kStorePurpose, deadline);
+  if (!listener) return tl::unexpected<Error>(listener.error());
   return RendezvousServer::start(
-      std::move(*door), {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
+      std::move(*listener),
+      {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
 }
 
 }  // namespace gradwire

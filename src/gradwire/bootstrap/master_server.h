@@ -3,19 +3,19 @@
 #include <memory>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/door.h"
 #include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/listener.h"
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {
 
-/// Opens the door for clients of `purpose` (bootstrap/handshake.h) on rank 0. It listens on the
+/// Opens the listener for clients of `purpose` (bootstrap/handshake.h) on rank 0. It listens on the
 /// first of the master's addresses that is local, and on no other. If the master's port is the
-/// job's port, the door is behind that port, which the ranks of the host share. Fails like
+/// job's port, the listener is behind that port, which the ranks of the host share. Fails like
 /// serve_at_master().
-Result<std::unique_ptr<Door>> open_master_door(const Job& job, const char* purpose,
-                                               Deadline deadline);
+Result<std::unique_ptr<Listener>> open_master_listener(const Job& job, const char* purpose,
+                                                       Deadline deadline);
 
 /// Starts the store of a job on rank 0. It listens on the first of the master's addresses that is
 /// local; if the master's port is the job's port, behind that port, which the ranks of the host

@@ -13,23 +13,23 @@ namespace gradwire {
 namespace {
 
 /// Enough to keep two cores busy, few enough for any listen backlog.
-constexpr std::size_t kCallsAtOnce = 64;
+constexpr std::size_t kMaxConcurrentAttempts = 64;
 
-constexpr Duration kBeforeNextAttempt = std::chrono::milliseconds(50);
+constexpr Duration kRetryInterval = std::chrono::milliseconds(50);
 
 /// Maximum time without a free file descriptor; other users may release some.
 constexpr Duration kShortage = std::chrono::seconds(5);
 
 /// A rank that connected and hung up because it did not get the response connects again within this
 /// time.
-constexpr Duration kCallsAgain = std::chrono::seconds(1);
+constexpr Duration kReconnectTimeout = std::chrono::seconds(1);
 
-std::size_t connections_of(Rank rank, const std::vector<RankPlace>& places) {
+std::size_t connections_of(Rank rank, const std::vector<RankEndpoint>& endpoints) {
   std::size_t count = 0;
-  for (std::size_t other = 0; other < places.size(); ++other) {
+  for (std::size_t other = 0; other < endpoints.size(); ++other) {
     if (static_cast<Rank>(other) == rank) continue;
     count += static_cast<std::size_t>(
-        rails_between(places[static_cast<std::size_t>(rank)], places[other]));
+        rails_between(endpoints[static_cast<std::size_t>(rank)], endpoints[other]));
   }
   return count;
 }
@@ -56,24 +56,24 @@ std::string mesh_purpose(const std::string& scope) {
   return "mesh " + scope;
 }
 
-MeshBuilder::MeshBuilder(Plan plan, Doors doors)
+MeshBuilder::MeshBuilder(Plan plan, Listeners listeners)
     : plan_(std::move(plan)),
-      sockets_(plan_.places.size()),
-      keys_(plan_.places.size()),
-      gate_(
-          std::move(doors),
+      sockets_(plan_.endpoints.size()),
+      keys_(plan_.endpoints.size()),
+      handshakes_(
+          std::move(listeners),
           {.shared = plan_.shared,
            .world_size = ranks(),
-           .expected = connections_of(plan_.rank, plan_.places)},
+           .expected = connections_of(plan_.rank, plan_.endpoints)},
           [this](const Claims& claims) { return admit(claims); },
-          [this](Admitted admitted) { enter(std::move(admitted)); }) {
+          [this](AuthenticatedConnection connection) { add_connection(std::move(connection)); }) {
   for (Rank other = 0; other < ranks(); ++other) {
     if (other == plan_.rank) continue;
-    const int rails = rails_between(place_of(plan_.rank), place_of(other));
+    const int rails = rails_between(endpoint_of(plan_.rank), endpoint_of(other));
     sockets_[static_cast<std::size_t>(other)].resize(static_cast<std::size_t>(rails));
     keys_[static_cast<std::size_t>(other)].resize(static_cast<std::size_t>(rails));
     for (int rail = 0; other < plan_.rank && rail < rails; ++rail) {
-      calls_.push_back({.to = other, .rail = rail});
+      outgoing_.push_back({.to = other, .rail = rail});
     }
   }
 }
@@ -85,7 +85,8 @@ void MeshBuilder::keep(Rank rank, int rail, Socket socket, const SessionKey& key
 
 Verdict MeshBuilder::admit(const Claims& claims) {
   if (claims.to != plan_.rank || claims.from <= plan_.rank) return Verdict::impossible;
-  if (claims.rail < 0 || claims.rail >= rails_between(place_of(plan_.rank), place_of(claims.from)))
+  if (claims.rail < 0 ||
+      claims.rail >= rails_between(endpoint_of(plan_.rank), endpoint_of(claims.from)))
     return Verdict::impossible;
   if (claims.encrypts != plan_.encrypts) return Verdict::other_encryption;
   Socket& before = socket_to(claims.from, claims.rail);
@@ -95,14 +96,14 @@ Verdict MeshBuilder::admit(const Claims& claims) {
   return before.valid() ? Verdict::duplicate : Verdict::accepted;
 }
 
-void MeshBuilder::enter(Admitted admitted) {
-  const Claims& claims = admitted.claims;
+void MeshBuilder::add_connection(AuthenticatedConnection connection) {
+  const Claims& claims = connection.claims;
   const std::string interface =
-      interface_for(claims.rail, claims.from, peer_address(admitted.socket));
+      interface_for(claims.rail, claims.from, peer_address(connection.socket));
   // Without permission for that, routing decides, as in start_connect().
-  if (!interface.empty()) (void)bind_to_interface(admitted.socket, interface);
-  keep(claims.from, claims.rail, std::move(admitted.socket), admitted.key);
-  hung_up_.erase(claims.from);
+  if (!interface.empty()) (void)bind_to_interface(connection.socket, interface);
+  keep(claims.from, claims.rail, std::move(connection.socket), connection.key);
+  disconnected_.erase(claims.from);
 }
 
 bool MeshBuilder::complete() const {
@@ -113,10 +114,10 @@ bool MeshBuilder::complete() const {
 
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
-  next_look_ = SteadyClock().now() + StartWatch::kLookEvery;
+  next_check_ = SteadyClock().now() + StartWatch::kCheckInterval;
   // A failure reported before this call does not make the socket readable again.
   if (plan_.watch != nullptr && plan_.watch->socket().valid()) {
-    if (Status heard = plan_.watch->look(); !heard) return heard;
+    if (Status heard = plan_.watch->check(); !heard) return heard;
   }
   while (!complete()) {
     if (deadline.passed()) {
@@ -136,122 +137,124 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
 
 Status MeshBuilder::advance(const PollSet& set) {
   // First, because the other errors may only be consequences of a reported failure.
-  if (Status heard = hear(set); !heard) return heard;
-  if (Status standing = look_at_standing(set); !standing) return standing;
-  if (Status called = advance_calls(set); !called) return called;
-  return gate_.advance(set);
+  if (Status heard = check_watch(set); !heard) return heard;
+  if (Status established = check_established(set); !established) return established;
+  if (Status called = advance_outgoing(set); !called) return called;
+  return handshakes_.advance(set);
 }
 
 Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
-  Time next = gate_.watch(set, deadline).at();
-  const std::size_t active = std::min(calls_.size(), kCallsAtOnce);
+  Time next = handshakes_.watch(set, deadline).at();
+  const std::size_t active = std::min(outgoing_.size(), kMaxConcurrentAttempts);
   for (std::size_t i = 0; i < active; ++i) {
-    Call& call = calls_[i];
-    if (call.handshake) {
-      call.place = set.add(call.handshake->socket(), call.handshake->wanted_events());
+    Attempt& attempt = outgoing_[i];
+    if (attempt.handshake) {
+      attempt.poll_index = set.add(attempt.handshake->socket(), attempt.handshake->wanted_events());
     } else {
-      next = std::min(next, call.not_before);
+      next = std::min(next, attempt.not_before);
     }
   }
-  for (const auto& [rank, since] : hung_up_) next = std::min(next, since + kCallsAgain);
-  watch_standing(set);
+  for (const auto& [rank, since] : disconnected_) next = std::min(next, since + kReconnectTimeout);
+  watch_established(set);
   if (plan_.watch == nullptr) return Deadline(next);
-  news_place_ = set.add(plan_.watch->socket(), POLLIN);
-  return Deadline(plan_.watch->socket().valid() ? next : std::min(next, next_look_));
+  watch_index_ = set.add(plan_.watch->socket(), POLLIN);
+  return Deadline(plan_.watch->socket().valid() ? next : std::min(next, next_check_));
 }
 
 /// Reads nothing; POLLRDHUP reports only that the other end has hung up.
-void MeshBuilder::watch_standing(PollSet& set) {
-  standing_.clear();
+void MeshBuilder::watch_established(PollSet& set) {
+  established_.clear();
   for (Rank rank = 0; rank < ranks(); ++rank) {
     const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(rank)];
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       if (!rails[rail].valid()) continue;
-      standing_.push_back({rank, static_cast<int>(rail), set.add(rails[rail], POLLRDHUP)});
+      established_.push_back({rank, static_cast<int>(rail), set.add(rails[rail], POLLRDHUP)});
     }
   }
 }
 
 /// A lower rank was connected and had answered, so it is gone. A higher rank may not have received
 /// our verdict and may connect again.
-Status MeshBuilder::look_at_standing(const PollSet& set) {
+Status MeshBuilder::check_established(const PollSet& set) {
   const Time now = SteadyClock().now();
-  for (const Standing& standing : standing_) {
-    if (set.happened(standing.place) == 0) continue;
-    socket_to(standing.rank, standing.rail).close();
-    hung_up_.try_emplace(standing.rank, standing.rank < plan_.rank ? Time{} : now);
+  for (const Established& connection : established_) {
+    if (set.returned_events(connection.poll_index) == 0) continue;
+    socket_to(connection.rank, connection.rail).close();
+    disconnected_.try_emplace(connection.rank, connection.rank < plan_.rank ? Time{} : now);
   }
-  for (const auto& [rank, since] : hung_up_) {
-    if (now - since < kCallsAgain) continue;
+  for (const auto& [rank, since] : disconnected_) {
+    if (now - since < kReconnectTimeout) continue;
     return failure(ErrorKind::disconnected,
                    fmt::format("{} closed its connection with rank {} while the job started",
-                               place_of(rank).describe(rank), plan_.rank));
+                               endpoint_of(rank).describe(rank), plan_.rank));
   }
   return {};
 }
 
-Status MeshBuilder::hear(const PollSet& set) {
+Status MeshBuilder::check_watch(const PollSet& set) {
   if (plan_.watch == nullptr) return {};
   const Time now = SteadyClock().now();
-  const bool is_time = !plan_.watch->socket().valid() && now >= next_look_;
-  if (is_time) next_look_ = now + StartWatch::kLookEvery;
-  return is_time || set.happened(news_place_) != 0 ? plan_.watch->look() : Status();
+  const bool is_time = !plan_.watch->socket().valid() && now >= next_check_;
+  if (is_time) next_check_ = now + StartWatch::kCheckInterval;
+  return is_time || set.returned_events(watch_index_) != 0 ? plan_.watch->check() : Status();
 }
 
-Status MeshBuilder::advance_calls(const PollSet& set) {
+Status MeshBuilder::advance_outgoing(const PollSet& set) {
   const Time now = SteadyClock().now();
-  const std::size_t active = std::min(calls_.size(), kCallsAtOnce);
+  const std::size_t active = std::min(outgoing_.size(), kMaxConcurrentAttempts);
   for (std::size_t i = 0; i < active; ++i) {
-    Call& call = calls_[i];
-    const bool begins = !call.handshake && call.not_before <= now;
-    const bool moves = call.handshake && set.happened(call.place) != 0;
+    Attempt& attempt = outgoing_[i];
+    const bool begins = !attempt.handshake && attempt.not_before <= now;
+    const bool moves = attempt.handshake && set.returned_events(attempt.poll_index) != 0;
     if (begins) {
-      if (Status begun = begin(call); !begun) return begun;
+      if (Status begun = begin(attempt); !begun) return begun;
     } else if (moves) {
-      if (Status moved = move_on(call); !moved) return moved;
+      if (Status moved = advance_handshake(attempt); !moved) return moved;
     }
   }
-  std::erase_if(calls_, [this](const Call& call) { return socket_to(call.to, call.rail).valid(); });
+  std::erase_if(outgoing_, [this](const Attempt& attempt) {
+    return socket_to(attempt.to, attempt.rail).valid();
+  });
   return {};
 }
 
-Status MeshBuilder::begin(Call& call) {
-  const RankPlace& place = place_of(call.to);
-  const SocketAddress& to = place.rails[static_cast<std::size_t>(call.rail)].address;
-  const RailPlace& own = own_rail(call.rail);
+Status MeshBuilder::begin(Attempt& attempt) {
+  const RankEndpoint& endpoint = endpoint_of(attempt.to);
+  const SocketAddress& to = endpoint.rails[static_cast<std::size_t>(attempt.rail)].address;
+  const RailEndpoint& own = own_rail(attempt.rail);
   const bool same_family = own.address.family() == to.family();
   Result<Socket> socket =
       start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
-                    same_family ? interface_for(call.rail, call.to, to) : "");
+                    same_family ? interface_for(attempt.rail, attempt.to, to) : "");
   if (!socket && socket.error().kind == ErrorKind::system) {
-    return wait_for_descriptors(call, socket.error());
+    return wait_for_descriptors(attempt, socket.error());
   }
   if (!socket) return could_not_connect(socket.error());
-  call.short_since.reset();
-  call.handshake = std::make_unique<ClientHandshake>(
-      std::move(*socket), place.describe(call.to, call.rail), plan_.shared,
+  attempt.shortage_since.reset();
+  attempt.handshake = std::make_unique<ClientHandshake>(
+      std::move(*socket), endpoint.describe(attempt.to, attempt.rail), plan_.shared,
       Claims{.from = plan_.rank,
-             .to = call.to,
+             .to = attempt.to,
              .world_size = ranks(),
-             .rail = call.rail,
+             .rail = attempt.rail,
              .encrypts = plan_.encrypts});
   return {};
 }
 
 /// Unauthenticated peers on the port, or other parts of the program, may hold them for a moment.
-Status MeshBuilder::wait_for_descriptors(Call& call, const Error& error) {
+Status MeshBuilder::wait_for_descriptors(Attempt& attempt, const Error& error) {
   const Time now = SteadyClock().now();
-  if (!call.short_since) call.short_since = now;
-  if (now - *call.short_since >= kShortage) return tl::unexpected<Error>(error);
-  call.not_before = now + kBeforeNextAttempt;
+  if (!attempt.shortage_since) attempt.shortage_since = now;
+  if (now - *attempt.shortage_since >= kShortage) return tl::unexpected<Error>(error);
+  attempt.not_before = now + kRetryInterval;
   return {};
 }
 
 /// Returns the interface to bind a connection to so that its packets leave by the rail's interface;
 /// empty if they already do, or if binding is not safe.
 std::string MeshBuilder::interface_for(int rail, Rank peer, const SocketAddress& other) {
-  const RailPlace& own = own_rail(rail);
-  if (same_machine(place_of(plan_.rank), place_of(peer)) || !leaves_elsewhere(own, other))
+  const RailEndpoint& own = own_rail(rail);
+  if (same_machine(endpoint_of(plan_.rank), endpoint_of(peer)) || !leaves_elsewhere(own, other))
     return "";
   if (answers_for_itself_alone(own)) return own.interface;
   if (!std::exchange(warned_, true)) {
@@ -263,31 +266,31 @@ std::string MeshBuilder::interface_for(int rail, Rank peer, const SocketAddress&
   return "";
 }
 
-Status MeshBuilder::move_on(Call& call) {
-  const Status moved = call.handshake->advance();
+Status MeshBuilder::advance_handshake(Attempt& attempt) {
+  const Status moved = attempt.handshake->advance();
   if (moved) {
-    if (call.handshake->done()) {
-      const SessionKey key = call.handshake->session_key();
-      keep(call.to, call.rail, call.handshake->take_socket(), key);
+    if (attempt.handshake->done()) {
+      const SessionKey key = attempt.handshake->session_key();
+      keep(attempt.to, attempt.rail, attempt.handshake->take_socket(), key);
     }
     return {};
   }
   const bool known = plan_.watch != nullptr && plan_.watch->is_authenticated();
   if (known && moved.error().kind == ErrorKind::refused) return was_refused(moved.error());
   if (moved.error().kind != ErrorKind::disconnected) return moved;
-  if (!may_come_back(call)) return could_not_connect(moved.error());
-  call.handshake.reset();
-  call.not_before = SteadyClock().now() + kBeforeNextAttempt;
+  if (!may_retry(attempt)) return could_not_connect(moved.error());
+  attempt.handshake.reset();
+  attempt.not_before = SteadyClock().now() + kRetryInterval;
   return {};
 }
 
 /// Each rank listens until it is connected to all others, so an unreachable rank is gone. A rank
 /// that hangs up during the handshake may only be short of resources.
-bool MeshBuilder::may_come_back(Call& call) const {
-  if (call.handshake->connected()) return true;
+bool MeshBuilder::may_retry(Attempt& attempt) const {
+  if (attempt.handshake->connected()) return true;
   const Time now = SteadyClock().now();
-  if (!call.refused_since) call.refused_since = now;
-  return now - *call.refused_since < plan_.patience;
+  if (!attempt.refused_since) attempt.refused_since = now;
+  return now - *attempt.refused_since < plan_.patience;
 }
 
 std::string MeshBuilder::missing_ranks() const {
@@ -296,7 +299,7 @@ std::string MeshBuilder::missing_ranks() const {
     const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(other)];
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       if (rails[rail].valid()) continue;
-      names.push_back(place_of(other).describe(other, static_cast<int>(rail)));
+      names.push_back(endpoint_of(other).describe(other, static_cast<int>(rail)));
     }
   }
   return fmt::format("{}", fmt::join(names, ", "));

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/bootstrap/gate.h"
-#include "gradwire/bootstrap/rank_place.h"
+#include "gradwire/bootstrap/handshake_server.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/bootstrap/start_watch.h"
 
 namespace gradwire {
@@ -18,9 +18,9 @@ class MeshBuilder {
  public:
   struct Plan {
     Rank rank = 0;
-    SharedSecret shared;            ///< With purpose mesh_purpose().
-    std::vector<RankPlace> places;  ///< By rank; this rank listens at places[rank].
-    bool encrypts = false;          ///< TLS on the connections; must be the same on every rank.
+    SharedSecret shared;                  ///< With purpose mesh_purpose().
+    std::vector<RankEndpoint> endpoints;  ///< By rank; this rank listens at endpoints[rank].
+    bool encrypts = false;  ///< TLS on the connections; must be the same on every rank.
     /// For this time, refused connections may only mean that a rank changes its listener
     /// (bootstrap/shared_port.h); after it, that the rank is gone.
     Duration patience = Duration::zero();
@@ -28,7 +28,7 @@ class MeshBuilder {
     StartWatch* watch = nullptr;
   };
 
-  MeshBuilder(Plan plan, Doors doors);
+  MeshBuilder(Plan plan, Listeners listeners);
 
   /// Returns when all connections are established. Fails with timeout (names the missing ranks),
   /// disconnected (a rank that had joined is gone), refused, mismatch or system (out of file
@@ -42,61 +42,61 @@ class MeshBuilder {
   const std::vector<std::vector<SessionKey>>& keys() const { return keys_; }
 
  private:
-  struct Call {
+  struct Attempt {
     Rank to = 0;
     int rail = 0;
     std::unique_ptr<ClientHandshake> handshake;
     Time not_before = {};  ///< Set after a failed attempt.
     std::optional<Time> refused_since;
-    std::optional<Time> short_since;  ///< Start of a shortage of file descriptors.
-    std::size_t place = 0;
+    std::optional<Time> shortage_since;  ///< Start of a shortage of file descriptors.
+    std::size_t poll_index = 0;
   };
 
   /// An established connection, while others are pending.
-  struct Standing {
+  struct Established {
     Rank rank = 0;
     int rail = 0;
-    std::size_t place = 0;
+    std::size_t poll_index = 0;
   };
 
-  int ranks() const { return static_cast<int>(plan_.places.size()); }
-  const RankPlace& place_of(Rank rank) const {
-    return plan_.places[static_cast<std::size_t>(rank)];
+  int ranks() const { return static_cast<int>(plan_.endpoints.size()); }
+  const RankEndpoint& endpoint_of(Rank rank) const {
+    return plan_.endpoints[static_cast<std::size_t>(rank)];
   }
-  const RailPlace& own_rail(int rail) const {
-    return place_of(plan_.rank).rails[static_cast<std::size_t>(rail)];
+  const RailEndpoint& own_rail(int rail) const {
+    return endpoint_of(plan_.rank).rails[static_cast<std::size_t>(rail)];
   }
   Socket& socket_to(Rank rank, int rail) {
     return sockets_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)];
   }
   void keep(Rank rank, int rail, Socket socket, const SessionKey& key);
   Verdict admit(const Claims& claims);
-  void enter(Admitted admitted);
+  void add_connection(AuthenticatedConnection connection);
   bool complete() const;
   Deadline watch(PollSet& set, Deadline deadline);
-  void watch_standing(PollSet& set);
+  void watch_established(PollSet& set);
   Status advance(const PollSet& set);
-  Status advance_calls(const PollSet& set);
-  Status look_at_standing(const PollSet& set);
-  Status hear(const PollSet& set);
-  Status begin(Call& call);
-  Status wait_for_descriptors(Call& call, const Error& error);
-  Status move_on(Call& call);
-  bool may_come_back(Call& call) const;
+  Status advance_outgoing(const PollSet& set);
+  Status check_established(const PollSet& set);
+  Status check_watch(const PollSet& set);
+  Status begin(Attempt& attempt);
+  Status wait_for_descriptors(Attempt& attempt, const Error& error);
+  Status advance_handshake(Attempt& attempt);
+  bool may_retry(Attempt& attempt) const;
   std::string interface_for(int rail, Rank peer, const SocketAddress& other);
   std::string missing_ranks() const;
 
   Plan plan_;
   std::vector<std::vector<Socket>> sockets_;
   std::vector<std::vector<SessionKey>> keys_;
-  std::vector<Call> calls_;
-  std::vector<Standing> standing_;
+  std::vector<Attempt> outgoing_;
+  std::vector<Established> established_;
   /// Higher ranks that have connected, hung up, and may connect again.
-  std::map<Rank, Time> hung_up_;
-  std::size_t news_place_ = 0;
-  Time next_look_ = {};
+  std::map<Rank, Time> disconnected_;
+  std::size_t watch_index_ = 0;
+  Time next_check_ = {};
   bool warned_ = false;  ///< Packets leave by the wrong interface; warn once.
-  Gate gate_;
+  HandshakeServer handshakes_;
 };
 
 /// Purpose of the connections between the ranks of a communicator.

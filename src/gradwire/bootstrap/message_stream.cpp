@@ -23,7 +23,7 @@ std::byte* bytes_of(std::string& text) {
 
 tl::unexpected<Error> lost(int cause) {
   return failure(ErrorKind::disconnected,
-                 cause == 0 ? std::string("the peer closed the connection") : words_of(cause));
+                 cause == 0 ? std::string("the peer closed the connection") : errno_text(cause));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::string MessageStream::code_of(End end, std::uint64_t number, std::string_vi
 }
 
 Status MessageStream::send(std::string_view message) {
-  GRADWIRE_CHECK(message.size() <= most_);
+  GRADWIRE_CHECK(message.size() <= max_message_bytes_);
   std::string head(kHead, '\0');
   store_little_endian(bytes_of(head), static_cast<std::uint32_t>(message.size()));
   outbox_.append(head).append(message).append(code_of(end_, sent_++, message));
@@ -80,7 +80,7 @@ Result<bool> MessageStream::receive(std::string& message) {
   const Result<bool> head = fill(kHead);
   if (!head || !*head) return head;
   const std::size_t size = load_little_endian<std::uint32_t>(bytes_of(inbox_));
-  if (size > most_) {
+  if (size > max_message_bytes_) {
     return failure(ErrorKind::corrupted, fmt::format("it announced a message of {} bytes", size));
   }
   const Result<bool> whole = fill(kHead + size + kCode);

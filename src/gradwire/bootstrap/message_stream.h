@@ -22,9 +22,9 @@ class MessageStream {
   enum class End : std::uint8_t { client = 1, server = 2 };
 
   /// `key`: Handshake::session_key(). `end`: this end's role. A message with an announced size
-  /// above `most` bytes is refused before memory is allocated for it.
-  MessageStream(Socket socket, const SessionKey& key, End end, std::size_t most)
-      : socket_(std::move(socket)), key_(key), end_(end), most_(most) {}
+  /// above `max_message_bytes` is refused before memory is allocated for it.
+  MessageStream(Socket socket, const SessionKey& key, End end, std::size_t max_message_bytes)
+      : socket_(std::move(socket)), key_(key), end_(end), max_message_bytes_(max_message_bytes) {}
 
   const Socket& socket() const { return socket_; }
 
@@ -47,7 +47,7 @@ class MessageStream {
   Socket socket_;
   SessionKey key_;
   End end_;
-  std::size_t most_;
+  std::size_t max_message_bytes_;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
   std::string inbox_;

@@ -21,7 +21,7 @@ namespace {
 
 /// Maximum connections that have not sent their first message; the oldest is dropped for a new one.
 /// They use at most 1/4 of this process's descriptors, because the process is also a rank.
-constexpr std::size_t kMostUnread = 1024;
+constexpr std::size_t kMaxUnread = 1024;
 constexpr std::size_t kPartForUnread = 4;
 
 /// Pause of a listener that cannot accept: poll(2) would report it again immediately.
@@ -34,12 +34,12 @@ constexpr int kAcceptsAtOnce = 64;
 /// Otherwise an unauthenticated peer that sends one byte and stays would make the loop spin,
 /// because peeking consumes nothing.
 void report_from(const Socket& socket, std::size_t bytes) {
-  const int least = static_cast<int>(bytes);
-  setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+  const int low_water = static_cast<int>(bytes);
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
 }
 
 /// Returns the first received bytes, up to `most`, without consuming them.
-std::vector<std::byte> look_at(const Socket& socket, std::size_t most) {
+std::vector<std::byte> peek(const Socket& socket, std::size_t most) {
   std::vector<std::byte> bytes(most);
   const ssize_t count =
       ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
@@ -89,72 +89,73 @@ std::optional<PortMember> decode_port_member(std::string_view message) {
 /// State and event loop of the switch thread.
 class PortSwitch::Loop {
  public:
-  explicit Loop(Socket members) : entrance_(std::move(members)) {}
+  explicit Loop(Socket members) : member_listener_(std::move(members)) {}
 
   /// Closed in this order, so that the process that takes over the name finds the port free.
   ~Loop() {
-    for (Listener& listener : listeners_) stop_listening(listener.socket);
-    stop_listening(entrance_);
+    for (ListeningSocket& listener : listeners_) stop_listening(listener.socket);
+    stop_listening(member_listener_);
   }
 
   void run(const Socket& stop) {
     PollSet set;
     for (;;) {
       set.clear();
-      const std::size_t stop_place = set.add(stop, POLLIN);
+      const std::size_t stop_index = set.add(stop, POLLIN);
       set.wait(watch(set));
-      if (set.happened(stop_place) != 0) return;
+      if (set.returned_events(stop_index) != 0) return;
       advance_members(set);
       advance_unread(set);
-      for (Listener& listener : listeners_) {
-        if (set.happened(listener.place) != 0) accept_from(listener);
+      for (ListeningSocket& listener : listeners_) {
+        if (set.returned_events(listener.poll_index) != 0) accept_from(listener);
       }
-      if (set.happened(entrance_place_) != 0) accept_members();
+      if (set.returned_events(members_index_) != 0) accept_members();
     }
   }
 
  private:
-  struct Listener {
+  struct ListeningSocket {
     SocketAddress address;
     Socket socket;
-    std::size_t place = 0;
-    Time rests_until = {};
+    std::size_t poll_index = 0;
+    Time paused_until = {};
   };
   struct Member {
     Socket socket;
     std::optional<Destination> destination;  ///< None until its PortMember is received.
-    std::size_t place = 0;
+    std::size_t poll_index = 0;
   };
   struct Unread {
     Socket socket;
     SocketAddress from;
     Deadline deadline;
-    std::size_t place = 0;
+    std::size_t poll_index = 0;
   };
 
   Deadline watch(PollSet& set) {
     Time next = SteadyClock().now() + std::chrono::hours(1);
-    entrance_place_ = set.add(rested(entrance_, entrance_rests_until_, next), POLLIN);
-    for (Listener& listener : listeners_) {
-      listener.place = set.add(rested(listener.socket, listener.rests_until, next), POLLIN);
+    members_index_ = set.add(unless_paused(member_listener_, members_paused_until_, next), POLLIN);
+    for (ListeningSocket& listener : listeners_) {
+      listener.poll_index =
+          set.add(unless_paused(listener.socket, listener.paused_until, next), POLLIN);
     }
-    for (Member& member : members_) member.place = set.add(member.socket, POLLIN);
-    for (Unread& one : unread_) one.place = set.add(one.socket, POLLIN);
+    for (Member& member : members_) member.poll_index = set.add(member.socket, POLLIN);
+    for (Unread& one : unread_) one.poll_index = set.add(one.socket, POLLIN);
     if (!unread_.empty()) next = std::min(next, unread_.front().deadline.at());
     return Deadline(next);
   }
 
   /// Returns the socket or, while it pauses, one that poll(2) ignores.
-  const Socket& rested(const Socket& socket, Time until, Time& next) const {
+  const Socket& unless_paused(const Socket& socket, Time until, Time& next) const {
     if (until <= SteadyClock().now()) return socket;
     next = std::min(next, until);
     return none_;
   }
 
   /// Out of descriptors: drops the oldest unread connection, or else pauses the listener.
-  void make_room(Time& rests_until) {
+  void make_room(Time& paused_until) {
     if (unread_.empty()) {
-      rests_until = SteadyClock().now() + kRest;
+      paused_until = SteadyClock().now() + kRest;
     } else {
       unread_.pop_front();
     }
@@ -162,8 +163,8 @@ class PortSwitch::Loop {
 
   void accept_members() {
     for (;;) {
-      auto accepted = accept_locally(entrance_);
-      if (!accepted) return make_room(entrance_rests_until_);
+      auto accepted = accept_locally(member_listener_);
+      if (!accepted) return make_room(members_paused_until_);
       if (!accepted->has_value()) return;
       if (is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
     }
@@ -171,28 +172,28 @@ class PortSwitch::Loop {
 
   void advance_members(const PollSet& set) {
     std::erase_if(members_, [&](Member& member) {
-      if (set.happened(member.place) == 0) return false;
+      if (set.returned_events(member.poll_index) == 0) return false;
       const auto message = receive_local(member.socket);
-      return message && (message->ended || !welcome(member, message->text));
+      return message && (message->ended || !add_member(member, message->text));
     });
   }
 
   /// Returns false if the member violates the protocol.
-  bool welcome(Member& member, const std::string& text) {
-    const auto said = decode_port_member(text);
-    if (!said || member.destination) return false;
-    for (const SocketAddress& address : said->addresses) {
+  bool add_member(Member& member, const std::string& text) {
+    const auto decoded = decode_port_member(text);
+    if (!decoded || member.destination) return false;
+    for (const SocketAddress& address : decoded->addresses) {
       if (const Status listening = listen_at(address); !listening) {
         return send_local(member.socket, "-" + listening.error().message);
       }
     }
-    member.destination = said->destination;
+    member.destination = decoded->destination;
     return send_local(member.socket, "+");
   }
 
   Status listen_at(const SocketAddress& address) {
     const bool known = std::ranges::any_of(
-        listeners_, [&](const Listener& listener) { return listener.address == address; });
+        listeners_, [&](const ListeningSocket& listener) { return listener.address == address; });
     if (known) return {};
     auto socket = listen_on(address);
     if (!socket) return tl::unexpected<Error>(socket.error());
@@ -200,12 +201,12 @@ class PortSwitch::Loop {
     return {};
   }
 
-  void accept_from(Listener& listener) {
+  void accept_from(ListeningSocket& listener) {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       auto accepted = accept_one(listener.socket);
-      if (!accepted) return make_room(listener.rests_until);
+      if (!accepted) return make_room(listener.paused_until);
       if (!accepted->has_value()) return;
-      if (unread_.size() >= most_unread_) unread_.pop_front();
+      if (unread_.size() >= max_unread_) unread_.pop_front();
       report_from((**accepted).socket, kHelloSize);
       unread_.push_back({.socket = std::move((**accepted).socket),
                          .from = (**accepted).from,
@@ -215,7 +216,7 @@ class PortSwitch::Loop {
 
   void advance_unread(const PollSet& set) {
     std::erase_if(unread_, [&](Unread& one) {
-      if (set.happened(one.place) != 0) {
+      if (set.returned_events(one.poll_index) != 0) {
         pass_on(one);
         return true;
       }
@@ -228,7 +229,7 @@ class PortSwitch::Loop {
   /// If the destination is absent or its queue is full, the connection is closed, and the caller
   /// retries.
   void pass_on(Unread& one) {
-    const std::vector<std::byte> hello = look_at(one.socket, kHelloSize);
+    const std::vector<std::byte> hello = peek(one.socket, kHelloSize);
     const auto destination = destination_of(hello);
     if (!destination && hello.size() < kHelloSize) return;
     report_from(one.socket, 1);
@@ -239,24 +240,24 @@ class PortSwitch::Loop {
     }
   }
 
-  Socket entrance_;
+  Socket member_listener_;
   Socket none_;
-  std::size_t entrance_place_ = 0;
-  Time entrance_rests_until_ = {};
-  std::size_t most_unread_ = std::min(kMostUnread, part_of_descriptors(kPartForUnread));
-  std::vector<Listener> listeners_;
+  std::size_t members_index_ = 0;
+  Time members_paused_until_ = {};
+  std::size_t max_unread_ = std::min(kMaxUnread, part_of_descriptors(kPartForUnread));
+  std::vector<ListeningSocket> listeners_;
   std::list<Member> members_;
   std::list<Unread> unread_;  ///< Oldest first.
   RefusalLog refusals_;
 };
 
 Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const std::string& name) {
-  auto entrance = listen_locally(name);
-  if (!entrance) return tl::unexpected<Error>(entrance.error());
-  if (!entrance->has_value()) return nullptr;
+  auto listener = listen_locally(name);
+  if (!listener) return tl::unexpected<Error>(listener.error());
+  if (!listener->has_value()) return nullptr;
   Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop.valid()) return system_failure("cannot share a port");
-  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(**entrance), std::move(stop)));
+  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(**listener), std::move(stop)));
 }
 
 PortSwitch::PortSwitch(Socket members, Socket stop) : stop_(std::move(stop)) {

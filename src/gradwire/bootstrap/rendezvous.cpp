@@ -12,11 +12,11 @@
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/bootstrap/master_server.h"
-#include "gradwire/bootstrap/meeting.h"
 #include "gradwire/bootstrap/mesh_builder.h"
-#include "gradwire/bootstrap/noted_start.h"
 #include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/bootstrap/shared_port.h"
+#include "gradwire/bootstrap/store_rendezvous.h"
+#include "gradwire/bootstrap/store_start_watch.h"
 #include "gradwire/net/descriptors.h"
 #include "gradwire/net/shm/open_transport.h"
 #include "gradwire/topology/interfaces.h"
@@ -56,7 +56,7 @@ Status check_interface(const std::string& wanted) {
   return {};
 }
 
-bool reach_each_other(const RankPlace& a, const RankPlace& b) {
+bool reach_each_other(const RankEndpoint& a, const RankEndpoint& b) {
   for (int i = 0; i < rails_between(a, b); ++i) {
     const SocketAddress& one = a.rails[static_cast<std::size_t>(i)].address;
     const SocketAddress& other = b.rails[static_cast<std::size_t>(i)].address;
@@ -66,26 +66,27 @@ bool reach_each_other(const RankPlace& a, const RankPlace& b) {
 }
 
 /// Ranks on loopback and ranks on other addresses, or on IPv4 and IPv6, cannot all be connected.
-Status check_alike(const std::vector<RankPlace>& places) {
-  const RankPlace& first = places.front();
-  for (std::size_t i = 1; i < places.size(); ++i) {
-    if (reach_each_other(first, places[i])) continue;
+Status check_alike(const std::vector<RankEndpoint>& endpoints) {
+  const RankEndpoint& first = endpoints.front();
+  for (std::size_t i = 1; i < endpoints.size(); ++i) {
+    if (reach_each_other(first, endpoints[i])) continue;
     return failure(
         ErrorKind::invalid_argument,
         fmt::format("{} and {} cannot reach each other: choose interfaces of one network "
                     "on all hosts (GRADWIRE_INTERFACE)",
-                    first.describe(0), places[i].describe(static_cast<Rank>(i))));
+                    first.describe(0), endpoints[i].describe(static_cast<Rank>(i))));
   }
   return {};
 }
 
 /// Reports the mismatch on every rank. The handshakes check it too, protected against modification.
-Status check_encryption(const std::vector<RankPlace>& places) {
-  const auto other = std::ranges::find_if(
-      places, [&](const RankPlace& place) { return place.encrypts != places.front().encrypts; });
-  if (other == places.end()) return {};
-  const RankPlace& first = places.front();
-  const std::string other_name = other->describe(static_cast<Rank>(other - places.begin()));
+Status check_encryption(const std::vector<RankEndpoint>& endpoints) {
+  const auto other = std::ranges::find_if(endpoints, [&](const RankEndpoint& endpoint) {
+    return endpoint.encrypts != endpoints.front().encrypts;
+  });
+  if (other == endpoints.end()) return {};
+  const RankEndpoint& first = endpoints.front();
+  const std::string other_name = other->describe(static_cast<Rank>(other - endpoints.begin()));
   return failure(ErrorKind::mismatch,
                  fmt::format("{} encrypts its traffic, {} does not: set GRADWIRE_ENCRYPTION to on, "
                              "or to off, for every rank",
@@ -94,76 +95,77 @@ Status check_encryption(const std::vector<RankPlace>& places) {
 }
 
 /// Other ranks cannot use rails that one rank lacks, so it limits the speed of the job.
-void warn_of_fewer_rails(const std::vector<RankPlace>& places) {
-  const auto count = [](const RankPlace& place) { return place.rails.size(); };
-  const auto [fewest, most] = std::ranges::minmax_element(places, {}, count);
+void warn_of_fewer_rails(const std::vector<RankEndpoint>& endpoints) {
+  const auto count = [](const RankEndpoint& endpoint) { return endpoint.rails.size(); };
+  const auto [fewest, most] = std::ranges::minmax_element(endpoints, {}, count);
   if (count(*fewest) == count(*most)) return;
   spdlog::warn("{} has {} of the chosen network interfaces, {} has {}",
-               fewest->describe(static_cast<Rank>(fewest - places.begin())), count(*fewest),
-               most->describe(static_cast<Rank>(most - places.begin())), count(*most));
+               fewest->describe(static_cast<Rank>(fewest - endpoints.begin())), count(*fewest),
+               most->describe(static_cast<Rank>(most - endpoints.begin())), count(*most));
 }
 
-/// Opens the doors for the other ranks and writes their addresses into `rails`.
-Result<Doors> open_doors(const Job& job, const SharedSecret& shared, std::vector<RailPlace>& rails,
-                         Deadline deadline) {
-  Doors doors;
+/// Opens the listeners for the other ranks and writes their addresses into `rails`.
+Result<Listeners> open_listeners(const Job& job, const SharedSecret& shared,
+                                 std::vector<RailEndpoint>& rails, Deadline deadline) {
+  Listeners listeners;
   if (job.port == 0) {
-    for (RailPlace& rail : rails) {
-      auto listener = listen_on(rail.address);
-      if (!listener) return tl::unexpected<Error>(listener.error());
-      rail.address = local_address(*listener);
-      doors.push_back(std::make_unique<ListeningDoor>(std::move(*listener)));
+    for (RailEndpoint& rail : rails) {
+      auto socket = listen_on(rail.address);
+      if (!socket) return tl::unexpected<Error>(socket.error());
+      rail.address = local_address(*socket);
+      listeners.push_back(std::make_unique<SocketListener>(std::move(*socket)));
     }
-    return doors;
+    return listeners;
   }
   PortMember member = {.destination = {service_number(shared.purpose), job.rank}, .addresses = {}};
-  for (RailPlace& rail : rails) {
+  for (RailEndpoint& rail : rails) {
     rail.address = rail.address.with_port(job.port);
     member.addresses.push_back(rail.address);
   }
-  auto door = SharedPortDoor::open(shared_port_name(shared.secret, job.port), member, deadline);
-  if (!door) return tl::unexpected<Error>(door.error());
-  doors.push_back(std::move(*door));
-  return doors;
+  auto listener =
+      SharedPortListener::open(shared_port_name(shared.secret, job.port), member, deadline);
+  if (!listener) return tl::unexpected<Error>(listener.error());
+  listeners.push_back(std::move(*listener));
+  return listeners;
 }
 
 /// Reserves file descriptors for the connections and, in addition, for the hand-over of shared
 /// memory.
-Status allow_connections(const std::vector<RankPlace>& places, Rank rank) {
+Status allow_connections(const std::vector<RankEndpoint>& endpoints, Rank rank) {
   std::size_t needed = 0;
-  for (const RankPlace& place : places) {
-    needed +=
-        2 + static_cast<std::size_t>(rails_between(places[static_cast<std::size_t>(rank)], place));
+  for (const RankEndpoint& endpoint : endpoints) {
+    needed += 2 + static_cast<std::size_t>(
+                      rails_between(endpoints[static_cast<std::size_t>(rank)], endpoint));
   }
   return allow_descriptors(needed);
 }
 
-std::vector<Rank> neighbours_of(Rank rank, const std::vector<RankPlace>& places) {
-  const RankPlace& own = places[static_cast<std::size_t>(rank)];
-  std::vector<Rank> neighbours;
-  for (Rank other = 0; other < static_cast<Rank>(places.size()); ++other) {
-    const RankPlace& place = places[static_cast<std::size_t>(other)];
-    if (other == rank || !same_machine(own, place)) continue;
-    if (own.shares_memory && place.shares_memory) neighbours.push_back(other);
+std::vector<Rank> neighbors_of(Rank rank, const std::vector<RankEndpoint>& endpoints) {
+  const RankEndpoint& own = endpoints[static_cast<std::size_t>(rank)];
+  std::vector<Rank> neighbors;
+  for (Rank other = 0; other < static_cast<Rank>(endpoints.size()); ++other) {
+    const RankEndpoint& endpoint = endpoints[static_cast<std::size_t>(other)];
+    if (other == rank || !same_machine(own, endpoint)) continue;
+    if (own.shares_memory && endpoint.shares_memory) neighbors.push_back(other);
   }
-  return neighbours;
+  return neighbors;
 }
 
-Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<RankPlace>& places,
-                  Rank rank, Duration dead_after) {
+Connections tuned(std::vector<std::vector<Socket>> sockets,
+                  const std::vector<RankEndpoint>& endpoints, Rank rank, Duration dead_after) {
   Connections made = {.rank = rank,
                       .sockets = std::move(sockets),
                       .names = {},
                       .keys = {},
                       .dead_after = dead_after};
-  for (std::size_t peer = 0; peer < places.size(); ++peer) {
+  for (std::size_t peer = 0; peer < endpoints.size(); ++peer) {
     const std::vector<Socket>& rails = made.sockets[peer];
     std::vector<std::string>& names = made.names.emplace_back();
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       const bool alone = rails.size() == 1;
       tune_stream(rails[rail], alone ? dead_after : std::max(dead_after, kRailOutageMax),
                   alone ? kUnsentLowWater : kUnsentLowWaterOfRails);
-      names.push_back(places[peer].describe(static_cast<Rank>(peer), static_cast<int>(rail)));
+      names.push_back(endpoints[peer].describe(static_cast<Rank>(peer), static_cast<int>(rail)));
     }
   }
   return made;
@@ -172,86 +174,87 @@ Connections tuned(std::vector<std::vector<Socket>> sockets, const std::vector<Ra
 /// A rank's state before it knows the other ranks' endpoints.
 struct Own {
   SharedSecret shared;
-  RankPlace place;
-  Doors doors;
+  RankEndpoint endpoint;
+  Listeners listeners;
 };
 
 /// `master` determines the route to the other ranks.
 Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std::string& secret,
                      const SocketAddress& master, Deadline deadline) {
   Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
-             .place = {},
-             .doors = {}};
+             .endpoint = {},
+             .listeners = {}};
   auto rails =
       job.addresses.empty() ? choose_local_rails(job.interface, master) : rails_at(job.addresses);
   if (!rails) return tl::unexpected<Error>(rails.error());
-  for (const RailPlace& rail : *rails) {
+  for (const RailEndpoint& rail : *rails) {
     if (Status strong = check_secret(secret, rail.address); !strong) {
       return tl::unexpected<Error>(strong.error());
     }
   }
-  auto doors = open_doors(job, own.shared, *rails, deadline);
-  if (!doors) return tl::unexpected<Error>(doors.error());
-  own.doors = std::move(*doors);
-  own.place = {.host = host_name(),
-               .machine = job.machine.empty() ? machine_identity() : job.machine,
-               .cores = machine_cores(),
-               .shares_memory = job.shared_memory,
-               .encrypts = job.encryption,
-               .rails = std::move(*rails)};
+  auto listeners = open_listeners(job, own.shared, *rails, deadline);
+  if (!listeners) return tl::unexpected<Error>(listeners.error());
+  own.listeners = std::move(*listeners);
+  own.endpoint = {.host = host_name(),
+                  .machine = job.machine.empty() ? machine_identity() : job.machine,
+                  .cores = machine_cores(),
+                  .shares_memory = job.shared_memory,
+                  .encrypts = job.encryption,
+                  .rails = std::move(*rails)};
   return own;
 }
 
-Status check_places(const std::vector<RankPlace>& places, Rank rank) {
-  if (Status alike = check_alike(places); !alike) return alike;
-  if (Status same = check_encryption(places); !same) return same;
-  if (rank == 0) warn_of_fewer_rails(places);
-  return allow_connections(places, rank);
+Status check_endpoints(const std::vector<RankEndpoint>& endpoints, Rank rank) {
+  if (Status alike = check_alike(endpoints); !alike) return alike;
+  if (Status same = check_encryption(endpoints); !same) return same;
+  if (rank == 0) warn_of_fewer_rails(endpoints);
+  return allow_connections(endpoints, rank);
 }
 
 /// Returns a check that reports a rank at the other end of `sockets` that has hung up. `sockets`
 /// must outlive it.
-StartWatch::Standing standing_of(const std::vector<std::vector<Socket>>& sockets,
-                                 const std::vector<RankPlace>& places, Rank self) {
+StartWatch::ConnectionCheck connection_check(const std::vector<std::vector<Socket>>& sockets,
+                                             const std::vector<RankEndpoint>& endpoints,
+                                             Rank self) {
   std::vector<std::pair<Rank, int>> descriptors;
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
     for (const Socket& rail : sockets[rank]) {
       descriptors.emplace_back(static_cast<Rank>(rank), rail.descriptor());
     }
   }
-  return [descriptors, places, self]() -> Status {
+  return [descriptors, endpoints, self]() -> Status {
     const auto gone =
         std::ranges::find_if(descriptors, [](const auto& each) { return has_ended(each.second); });
     if (gone == descriptors.end()) return {};
-    const RankPlace& place = places[static_cast<std::size_t>(gone->first)];
+    const RankEndpoint& endpoint = endpoints[static_cast<std::size_t>(gone->first)];
     return failure(ErrorKind::disconnected,
                    fmt::format("{} closed its connection with rank {} while the job started",
-                               place.describe(gone->first), self));
+                               endpoint.describe(gone->first), self));
   };
 }
 
 /// Covers the phase from all ranks having joined until all are connected. A failure is reported to
-/// the other ranks before this rank's doors close; otherwise they would take the closed doors for
+/// the other ranks before this rank's listeners close; otherwise they would take that for
 /// the reason.
 Result<Connections> connect_all(const Job& job, const RendezvousOptions& options, Own own,
-                                const std::vector<RankPlace>& places, StartWatch& watch,
+                                const std::vector<RankEndpoint>& endpoints, StartWatch& watch,
                                 Deadline deadline) {
   const auto failed = [&watch](const Error& error) { return tl::unexpected(watch.fail(error)); };
-  if (Status fit = check_places(places, job.rank); !fit) return failed(fit.error());
+  if (Status fit = check_endpoints(endpoints, job.rank); !fit) return failed(fit.error());
   MeshBuilder builder({.rank = job.rank,
                        .shared = std::move(own.shared),
-                       .places = places,
+                       .endpoints = endpoints,
                        .encrypts = job.encryption,
                        .patience = job.port == 0 ? Duration::zero() : kPortChanges,
                        .watch = &watch},
-                      std::move(own.doors));
+                      std::move(own.listeners));
   if (Status built = builder.run(deadline, options.timeout); !built) return failed(built.error());
   Connections connections =
-      tuned(builder.take_sockets(), places, job.rank, options.dead_peer_timeout);
+      tuned(builder.take_sockets(), endpoints, job.rank, options.dead_peer_timeout);
   if (job.encryption) connections.keys = builder.keys();
   const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
-  const auto standing = standing_of(connections.sockets, places, job.rank);
-  if (Status all = watch.complete(for_all, standing); !all) {
+  const auto check_connections = connection_check(connections.sockets, endpoints, job.rank);
+  if (Status all = watch.complete(for_all, check_connections); !all) {
     return tl::unexpected<Error>(all.error());
   }
   return connections;
@@ -259,25 +262,25 @@ Result<Connections> connect_all(const Job& job, const RendezvousOptions& options
 
 /// Steps that use a store of either kind. After all ranks have joined, they succeed or fail on all
 /// ranks.
-Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own, Meeting& meeting,
-                  StartWatch& watch, Deadline deadline) {
-  auto places = meeting.exchange(own.place, watch, deadline);
-  if (!places) {
-    const ErrorKind kind = places.error().kind;
+Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own,
+                  StoreRendezvous& rendezvous, StartWatch& watch, Deadline deadline) {
+  auto endpoints = rendezvous.exchange(own.endpoint, watch, deadline);
+  if (!endpoints) {
+    const ErrorKind kind = endpoints.error().kind;
     // A rank that fails before all have joined may be restarted, and the others wait for it.
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
-    return tl::unexpected<Error>(may_pass ? places.error() : watch.fail(places.error()));
+    return tl::unexpected<Error>(may_pass ? endpoints.error() : watch.fail(endpoints.error()));
   }
-  auto connections = connect_all(job, options, std::move(own), *places, watch, deadline);
+  auto connections = connect_all(job, options, std::move(own), *endpoints, watch, deadline);
   if (!connections) return tl::unexpected<Error>(connections.error());
   // Neighbors respond to each other only once they are connected to all ranks.
   auto transport =
-      open_transport(std::move(*connections), neighbours_of(job.rank, *places), deadline);
+      open_transport(std::move(*connections), neighbors_of(job.rank, *endpoints), deadline);
   if (!transport) return tl::unexpected<Error>(transport.error());
-  return Mesh{std::move(*transport), std::move(*places)};
+  return Mesh{std::move(*transport), std::move(*endpoints)};
 }
 
-Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
+StoreRendezvous::Identity identity_of(const Job& job, const RendezvousOptions& options) {
   return {.rank = job.rank,
           .world_size = job.world_size,
           .where = where_of(job),
@@ -286,13 +289,13 @@ Meeting::Who who_of(const Job& job, const RendezvousOptions& options) {
 
 Result<Mesh> join_through(RendezvousStore& store, const Job& job, const RendezvousOptions& options,
                           Deadline deadline) {
-  Meeting meeting(store, options.scope, who_of(job, options));
-  if (Status entered = meeting.enter(deadline); !entered) {
+  StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
+  if (Status entered = rendezvous.join(deadline); !entered) {
     return tl::unexpected<Error>(entered.error());
   }
   auto own = open_own(job, options, job.secret, store.server(), deadline);
   if (!own) return tl::unexpected<Error>(own.error());
-  return join(job, options, std::move(*own), meeting, store, deadline);
+  return join(job, options, std::move(*own), rendezvous, store, deadline);
 }
 
 /// Joins as a client of the store that rank 0 serves.
@@ -312,22 +315,23 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
   return mesh;
 }
 
-Result<Mesh> meet_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
+Result<Mesh> rendezvous_at_master(const Job& job, const RendezvousOptions& options,
+                                  Deadline deadline) {
   if (job.rank != 0) return join_at_master(job, options, deadline);
   auto server = serve_at_master(job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
   Result<Mesh> mesh = join_at_master(job, options, deadline);
   // Every rank is connected and has been told so.
   if (mesh) return mesh;
-  (*server)->wait_until_alone(Deadline::after(kFarewell));
+  (*server)->wait_until_idle(Deadline::after(kFarewell));
   return mesh;
 }
 
-Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& options,
-                     Deadline deadline) {
+Result<Mesh> rendezvous_in(Store& store, const Job& job, const RendezvousOptions& options,
+                           Deadline deadline) {
   const auto masters = resolve(job.master_address, job.master_port);
   if (!masters) return tl::unexpected<Error>(masters.error());
-  Meeting meeting(store, options.scope, who_of(job, options));
+  StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
   std::string secret = job.secret;
   if (secret.empty() && job.encryption) {
     return failure(
@@ -336,20 +340,20 @@ Result<Mesh> meet_in(Store& store, const Job& job, const RendezvousOptions& opti
         "rank 0 writes to a launcher's store is: set GRADWIRE_SECRET=$(openssl "
         "rand -hex 32), the same on every rank");
   }
-  if (Status entered = meeting.enter(deadline); !entered) {
+  if (Status entered = rendezvous.join(deadline); !entered) {
     return tl::unexpected<Error>(entered.error());
   }
   if (secret.empty()) {
-    auto shared = meeting.share_secret(deadline);
+    auto shared = rendezvous.share_secret(deadline);
     if (!shared) return tl::unexpected<Error>(shared.error());
     secret = std::move(*shared);
   }
   auto own = open_own(job, options, secret, masters->front(), deadline);
   if (!own) return tl::unexpected<Error>(own.error());
-  NotedStart watch(
-      store, meeting.prefix(),
-      {.rank = job.rank, .world_size = job.world_size, .name = own->place.describe(job.rank)});
-  return join(job, options, std::move(*own), meeting, watch, deadline);
+  StoreStartWatch watch(
+      store, rendezvous.prefix(),
+      {.rank = job.rank, .world_size = job.world_size, .name = own->endpoint.describe(job.rank)});
+  return join(job, options, std::move(*own), rendezvous, watch, deadline);
 }
 
 }  // namespace
@@ -368,7 +372,7 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
     return tl::unexpected<Error>(enough.error());
   }
   const Deadline deadline = Deadline::after(options.timeout);
-  if (given != nullptr) return meet_in(*given, job, options, deadline);
+  if (given != nullptr) return rendezvous_in(*given, job, options, deadline);
   if (job.launcher_store) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("{} keeps its own store at {}: pass that to the communicator, or "
@@ -379,7 +383,7 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
     return failure(ErrorKind::invalid_argument,
                    "the job has no secret: set GRADWIRE_SECRET to the same value on every rank");
   }
-  return meet_at_master(job, options, deadline);
+  return rendezvous_at_master(job, options, deadline);
 }
 
 }  // namespace gradwire

@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rank_place.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/bootstrap/store.h"
 #include "gradwire/net/transport.h"
 
@@ -27,7 +27,7 @@ struct RendezvousOptions {
 /// Authenticated connections to every other rank of the job, one per rail, or shared memory.
 struct Mesh {
   std::unique_ptr<PollingTransport> transport;
-  std::vector<RankPlace> places;  ///< One per rank, including this one.
+  std::vector<RankEndpoint> endpoints;  ///< One per rank, including this one.
 };
 
 /// Connects to all other ranks. Called by every rank of the job; world_size >= 2.

@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store_client.h"
 #include "gradwire/net/abort_message.h"
 #include "gradwire/net/system_failure.h"
@@ -34,27 +34,27 @@ constexpr Duration kDoubt = std::chrono::milliseconds(300);
 /// State and event loop of the server thread.
 class RendezvousServer::Loop {
  public:
-  Loop(Doors doors, const Party& party, Progress& progress)
-      : party_(party),
-        gate_(
-            std::move(doors),
-            {.shared = {.secret = party.secret, .purpose = kStorePurpose},
+  Loop(Listeners listeners, const ServedJob& job, Progress& progress)
+      : job_(job),
+        handshakes_(
+            std::move(listeners),
+            {.shared = {.secret = job.secret, .purpose = kStorePurpose},
              .world_size = kAnyWorldSize,
-             .expected = static_cast<std::size_t>(party.world_size)},
+             .expected = static_cast<std::size_t>(job.world_size)},
             [this](const Claims& claims) { return admit(claims); },
-            [this](Admitted admitted) { enter(std::move(admitted)); }),
-        finished_(static_cast<std::size_t>(party.world_size)),
+            [this](AuthenticatedConnection connection) { enter(std::move(connection)); }),
+        finished_(static_cast<std::size_t>(job.world_size)),
         progress_(progress) {}
 
   void run(const Socket& stop) {
     PollSet set;
     for (;;) {
       set.clear();
-      const std::size_t stop_place = set.add(stop, POLLIN);
-      set.wait(gate_.watch(set, watch_clients(set)));
-      if (set.happened(stop_place) != 0) return;
+      const std::size_t stop_index = set.add(stop, POLLIN);
+      set.wait(handshakes_.watch(set, watch_clients(set)));
+      if (set.returned_events(stop_index) != 0) return;
       advance_clients(set);
-      if (Status accepting = gate_.advance(set); !accepting) {
+      if (Status accepting = handshakes_.advance(set); !accepting) {
         spdlog::error("the rendezvous store stops: {}", accepting.error().message);
         fail({accepting.error().kind, 0,
               "rank 0's rendezvous store has stopped: " + accepting.error().message});
@@ -66,26 +66,26 @@ class RendezvousServer::Loop {
  private:
   enum class Phase : std::uint8_t { gathering, sealed, complete, failed };
 
-  bool is_rank(Rank rank) const { return rank >= 0 && rank < party_.world_size; }
+  bool is_rank(Rank rank) const { return rank >= 0 && rank < job_.world_size; }
 
   Verdict admit(const Claims& claims) {
     if (claims.to != 0) return Verdict::impossible;
-    const bool knows = phase_ == Phase::failed && told_.contains(claims.from);
+    const bool knows = phase_ == Phase::failed && notified_.contains(claims.from);
     const bool done = is_rank(claims.from) ? finished_[static_cast<std::size_t>(claims.from)]
                                            : phase_ == Phase::complete;
     // join() may still reject an accepted client.
     return done || knows ? Verdict::later : Verdict::accepted;
   }
 
-  void enter(Admitted admitted) {
-    clients_.emplace_back(std::move(admitted));
+  void enter(AuthenticatedConnection connection) {
+    clients_.emplace_back(std::move(connection));
     report();
   }
 
   Deadline watch_clients(PollSet& set) {
     Time next = SteadyClock().now() + std::chrono::hours(1);
     for (StoreClient& client : clients_) {
-      client.place = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
+      client.poll_index = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
       if (client.waits()) next = std::min(next, client.waits_until.at());
     }
     return Deadline(next);
@@ -95,7 +95,7 @@ class RendezvousServer::Loop {
     for (StoreClient& client : clients_) {
       if (client.gone) continue;
       if (client.waits() && client.waits_until.passed()) give_up_waiting(client);
-      if (set.happened(client.place) != 0 && !serve(client)) leave(client, "has ended");
+      if (set.returned_events(client.poll_index) != 0 && !serve(client)) leave(client, "has ended");
     }
     if (clients_.remove_if([](const StoreClient& client) { return client.gone; }) != 0) report();
   }
@@ -109,7 +109,7 @@ class RendezvousServer::Loop {
     for (;;) {
       if (!client.flush()) return false;
       if (!client.outbox.empty()) return true;
-      if (client.told) return take_the_rest(client);
+      if (client.notified) return take_the_rest(client);
       // A client with a pending request must not send anything: any byte violates the protocol.
       if (client.waits()) return client.read_up_to(1) == Reading::not_yet;
       if (!client.header) {
@@ -184,8 +184,8 @@ class RendezvousServer::Loop {
 
   void join(StoreClient& client, const Newcomer& who) {
     client.host = who.host;
-    if (who.job_id != party_.job_id) return send_away(client, who.job_id);
-    if (client.claims.world_size != party_.world_size) return refuse_world_size(client);
+    if (who.job_id != job_.job_id) return send_away(client, who.job_id);
+    if (client.claims.world_size != job_.world_size) return refuse_world_size(client);
     if (phase_ == Phase::failed) return tell(client);
     if (StoreClient* before = find(client.claims.from); before != nullptr) {
       // The previous process of the rank may have been restarted, or have given up and reconnected.
@@ -220,7 +220,7 @@ class RendezvousServer::Loop {
     const std::string text = fmt::format(
         "{} has {}, but the rank 0 that listens there has {}: give each job its own port, and all "
         "ranks of a job the same GRADWIRE_JOB_ID",
-        client.name(), words(job_id), words(party_.job_id));
+        client.name(), words(job_id), words(job_.job_id));
     spdlog::warn("refused a rank of another job: {}", text);
     tell(client, encode_abort({ErrorKind::mismatch, client.claims.from, text}));
   }
@@ -230,7 +230,7 @@ class RendezvousServer::Loop {
     fail({ErrorKind::mismatch, -1,
           fmt::format("{} was started with a world size of {}, rank 0 with {}: give all ranks the "
                       "same WORLD_SIZE",
-                      client.name(), claims.world_size, party_.world_size)});
+                      client.name(), claims.world_size, job_.world_size)});
   }
 
   void refuse_duplicate(const StoreClient& client, const StoreClient& before) {
@@ -265,7 +265,7 @@ class RendezvousServer::Loop {
 
   bool seal(const StoreClient& client) {
     if (client.claims.from != 0 || phase_ != Phase::gathering) return phase_ == Phase::sealed;
-    for (Rank rank = 0; rank < party_.world_size; ++rank) {
+    for (Rank rank = 0; rank < job_.world_size; ++rank) {
       const StoreClient* member = find(rank);
       if (member == nullptr || has_ended(member->socket)) return false;
     }
@@ -276,7 +276,7 @@ class RendezvousServer::Loop {
   void complete(StoreClient& client, Duration wait) {
     client.completed = true;
     client.waits_until = Deadline::after(wait);
-    for (Rank rank = 0; rank < party_.world_size; ++rank) {
+    for (Rank rank = 0; rank < job_.world_size; ++rank) {
       const StoreClient* member = find(rank);
       if (member == nullptr || !member->completed) return;
     }
@@ -310,14 +310,14 @@ class RendezvousServer::Loop {
   }
 
   void tell(StoreClient& client) {
-    if (client.told || client.gone) return;
-    if (is_rank(client.claims.from)) told_.insert(client.claims.from);
+    if (client.notified || client.gone) return;
+    if (is_rank(client.claims.from)) notified_.insert(client.claims.from);
     tell(client, failure_);
     report();
   }
 
   static void tell(StoreClient& client, const std::vector<std::byte>& why) {
-    client.told = true;
+    client.notified = true;
     client.respond(StoreAnswer::failed, {reinterpret_cast<const char*>(why.data()), why.size()});
   }
 
@@ -331,7 +331,7 @@ class RendezvousServer::Loop {
                    how);
       for (const std::string& key : client.keys) erase(key);
     }
-    if (phase_ == Phase::sealed || phase_ == Phase::failed) told_.insert(client.claims.from);
+    if (phase_ == Phase::sealed || phase_ == Phase::failed) notified_.insert(client.claims.from);
     if (phase_ != Phase::sealed) return;
     fail({ErrorKind::disconnected, client.claims.from,
           fmt::format("{} {} while the ranks connected to each other: it was killed or crashed, or "
@@ -349,37 +349,37 @@ class RendezvousServer::Loop {
   void report() {
     const std::lock_guard lock(progress_.mutex);
     progress_.connected = static_cast<int>(clients_.size());
-    progress_.to_be_told =
-        phase_ == Phase::failed ? party_.world_size - static_cast<int>(told_.size()) : 0;
+    progress_.unnotified =
+        phase_ == Phase::failed ? job_.world_size - static_cast<int>(notified_.size()) : 0;
     progress_.changed.notify_all();
   }
 
-  Party party_;
-  Gate gate_;
+  ServedJob job_;
+  HandshakeServer handshakes_;
   Phase phase_ = Phase::gathering;
   std::list<StoreClient> clients_;
   std::vector<bool> finished_;
   std::map<Rank, Time> doubted_;    ///< Time since which two processes have claimed that rank.
   std::vector<std::byte> failure_;  ///< Set once the start has failed.
-  std::set<Rank> told_;             ///< Ranks that know, or have exited.
+  std::set<Rank> notified_;         ///< Ranks that know, or have exited.
   std::unordered_map<std::string, std::string> table_;
   std::size_t table_bytes_ = 0;
   Progress& progress_;
 };
 
-Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(std::unique_ptr<Door> door,
-                                                                  Party party) {
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(
+    std::unique_ptr<Listener> listener, ServedJob job) {
   Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop.valid()) return system_failure("cannot start the rendezvous store");
   return std::unique_ptr<RendezvousServer>(
-      new RendezvousServer(std::move(door), std::move(party), std::move(stop)));
+      new RendezvousServer(std::move(listener), std::move(job), std::move(stop)));
 }
 
-RendezvousServer::RendezvousServer(std::unique_ptr<Door> door, Party party, Socket stop)
+RendezvousServer::RendezvousServer(std::unique_ptr<Listener> listener, ServedJob job, Socket stop)
     : stop_(std::move(stop)) {
-  Doors doors;
-  doors.push_back(std::move(door));
-  auto loop = std::make_unique<Loop>(std::move(doors), std::move(party), progress_);
+  Listeners listeners;
+  listeners.push_back(std::move(listener));
+  auto loop = std::make_unique<Loop>(std::move(listeners), std::move(job), progress_);
   thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
 }
 
@@ -389,10 +389,10 @@ RendezvousServer::~RendezvousServer() {
   thread_.join();
 }
 
-bool RendezvousServer::wait_until_alone(Deadline deadline) {
+bool RendezvousServer::wait_until_idle(Deadline deadline) {
   std::unique_lock lock(progress_.mutex);
   return progress_.changed.wait_until(lock, deadline.at(), [this] {
-    return progress_.connected == 0 && progress_.to_be_told == 0;
+    return progress_.connected == 0 && progress_.unnotified == 0;
   });
 }
 

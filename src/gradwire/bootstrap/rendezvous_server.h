@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/door.h"
+#include "gradwire/bootstrap/listener.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {
@@ -28,14 +28,15 @@ inline constexpr const char* kStorePurpose = "store";
 class RendezvousServer {
  public:
   /// The ranks that are served.
-  struct Party {
+  struct ServedJob {
     std::string secret;
     int world_size = 1;
     std::string job_id = {};  ///< Job::job_id; ranks with another one are rejected.
   };
 
-  /// Serves ranks that connect through `door`. Fails with system.
-  static Result<std::unique_ptr<RendezvousServer>> start(std::unique_ptr<Door> door, Party party);
+  /// Serves ranks that connect through `listener`. Fails with system.
+  static Result<std::unique_ptr<RendezvousServer>> start(std::unique_ptr<Listener> listener,
+                                                         ServedJob job);
 
   /// Stops immediately; clients see their connections close.
   ~RendezvousServer();
@@ -44,7 +45,7 @@ class RendezvousServer {
 
   /// Waits until no client is connected and, if the start has failed, all ranks know it. Returns
   /// false if the deadline passes first.
-  bool wait_until_alone(Deadline deadline);
+  bool wait_until_idle(Deadline deadline);
 
  private:
   class Loop;
@@ -53,10 +54,10 @@ class RendezvousServer {
     std::mutex mutex;
     std::condition_variable changed;
     int connected = 0;
-    int to_be_told = 0;  ///< Ranks that have not been told of the failed start.
+    int unnotified = 0;  ///< Ranks that have not been told of the failed start.
   };
 
-  RendezvousServer(std::unique_ptr<Door> door, Party party, Socket stop);
+  RendezvousServer(std::unique_ptr<Listener> listener, ServedJob job, Socket stop);
 
   Socket stop_;
   Progress progress_;

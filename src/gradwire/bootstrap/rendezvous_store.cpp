@@ -57,7 +57,8 @@ Result<RendezvousStore::Attempt> try_addresses(const std::vector<SocketAddress>&
   const Claims claims = {.from = member.rank, .to = 0, .world_size = member.world_size};
   Error last;
   for (const SocketAddress& address : addresses) {
-    Result<Greeted> made = greet(address, shared, claims, deadline.or_after(kAttempt));
+    Result<AuthenticatedSocket> made =
+        connect_and_authenticate(address, shared, claims, deadline.or_after(kAttempt));
     if (made) return RendezvousStore::Attempt{std::move(*made), address};
     last = made.error();
     if (!may_pass(last)) break;
@@ -182,7 +183,7 @@ Result<bool> RendezvousStore::seal() {
   return reply->answer == StoreAnswer::ok;
 }
 
-Status RendezvousStore::look() {
+Status RendezvousStore::check() {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
@@ -204,8 +205,8 @@ Error RendezvousStore::fail(const Error& error) {
   return follows ? reply.error() : error;
 }
 
-/// The server notices when a rank exits, so `standing` is not needed.
-Status RendezvousStore::complete(Deadline deadline, const Standing& /*standing*/) {
+/// The server notices when a rank exits, so `check_connections` is not needed.
+Status RendezvousStore::complete(Deadline deadline, const ConnectionCheck& /*check_connections*/) {
   const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
   if (!reply) return tl::unexpected<Error>(reply.error());
   if (reply->answer == StoreAnswer::ok) return {};
@@ -242,7 +243,7 @@ Result<RendezvousStore::Reply> RendezvousStore::receive_reply(Deadline deadline)
 Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const Transfer sent = send_some(socket_, std::as_bytes(std::span(bytes)));
-    if (sent.ended) return how_it_was_lost(words_of(sent.cause));
+    if (sent.ended) return lost_error(errno_text(sent.cause));
     bytes.remove_prefix(sent.bytes);
     if (sent.bytes == 0 && !wait_for(socket_, POLLOUT, deadline)) {
       return lost("it does not accept data");
@@ -272,7 +273,7 @@ Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline
     const Transfer received =
         receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
     if (received.ended) {
-      return lost(received.cause == 0 ? "rank 0 has exited" : words_of(received.cause));
+      return lost(received.cause == 0 ? "rank 0 has exited" : errno_text(received.cause));
     }
     got += received.bytes;
     if (received.bytes == 0 && !wait_for(socket_, POLLIN, deadline)) {
@@ -282,7 +283,7 @@ Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline
   return bytes;
 }
 
-tl::unexpected<Error> RendezvousStore::how_it_was_lost(std::string_view how) const {
+tl::unexpected<Error> RendezvousStore::lost_error(std::string_view how) const {
   return failure(
       ErrorKind::disconnected,
       fmt::format("lost the rendezvous store of rank 0 at {}: {}", server_.to_string(), how));
@@ -291,7 +292,7 @@ tl::unexpected<Error> RendezvousStore::how_it_was_lost(std::string_view how) con
 /// After a failure, requests and responses no longer match, so the connection is closed.
 tl::unexpected<Error> RendezvousStore::lost(std::string_view how) {
   socket_.close();
-  return how_it_was_lost(how);
+  return lost_error(how);
 }
 
 }  // namespace gradwire

@@ -31,7 +31,7 @@ class RendezvousStore final : public Store, public StartWatch {
 
   /// A connection after the handshake, before the join.
   struct Attempt {
-    Greeted connection;
+    AuthenticatedSocket connection;
     SocketAddress server;
   };
 
@@ -51,9 +51,9 @@ class RendezvousStore final : public Store, public StartWatch {
   Result<bool> seal() override;
   bool is_authenticated() const override { return true; }
   const Socket& socket() const override { return socket_; }
-  Status look() override;
+  Status check() override;
   Error fail(const Error& error) override;
-  Status complete(Deadline deadline, const Standing& standing = {}) override;
+  Status complete(Deadline deadline, const ConnectionCheck& check_connections = {}) override;
 
   /// Address of the server.
   const SocketAddress& server() const { return server_; }
@@ -69,7 +69,7 @@ class RendezvousStore final : public Store, public StartWatch {
   Status send_all(std::string_view bytes, Deadline deadline);
   Result<std::string> receive(std::size_t size, Deadline deadline);
   Result<std::string> receive_with_code(std::size_t size, Deadline deadline);
-  tl::unexpected<Error> how_it_was_lost(std::string_view how) const;
+  tl::unexpected<Error> lost_error(std::string_view how) const;
   tl::unexpected<Error> lost(std::string_view how);
 
   std::mutex mutex_;

@@ -15,12 +15,12 @@ namespace {
 /// The switch responds immediately, unless it is being replaced or its process is stopped.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// scrypt (RFC 7914) with 8 MiB: about 20 ms for each door that a process opens, and for each guess
-/// of an attacker that reads the name.
+/// scrypt (RFC 7914) with 8 MiB: about 20 ms for each listener that a process opens, and for each
+/// guess of an attacker that reads the name.
 constexpr std::uint64_t kScryptCost = 1 << 13;
 constexpr std::uint64_t kScryptBlocks = 8;
 constexpr std::uint64_t kScryptLanes = 1;
-constexpr std::uint64_t kScryptMostMemory = 32 << 20;
+constexpr std::uint64_t kScryptMaxMemory = 32 << 20;
 
 }  // namespace
 
@@ -30,25 +30,27 @@ std::string shared_port_name(const std::string& secret, std::uint16_t port) {
   const int made =
       EVP_PBE_scrypt(secret.data(), secret.size(),
                      reinterpret_cast<const unsigned char*>(salt.data()), salt.size(), kScryptCost,
-                     kScryptBlocks, kScryptLanes, kScryptMostMemory, digest.data(), digest.size());
+                     kScryptBlocks, kScryptLanes, kScryptMaxMemory, digest.data(), digest.size());
   GRADWIRE_CHECK(made == 1);
   return fmt::format("gradwire-{}-{:02x}", port, fmt::join(digest, ""));
 }
 
-Result<std::unique_ptr<SharedPortDoor>> SharedPortDoor::open(std::string name, PortMember member,
-                                                             Deadline deadline) {
-  std::unique_ptr<SharedPortDoor> door(new SharedPortDoor(std::move(name), std::move(member)));
-  if (Status enrolled = door->enrol(deadline); !enrolled) {
+Result<std::unique_ptr<SharedPortListener>> SharedPortListener::open(std::string name,
+                                                                     PortMember member,
+                                                                     Deadline deadline) {
+  std::unique_ptr<SharedPortListener> listener(
+      new SharedPortListener(std::move(name), std::move(member)));
+  if (Status enrolled = listener->enroll(deadline); !enrolled) {
     return tl::unexpected<Error>(enrolled.error());
   }
-  return door;
+  return listener;
 }
 
-Result<std::optional<Accepted>> SharedPortDoor::accept() {
+Result<std::optional<Accepted>> SharedPortListener::accept() {
   std::optional<LocalMessage> message = receive_local(mailbox_);
   if (!message) return std::nullopt;
   if (message->ended) {
-    if (Status enrolled = enrol(Deadline::after(kPatience)); !enrolled) {
+    if (Status enrolled = enroll(Deadline::after(kPatience)); !enrolled) {
       return tl::unexpected<Error>(enrolled.error());
     }
     return std::nullopt;
@@ -58,10 +60,10 @@ Result<std::optional<Accepted>> SharedPortDoor::accept() {
   return Accepted{std::move(message->passed), from};
 }
 
-Status SharedPortDoor::enrol(Deadline deadline) {
+Status SharedPortListener::enroll(Deadline deadline) {
   mailbox_.close();
   for (;;) {
-    const Result<bool> done = try_to_enrol(deadline);
+    const Result<bool> done = try_enroll(deadline);
     if (!done) return tl::unexpected<Error>(done.error());
     if (*done) return {};
     if (deadline.passed()) {
@@ -73,7 +75,7 @@ Status SharedPortDoor::enrol(Deadline deadline) {
 }
 
 /// Returns false if the switch has just exited or is not listening yet.
-Result<bool> SharedPortDoor::try_to_enrol(Deadline deadline) {
+Result<bool> SharedPortListener::try_enroll(Deadline deadline) {
   switch_.reset();
   auto taken = PortSwitch::start(name_);
   if (!taken) return tl::unexpected<Error>(taken.error());

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "gradwire/bootstrap/door.h"
+#include "gradwire/bootstrap/listener.h"
 #include "gradwire/bootstrap/port_switch.h"
 
 namespace gradwire {
@@ -16,25 +16,25 @@ namespace gradwire {
 /// secret forever, but it does one of 16 characters or more.
 std::string shared_port_name(const std::string& secret, std::uint16_t port);
 
-/// A door behind a port that all processes of the job on this host share; it receives the
-/// connections for this process. The first process that opens a door becomes the switch
+/// A listener behind a port that all processes of the job on this host share; it receives the
+/// connections for this process. The first process that opens one becomes the switch
 /// (bootstrap/port_switch.h). When it exits, another one takes over, and the port is closed for a
 /// moment: a caller that is refused or cut off retries.
-class SharedPortDoor final : public Door {
+class SharedPortListener final : public Listener {
  public:
   /// `name`: shared_port_name(). Fails with invalid_argument (the port is used by another program),
   /// refused (a process of another user has the name), timeout or system.
-  static Result<std::unique_ptr<SharedPortDoor>> open(std::string name, PortMember member,
-                                                      Deadline deadline);
+  static Result<std::unique_ptr<SharedPortListener>> open(std::string name, PortMember member,
+                                                          Deadline deadline);
 
   const Socket& socket() const override { return mailbox_; }
   Result<std::optional<Accepted>> accept() override;
 
  private:
-  SharedPortDoor(std::string name, PortMember member)
+  SharedPortListener(std::string name, PortMember member)
       : name_(std::move(name)), member_(std::move(member)) {}
-  Status enrol(Deadline deadline);
-  Result<bool> try_to_enrol(Deadline deadline);
+  Status enroll(Deadline deadline);
+  Result<bool> try_enroll(Deadline deadline);
 
   std::string name_;
   PortMember member_;

@@ -13,8 +13,8 @@ namespace gradwire {
 /// the first failure. One object per rank; not thread-safe.
 class StartWatch {
  public:
-  /// Interval of look() calls if there is no socket that reports news.
-  static constexpr Duration kLookEvery = std::chrono::milliseconds(500);
+  /// Interval of check() calls if there is no socket that reports news.
+  static constexpr Duration kCheckInterval = std::chrono::milliseconds(500);
 
   virtual ~StartWatch() = default;
 
@@ -25,11 +25,11 @@ class StartWatch {
   /// Returns true if all ranks have proved to rank 0 that they know the job's secret.
   virtual bool is_authenticated() const = 0;
 
-  /// Readable when look() may find a failure. If not valid, call look() every kLookEvery.
+  /// Readable when check() may find a failure. If not valid, call check() every kCheckInterval.
   virtual const Socket& socket() const = 0;
 
   /// Checks for a failure without waiting. Fails with the reason for which the start has failed.
-  virtual Status look() = 0;
+  virtual Status check() = 0;
 
   /// Reports to the other ranks that this rank failed. Returns the reason for which the start has
   /// failed: `error`, unless another rank failed earlier.
@@ -37,12 +37,13 @@ class StartWatch {
 
   /// Checks the connections of this rank without waiting. Fails with disconnected, naming a rank
   /// that has hung up.
-  using Standing = std::function<Status()>;
+  using ConnectionCheck = std::function<Status()>;
 
-  /// Called when this rank is connected to all others; waits until every rank is. Calls `standing`
-  /// if the store itself does not report that a rank has died. Fails with timeout (names the ranks
-  /// that are not connected), disconnected, or the reason for which the start has failed.
-  virtual Status complete(Deadline deadline, const Standing& standing) = 0;
+  /// Called when this rank is connected to all others; waits until every rank is. Calls
+  /// `check_connections` if the store itself does not report that a rank has died. Fails with
+  /// timeout (names the ranks that are not connected), disconnected, or the reason for which the
+  /// start has failed.
+  virtual Status complete(Deadline deadline, const ConnectionCheck& check_connections) = 0;
 };
 
 }  // namespace gradwire

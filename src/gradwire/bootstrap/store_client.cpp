@@ -13,12 +13,12 @@ constexpr Duration kDeadAfter = std::chrono::seconds(5);
 
 }  // namespace
 
-StoreClient::StoreClient(Admitted admitted)
-    : socket(std::move(admitted.socket)),
-      claims(admitted.claims),
+StoreClient::StoreClient(AuthenticatedConnection connection)
+    : socket(std::move(connection.socket)),
+      claims(connection.claims),
       from(peer_address(socket)),
-      theirs(admitted.key, StoreCodes::Speaker::client),
-      ours(admitted.key, StoreCodes::Speaker::server) {
+      theirs(connection.key, StoreCodes::Speaker::client),
+      ours(connection.key, StoreCodes::Speaker::server) {
   keep_alive(socket, kDeadAfter);
 }
 

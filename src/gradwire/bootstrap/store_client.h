@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "gradwire/bootstrap/gate.h"
+#include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
 #include "gradwire/net/deadline.h"
 
@@ -16,7 +16,7 @@ namespace gradwire {
 struct StoreClient {
   enum class Reading { complete, not_yet, gone };
 
-  explicit StoreClient(Admitted admitted);
+  explicit StoreClient(AuthenticatedConnection connection);
 
   /// Fills `inbox` up to `size` bytes.
   Reading read_up_to(std::size_t size);
@@ -39,7 +39,7 @@ struct StoreClient {
   SocketAddress from;
   std::string host;
   bool joined = false;     ///< Accepted as the rank that it claims to be.
-  bool told = false;       ///< Told that the start has failed; its further requests are ignored.
+  bool notified = false;   ///< Told that the start has failed; its further requests are ignored.
   bool completed = false;  ///< Connected to all ranks and waiting for the others.
   bool gone = false;
   StoreCodes theirs, ours;
@@ -49,7 +49,7 @@ struct StoreClient {
   std::optional<std::string> awaited;   ///< Key of a pending get.
   Deadline waits_until = Deadline(Time::max());
   std::set<std::string> keys;  ///< Keys that it has set.
-  std::size_t place = 0;       ///< Index in the current PollSet.
+  std::size_t poll_index = 0;  ///< Index in the current PollSet.
 };
 
 }  // namespace gradwire

@@ -22,7 +22,7 @@ bool is_checkpoint_name(const std::string& name) {
   return !digits.empty() && digits.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-FoundCheckpoint look_at(const fs::path& path) {
+FoundCheckpoint inspect(const fs::path& path) {
   FoundCheckpoint found{.path = path};
   try {
     const auto manifest = read_manifest(path);
@@ -101,7 +101,7 @@ std::vector<FoundCheckpoint> list_checkpoints(const fs::path& folder) {
   std::vector<FoundCheckpoint> found;
   for (const auto& path : names_in(folder)) {
     if (!is_checkpoint_name(path.filename().string()) || !is_folder(path)) continue;
-    auto checkpoint = look_at(path);
+    auto checkpoint = inspect(path);
     if (is_folder(path)) found.push_back(std::move(checkpoint));  // Else another saver removed it.
   }
   std::ranges::sort(found, [](const auto& a, const auto& b) {
@@ -133,11 +133,11 @@ fs::path find_checkpoint(const fs::path& path) {
 
 std::string manifest_text_of(const fs::path& checkpoint) {
   const InputFile file(checkpoint / kManifestName);
-  if (file.size() > kMostManifestBytes) {
+  if (file.size() > kMaxManifestBytes) {
     refuse(
         fmt::format("{}: is damaged: it has {} bytes, but a manifest has at most {}; use "
                     "another checkpoint",
-                    file.path().string(), file.size(), kMostManifestBytes));
+                    file.path().string(), file.size(), kMaxManifestBytes));
   }
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

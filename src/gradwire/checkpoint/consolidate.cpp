@@ -26,10 +26,10 @@ std::map<std::string, const ManifestTensor*> wanted(const Manifest& manifest, bo
 void copy_tensor(const CheckpointReader& checkpoint, const ManifestTensor& tensor,
                  std::vector<std::byte>& chunk, AtomicFile& file) {
   const auto size = stored_type_bytes(tensor.type);
-  const auto most = static_cast<std::int64_t>(chunk.size() / size);
+  const auto chunk_elements = static_cast<std::int64_t>(chunk.size() / size);
   const auto elements = elements_of(tensor.shape);
-  for (std::int64_t begin = 0; begin < elements; begin += most) {
-    const auto count = static_cast<std::size_t>(std::min(most, elements - begin));
+  for (std::int64_t begin = 0; begin < elements; begin += chunk_elements) {
+    const auto count = static_cast<std::size_t>(std::min(chunk_elements, elements - begin));
     const auto part = Bytes(chunk).first(count * size);
     checkpoint.read(tensor, begin, part);
     file.write(part.data(), part.size());

@@ -19,9 +19,9 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "gradwire checkpoint";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // The sum of two does not overflow.
-constexpr std::uint64_t kMostCount = std::uint64_t{1} << 53;  // Maximum of counters; + 1 does not
-                                                              // overflow.
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;  // The sum of two does not overflow.
+constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 53;  // Maximum of counters; + 1 does not
+                                                             // overflow.
 
 std::string hex(std::uint32_t crc) {
   return fmt::format("{:08x}", crc);
@@ -75,7 +75,7 @@ std::uint32_t crc_of(const StrictJson& value) {
 
 ManifestFile file_of(const StrictJson& entry) {
   ManifestFile file{.name = entry.at("name").text(),
-                    .bytes = entry.at("bytes").number(kMostBytes),
+                    .bytes = entry.at("bytes").number(kMaxBytes),
                     .crc = crc_of(entry.at("crc32c"))};
   if (!is_plain_name(file.name)) entry.at("name").refuse("the plain name of a file, without '/'");
   return file;
@@ -83,7 +83,7 @@ ManifestFile file_of(const StrictJson& entry) {
 
 std::vector<std::int64_t> shape_of(const StrictJson& entry, const std::string& type) {
   if (stored_type_bytes(type) == 0) entry.at("type").refuse("a safetensors type");
-  const auto sizes = entry.at("shape").numbers(kMostBytes);
+  const auto sizes = entry.at("shape").numbers(kMaxBytes);
   std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
   if (!stored_tensor_bytes(type, shape)) entry.at("shape").refuse("at most 4 EiB in total");
   return shape;
@@ -96,7 +96,7 @@ void add_pieces(const StrictJson& list, const Manifest& manifest, ManifestTensor
   const auto elements = elements_of(tensor.shape);
   std::int64_t next = 0;
   for (const auto& entry : list.list()) {
-    const auto numbers = entry.numbers(kMostBytes);
+    const auto numbers = entry.numbers(kMaxBytes);
     if (numbers.size() != 4) entry.refuse("[file, first element, elements, offset]");
     const ManifestPiece piece{numbers[0], static_cast<std::int64_t>(numbers[1]),
                               static_cast<std::int64_t>(numbers[2]), numbers[3]};
@@ -127,7 +127,7 @@ ManifestTensor tensor_of(const StrictJson& entry, const Manifest& manifest) {
 RankTensor rank_tensor_of(const StrictJson& entry, const ManifestFile& file) {
   RankTensor tensor{.name = entry.at("name").text(), .type = entry.at("type").text()};
   tensor.shape = shape_of(entry, tensor.type);
-  tensor.offset = entry.at("offset").number(kMostBytes);
+  tensor.offset = entry.at("offset").number(kMaxBytes);
   const auto bytes = *stored_tensor_bytes(tensor.type, tensor.shape);
   if (tensor.offset <= file.bytes && bytes <= file.bytes - tensor.offset) return tensor;
   entry.at("offset").refuse(fmt::format("at least {} bytes before the end of {}, which has {}",
@@ -158,8 +158,8 @@ void add_rank_tensors(const StrictJson& entry, Manifest& manifest) {
 }
 
 Manifest manifest_of(const StrictJson& root) {
-  Manifest manifest{.step = static_cast<std::int64_t>(root.at("step").number(kMostCount)),
-                    .sequence = static_cast<std::int64_t>(root.at("sequence").number(kMostCount)),
+  Manifest manifest{.step = static_cast<std::int64_t>(root.at("step").number(kMaxCount)),
+                    .sequence = static_cast<std::int64_t>(root.at("sequence").number(kMaxCount)),
                     .model = root.at("model").json(),
                     .run = root.at("run").object().json()};
   manifest.files = named_items<ManifestFile>(root.at("files"), file_of);
@@ -172,9 +172,9 @@ Manifest manifest_of(const StrictJson& root) {
 
 /// Parses the manifest, verifies its checksum, and returns the content without the checksum.
 json checked_json(std::string_view text) {
-  if (text.size() > kMostManifestBytes) {
-    refuse(fmt::format("has {} bytes, but a manifest has at most {}", text.size(),
-                       kMostManifestBytes));
+  if (text.size() > kMaxManifestBytes) {
+    refuse(
+        fmt::format("has {} bytes, but a manifest has at most {}", text.size(), kMaxManifestBytes));
   }
   auto parsed = parse_bounded_json(text);
   if (!parsed)
@@ -184,7 +184,7 @@ json checked_json(std::string_view text) {
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
     refuse("is damaged, or no manifest of a gradwire checkpoint");
   }
-  const auto version = StrictJson(root).at("version").number(kMostCount);
+  const auto version = StrictJson(root).at("version").number(kMaxCount);
   if (version != kVersion) {
     refuse(fmt::format("has version {}, but this gradwire reads version {}: update gradwire",
                        version, kVersion));

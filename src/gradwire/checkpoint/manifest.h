@@ -15,7 +15,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 
 /// Maximum size of a manifest, in bytes. Suffices for the pieces of about ten thousand tensors,
 /// each divided among several hundred ranks.
-inline constexpr std::uint64_t kMostManifestBytes = 256 << 20;
+inline constexpr std::uint64_t kMaxManifestBytes = 256 << 20;
 
 /// A file of a checkpoint, written by one rank.
 struct ManifestFile {

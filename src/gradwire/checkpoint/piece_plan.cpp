@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kLeastToDivide = 16 << 10;  // In bytes; below, one rank writes all of them.
+constexpr std::uint64_t kMinBytesToDivide = 16 << 10;  // Below, one rank writes it all.
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, message);
@@ -87,7 +87,7 @@ std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t element
   }
   for (const auto& [begin, end, ranks] : segments_of(name, elements, held)) {
     const auto bytes = static_cast<std::uint64_t>(end - begin) * element_bytes;
-    if (ranks.size() == 1 || bytes < kLeastToDivide) {
+    if (ranks.size() == 1 || bytes < kMinBytesToDivide) {
       give(least_loaded(ranks, load), begin, end);
       continue;
     }

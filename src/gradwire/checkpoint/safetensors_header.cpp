@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format's data is little-endian");
 
-constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // The reference implementation's maximum.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // The reference implementation's maximum.
 
 struct TypeSize {
   std::string_view name;
@@ -40,7 +40,7 @@ constexpr std::array<TypeSize, 14> kTypes{{{"F64", 8},
                                            {"BOOL", 1},
                                            {"C64", 8}}};
 
-constexpr std::uint64_t kMostTensorBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMaxTensorBytes = std::uint64_t{1} << 62;
 
 /// Returns the size of a file's header, including the 8 bytes of its length. `bytes`: at least the
 /// file's first 8 bytes, if it has that many.
@@ -49,7 +49,7 @@ std::uint64_t header_bytes(std::string_view bytes, std::uint64_t file_bytes) {
   if (bytes.size() < 8 || file_bytes < 8) refuse(kCut);
   const auto length =
       load_little_endian<std::uint64_t>(reinterpret_cast<const std::byte*>(bytes.data()));
-  if (length > kMostHeaderBytes || length > file_bytes - 8) refuse(kCut);
+  if (length > kMaxHeaderBytes || length > file_bytes - 8) refuse(kCut);
   return 8 + length;
 }
 
@@ -58,11 +58,11 @@ StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::ui
   if (stored_type_bytes(tensor.type) == 0) {
     refuse(fmt::format("element type {} is not supported", tensor.type));
   }
-  const auto sizes = entry.at("shape").numbers(kMostTensorBytes);
+  const auto sizes = entry.at("shape").numbers(kMaxTensorBytes);
   tensor.shape.assign(sizes.begin(), sizes.end());
   const auto bytes = stored_tensor_bytes(tensor.type, tensor.shape);
   if (!bytes) refuse(fmt::format("'{}' has an impossible shape", name));
-  const auto offsets = entry.at("data_offsets").numbers(kMostTensorBytes);
+  const auto offsets = entry.at("data_offsets").numbers(kMaxTensorBytes);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
     entry.at("data_offsets").refuse("[begin, end] of its bytes, in ascending order");
   }
@@ -119,7 +119,7 @@ std::optional<std::uint64_t> stored_tensor_bytes(std::string_view type,
     if (size < 0) return std::nullopt;
     empty = empty || size == 0;
     const auto counted = static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1));
-    if (counted > kMostTensorBytes / bytes) return std::nullopt;
+    if (counted > kMaxTensorBytes / bytes) return std::nullopt;
     bytes *= counted;
   }
   return empty ? 0 : bytes;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostNested = 100;
+constexpr int kMaxNesting = 100;
 
 /// Returns the maximum nesting depth of lists and objects; the text need not be valid JSON.
 int nesting(std::string_view text) {
@@ -36,25 +36,25 @@ int nesting(std::string_view text) {
 
 /// Returns the value as text for a message; long values are truncated.
 std::string shown(const json& value) {
-  constexpr std::size_t kMost = 60;
+  constexpr std::size_t kMaxShown = 60;
   auto text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
 }
 
-bool is_number_to(const json& value, std::uint64_t most) {
+bool is_number_to(const json& value, std::uint64_t max) {
   const bool negative = !value.is_number_unsigned() && value.is_number_integer() &&
                         value.get_ref<const json::number_integer_t&>() < 0;
-  return value.is_number_integer() && !negative && value.get<std::uint64_t>() <= most;
+  return value.is_number_integer() && !negative && value.get<std::uint64_t>() <= max;
 }
 
 }  // namespace
 
 Result<json> parse_bounded_json(std::string_view text) {
-  if (const int depth = nesting(text); depth > kMostNested) {
+  if (const int depth = nesting(text); depth > kMaxNesting) {
     return failure(
         ErrorKind::invalid_argument,
-        fmt::format("lists and objects are nested {} deep; the maximum is {}", depth, kMostNested));
+        fmt::format("lists and objects are nested {} deep; the maximum is {}", depth, kMaxNesting));
   }
   auto parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return failure(ErrorKind::invalid_argument, "it is not JSON");
@@ -92,16 +92,16 @@ std::string StrictJson::text() const {
   return value_.get<std::string>();
 }
 
-std::uint64_t StrictJson::number(std::uint64_t most) const {
-  if (!is_number_to(value_, most)) refuse(fmt::format("a whole number from 0 to {}", most));
+std::uint64_t StrictJson::number(std::uint64_t max) const {
+  if (!is_number_to(value_, max)) refuse(fmt::format("a whole number from 0 to {}", max));
   return value_.get<std::uint64_t>();
 }
 
-std::vector<std::uint64_t> StrictJson::numbers(std::uint64_t most) const {
-  const bool right = value_.is_array() && std::ranges::all_of(value_, [most](const auto& value) {
-                       return is_number_to(value, most);
+std::vector<std::uint64_t> StrictJson::numbers(std::uint64_t max) const {
+  const bool right = value_.is_array() && std::ranges::all_of(value_, [max](const auto& value) {
+                       return is_number_to(value, max);
                      });
-  if (!right) refuse(fmt::format("a list of whole numbers from 0 to {}", most));
+  if (!right) refuse(fmt::format("a list of whole numbers from 0 to {}", max));
   return value_.get<std::vector<std::uint64_t>>();
 }
 

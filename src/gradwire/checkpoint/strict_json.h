@@ -32,9 +32,9 @@ class StrictJson {
   const StrictJson& object() const;
   std::string text() const;
   /// Returns an integer from 0 to `most`.
-  std::uint64_t number(std::uint64_t most) const;
+  std::uint64_t number(std::uint64_t max) const;
   /// Returns a list of integers from 0 to `most`.
-  std::vector<std::uint64_t> numbers(std::uint64_t most) const;
+  std::vector<std::uint64_t> numbers(std::uint64_t max) const;
   /// Returns any value as JSON text.
   std::string json() const { return value_.dump(); }
 

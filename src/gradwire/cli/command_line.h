@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/cli/launch/wrong_command_line.h"
+#include "gradwire/cli/launch/usage_error.h"
 
 namespace gradwire {
 

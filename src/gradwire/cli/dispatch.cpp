@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/suggest.h"
-#include "gradwire/cli/launch/wrong_command_line.h"
+#include "gradwire/cli/launch/usage_error.h"
 
 namespace gradwire {
 namespace {
@@ -67,7 +67,7 @@ int run_guarded(std::string_view program, const Command& command, int argc, char
     // If standard output cannot be written, flushed() reports that, and nothing else matters.
     if (std::ferror(stdout) == 0)
       fmt::print(stderr, "{} {}: {}\n", program, command.name, words_of(e));
-    return dynamic_cast<const WrongCommandLine*>(&e) ? 2 : 1;
+    return dynamic_cast<const UsageError*>(&e) ? 2 : 1;
   }
 }
 

@@ -22,7 +22,7 @@ std::string rails_of(const Job& job) {
   const auto rails = choose_local_rails(job.interface, masters->front());
   if (!rails) return fmt::format("none ({})", rails.error().message);
   std::vector<std::string> words;
-  for (const RailPlace& rail : *rails) {
+  for (const RailEndpoint& rail : *rails) {
     words.push_back(fmt::format("{}:{}", rail.interface, rail.address.host()));
   }
   return fmt::format("{}", fmt::join(words, ","));

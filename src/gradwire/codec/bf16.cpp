@@ -7,20 +7,20 @@
 
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
 
 namespace gradwire {
 namespace {
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
   auto* codes = reinterpret_cast<PackedUint16*>(encoded);
   for (std::size_t i = 0; i < n; ++i) codes[i].value = to_bf16(x[i]);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const auto* codes = reinterpret_cast<const PackedUint16*>(encoded);
   for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);

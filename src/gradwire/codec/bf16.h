@@ -16,11 +16,11 @@ struct __attribute__((packed, may_alias)) PackedUint16 {
 
 /// Rounds to nearest, ties to even. Finite values stay finite, NaN stays NaN.
 GRADWIRE_INLINE std::uint16_t to_bf16(float x) {
-  constexpr std::uint32_t kGreatestBf16 = 0x7F7F0000u;
+  constexpr std::uint32_t kMaxBf16 = 0x7F7F0000u;
   const std::uint32_t bits = bits_of(x);
   const std::uint32_t magnitude = bits & kMagnitude;
   const std::uint32_t up = magnitude + 0x7FFFu + ((magnitude >> 16) & 1u);
-  const std::uint32_t finite = up < kGreatestBf16 ? up : kGreatestBf16;
+  const std::uint32_t finite = up < kMaxBf16 ? up : kMaxBf16;
   // Truncating a NaN could make it an infinity.
   const std::uint32_t infinite = magnitude == kInfinity ? magnitude : 0x7FC00000u;
   const std::uint32_t rounded_magnitude = magnitude < kInfinity ? finite : infinite;

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/random.h"
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 
 namespace gradwire {
 namespace {
@@ -21,13 +21,13 @@ std::uint64_t block_seed(std::uint64_t seed, std::size_t block) {
   return Random(seed + 0xD1B54A32D192ED03u * (block + 1)).next();
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void add_to(float* __restrict values, const float* __restrict more, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) values[i] += more[i];
 }
 
 /// x = x - y, or zero where that is not finite.
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void subtract_from(float* __restrict x, const float* __restrict y, std::size_t n) {
   constexpr std::uint32_t kExponent = 0x7F800000u;
   for (std::size_t i = 0; i < n; ++i) {
@@ -44,23 +44,23 @@ std::size_t BlockCodec::encoded_bytes(std::size_t count) const {
   return count / size * block_bytes(size) + (rest > 0 ? block_bytes(rest) : 0);
 }
 
-void BlockCodec::encode(std::span<const float> values, std::span<float> carry, std::uint64_t seed,
-                        Bytes encoded) const {
+void BlockCodec::encode(std::span<const float> values, std::span<float> residual,
+                        std::uint64_t seed, Bytes encoded) const {
   GRADWIRE_CHECK(encoded.size() == encoded_bytes(values.size()));
-  GRADWIRE_CHECK(carry.empty() || carry.size() == values.size());
+  GRADWIRE_CHECK(residual.empty() || residual.size() == values.size());
   const std::size_t size = block_size();
-  const bool carries = !carry.empty();
+  const bool has_residual = !residual.empty();
   std::byte* out = encoded.data();
   for (std::size_t at = 0; at < values.size(); at += size) {
     const std::size_t n = std::min(size, values.size() - at);
     const std::uint64_t own_seed = block_seed(seed, at / size);
-    float* const sum = carries ? carry.data() + at : nullptr;
-    if (carries) add_to(sum, values.data() + at, n);
+    float* const sum = has_residual ? residual.data() + at : nullptr;
+    if (has_residual) add_to(sum, values.data() + at, n);
     if (n < size) {
-      encode_last(carries ? sum : values.data() + at, sum, n, own_seed, out);
-    } else if (carries) {
+      encode_last(has_residual ? sum : values.data() + at, sum, n, own_seed, out);
+    } else if (has_residual) {
       encode_block(sum, n, own_seed, out);
-      take_out_block(out, n, own_seed, sum);
+      subtract_block(out, n, own_seed, sum);
     } else {
       encode_block(values.data() + at, n, own_seed, out);
     }
@@ -68,13 +68,13 @@ void BlockCodec::encode(std::span<const float> values, std::span<float> carry, s
   }
 }
 
-void BlockCodec::encode_last(const float* x, float* lost, std::size_t n, std::uint64_t seed,
+void BlockCodec::encode_last(const float* x, float* residual, std::size_t n, std::uint64_t seed,
                              std::byte* encoded) const {
   alignas(64) Scratch padded;
   std::copy_n(x, n, padded.data());
   std::fill_n(padded.data() + n, kPadding, 0.0F);
   encode_block(padded.data(), n, seed, encoded);
-  if (lost != nullptr) take_out_block(encoded, n, seed, lost);
+  if (residual != nullptr) subtract_block(encoded, n, seed, residual);
 }
 
 bool BlockCodec::add_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
@@ -85,7 +85,7 @@ bool BlockCodec::add_block(const std::byte* encoded, std::size_t n, std::uint64_
   return true;
 }
 
-void BlockCodec::take_out_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+void BlockCodec::subtract_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                                 float* x) const {
   alignas(64) Scratch decoded;
   decode_block(encoded, n, seed, decoded.data());

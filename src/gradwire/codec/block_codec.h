@@ -25,7 +25,7 @@ class BlockCodec : public Codec {
   static constexpr std::size_t kPadding = 64;
 
   std::size_t encoded_bytes(std::size_t count) const final;
-  void encode(std::span<const float> values, std::span<float> carry, std::uint64_t seed,
+  void encode(std::span<const float> values, std::span<float> residual, std::uint64_t seed,
               Bytes encoded) const final;
   Status decode(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const final;
   Status decode_add(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const final;
@@ -56,13 +56,13 @@ class BlockCodec : public Codec {
 
   /// x[i] -= decoded value i, or x[i] = 0 where the difference is not finite, for i < n: leaves the
   /// error-feedback residual.
-  virtual void take_out_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
+  virtual void subtract_block(const std::byte* encoded, std::size_t n, std::uint64_t seed,
                               float* x) const;
 
  private:
-  /// Encodes n < block_size() values. `lost`, if not null, holds the same values before, and their
-  /// residual afterwards.
-  void encode_last(const float* x, float* lost, std::size_t n, std::uint64_t seed,
+  /// Encodes n < block_size() values. `residual`, if not null, holds the same values before,
+  /// and their residual afterwards.
+  void encode_last(const float* x, float* residual, std::size_t n, std::uint64_t seed,
                    std::byte* encoded) const;
   Status check_size(ConstBytes encoded, std::size_t count) const;
   Status damaged(std::size_t block) const;

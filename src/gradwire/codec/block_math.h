@@ -6,12 +6,12 @@
 #include <cstring>
 #include <limits>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 
 /// Arithmetic of codecs on blocks of values. Results are bitwise equal on all processors.
 namespace gradwire {
 
-inline constexpr float kGreatest = std::numeric_limits<float>::max();
+inline constexpr float kMaxFloat = std::numeric_limits<float>::max();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// As integers, the bits of magnitudes have the same order as the magnitudes; infinity, then NaN,
@@ -24,13 +24,13 @@ GRADWIRE_INLINE std::uint32_t bits_of(float x) {
 }
 
 /// Returns the bits of the maximum |x[i]|.
-GRADWIRE_INLINE std::uint32_t greatest_magnitude(const float* __restrict x, std::size_t n) {
-  std::int32_t greatest = 0;  // Signed, which AVX2 and SSE4 compare natively.
+GRADWIRE_INLINE std::uint32_t max_magnitude(const float* __restrict x, std::size_t n) {
+  std::int32_t max_bits = 0;  // Signed, which AVX2 and SSE4 compare natively.
   for (std::size_t i = 0; i < n; ++i) {
     const auto magnitude = static_cast<std::int32_t>(bits_of(x[i]) & kMagnitude);
-    greatest = magnitude > greatest ? magnitude : greatest;
+    max_bits = magnitude > max_bits ? magnitude : max_bits;
   }
-  return static_cast<std::uint32_t>(greatest);
+  return static_cast<std::uint32_t>(max_bits);
 }
 
 /// Returns the sum of term(i) for i < n, rounded up to a multiple of 16. It uses sixteen partial
@@ -68,16 +68,16 @@ struct Grid {
   float inverse = 0;  ///< Always finite.
 };
 
-/// Returns the grid whose `levels`-th multiple is the magnitude with the bits `greatest`, or
+/// Returns the grid whose `levels`-th multiple is the magnitude with the bits `max_bits`, or
 /// slightly less at the limits of float32. Steps are at least 10^-36, so that the inverse is
 /// finite; the largest multiple is finite too.
-GRADWIRE_INLINE Grid grid_of(std::uint32_t greatest, float levels) {
-  const float top = std::bit_cast<float>(greatest);
-  const float high = kGreatest * 0.99999F;
+GRADWIRE_INLINE Grid grid_of(std::uint32_t max_bits, float levels) {
+  const float top = std::bit_cast<float>(max_bits);
+  const float high = kMaxFloat * 0.99999F;
   const float limited = top > high ? high : top;
   const float step = limited / levels;
   const float safe = step > 1e-36F ? step : 1e-36F;
-  return {.step = greatest < kInfinity ? safe : kNan, .inverse = 1.0F / safe};
+  return {.step = max_bits < kInfinity ? safe : kNan, .inverse = 1.0F / safe};
 }
 
 /// Rounds |x| < 2^22 to the nearest integer, ties to even, in the low bits (two's complement): adds

@@ -15,7 +15,7 @@ namespace gradwire {
 /// and the mean on its way from the owner to all ranks. Values are encoded once, forwarded
 /// unchanged and decoded alike on all ranks, so all ranks end with the same bits.
 ///
-/// Codecs are stateless and thread-safe. The caller keeps the error-feedback residual (`carry`).
+/// Codecs are stateless and thread-safe. The caller keeps the error-feedback residual.
 /// Randomness comes from `seed`, which both ends know: one seed for all ranks' contributions to a
 /// chunk and for their mean. A value that is not finite is decoded as not finite (other values of
 /// its block may be too), never as a finite number.
@@ -29,10 +29,10 @@ class Codec {
   /// Encoded size of `count` values in bytes. Depends on nothing else, so that both ends know it.
   virtual std::size_t encoded_bytes(std::size_t count) const = 0;
 
-  /// Encodes values[i] + carry[i] and leaves the residual in carry[i] (error feedback: Seide et
-  /// al., Interspeech 2014; Karimireddy et al., ICML 2019). An empty `carry` counts as zeros, and
-  /// the residual is discarded. `encoded` has encoded_bytes(values.size()) bytes.
-  virtual void encode(std::span<const float> values, std::span<float> carry, std::uint64_t seed,
+  /// Encodes values[i] + residual[i] and leaves the new residual in residual[i] (error feedback:
+  /// Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019). An empty `residual` counts as
+  /// zeros, and the new one is discarded. `encoded` has encoded_bytes(values.size()) bytes.
+  virtual void encode(std::span<const float> values, std::span<float> residual, std::uint64_t seed,
                       Bytes encoded) const = 0;
 
   /// values[i] = decoded value i. Fails with corrupted if `encoded` is not an output of encode().

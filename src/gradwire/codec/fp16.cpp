@@ -7,7 +7,7 @@
 #include <bit>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
@@ -19,8 +19,8 @@ constexpr std::uint32_t kNotFinite = 255;
 
 /// Returns the float32 exponent of a block's maximum magnitude, given its bits. Magnitudes below
 /// 2^-112 count as 2^-112, as the scale must be a float32.
-GRADWIRE_INLINE std::uint32_t exponent_of(std::uint32_t greatest) {
-  const std::uint32_t exponent = greatest >> 23;
+GRADWIRE_INLINE std::uint32_t exponent_of(std::uint32_t max_bits) {
+  const std::uint32_t exponent = max_bits >> 23;
   return exponent < 15 ? 15 : exponent;
 }
 
@@ -43,16 +43,16 @@ GRADWIRE_INLINE float from_half(std::uint16_t half) {
   return std::bit_cast<float>(magnitude | ((half & 0x8000u) << 16));
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
-  const std::uint32_t exponent = exponent_of(greatest_magnitude(x, n));
+  const std::uint32_t exponent = exponent_of(max_magnitude(x, n));
   const float factor = std::bit_cast<float>((268u - exponent) << 23);
   encoded[0] = static_cast<std::byte>(exponent);
   auto* halves = reinterpret_cast<PackedUint16*>(encoded + 1);
   for (std::size_t i = 0; i < n; ++i) halves[i].value = to_half(x[i] * factor);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const auto exponent = static_cast<std::uint32_t>(encoded[0]);
   const std::uint32_t inverse = exponent > 14 ? (exponent - 14) << 23 : 0;
@@ -60,7 +60,7 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   const auto* halves = reinterpret_cast<const PackedUint16*>(encoded + 1);
   // The maximum float32 was rounded up.
   for (std::size_t i = 0; i < n; ++i) {
-    y[i] = clamped(from_half(halves[i].value) * factor, -kGreatest, kGreatest);
+    y[i] = clamped(from_half(halves[i].value) * factor, -kMaxFloat, kMaxFloat);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/noise.h"
 
@@ -80,7 +80,7 @@ GRADWIRE_INLINE void one_stage(float* x, std::size_t n, std::size_t d) {
 
 }  // namespace
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void hadamard_transform(float* x, std::size_t n) {
   first_stages(x, n);
   std::size_t d = 2 * kLanes;
@@ -88,7 +88,7 @@ void hadamard_transform(float* x, std::size_t n) {
   if (2 * d <= n) one_stage(x, n, d);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void scale_and_flip(const float* __restrict x, std::size_t n, float factor, std::uint64_t seed,
                     float* __restrict y) {
   // Bit r of word j is the sign of value 32 r + j.

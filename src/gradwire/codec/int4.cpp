@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
@@ -18,15 +18,15 @@ namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
-  const Grid grid = grid_of(greatest_magnitude(x, n), 7);
+  const Grid grid = grid_of(max_magnitude(x, n), 7);
   store_float(encoded, grid.step);
   const auto code = [&](std::size_t i) { return (rounded(x[i] * grid.inverse) + 8u) & 15u; };
   pack<4>(n, code, encoded + kHeader);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const float step = load_float(encoded);
   const auto value = [&](std::uint32_t code) {

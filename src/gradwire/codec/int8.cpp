@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
-  const Grid grid = grid_of(greatest_magnitude(x, n), 127);
+  const Grid grid = grid_of(max_magnitude(x, n), 127);
   store_float(encoded, grid.step);
   std::byte* const codes = encoded + kHeader;
   for (std::size_t i = 0; i < n; ++i) {
@@ -26,7 +26,7 @@ void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict en
   }
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const float step = load_float(encoded);
   const auto* const codes = reinterpret_cast<const std::int8_t*>(encoded + kHeader);

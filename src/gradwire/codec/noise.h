@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 
 /// Random numbers for codecs: functions of a seed and an index, so that loops over them vectorize.
 namespace gradwire {

@@ -9,7 +9,7 @@
 #include <bit>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
@@ -28,15 +28,15 @@ GRADWIRE_INLINE float mean_magnitude(const float* __restrict x, std::size_t n) {
       n, [&](std::size_t i) { return std::bit_cast<float>(bits_of(x[i]) & kMagnitude) * share; });
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
-  const float mean = clamped(mean_magnitude(x, n), 0, kGreatest);
-  store_bf16(encoded, greatest_magnitude(x, n) < kInfinity ? mean : kNan);
+  const float mean = clamped(mean_magnitude(x, n), 0, kMaxFloat);
+  store_bf16(encoded, max_magnitude(x, n) < kInfinity ? mean : kNan);
   pack<1>(
       n, [&](std::size_t i) { return bits_of(x[i]) >> 31; }, encoded + kHeader);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const std::uint32_t mean = bits_of(load_bf16(encoded));
   const auto value = [&](std::uint32_t sign) { return std::bit_cast<float>(mean ^ (sign << 31)); };

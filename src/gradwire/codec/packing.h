@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 
 /// Packs codes of a few bits into bytes. Byte j has the codes of values j, j + rows, j + 2 rows,
 /// ..., the first in its lowest bits, where `rows` is the number of bytes. So values that are

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
@@ -24,9 +24,9 @@ GRADWIRE_INLINE void encode_bits(const float* __restrict x, std::size_t n, std::
                                  std::byte* __restrict encoded) {
   constexpr std::uint32_t kZero = 1u << (kBits - 1);
   constexpr auto kLevels = static_cast<float>(kZero - 1);
-  const std::uint32_t greatest = greatest_magnitude(x, n);
-  const Grid grid = grid_of(greatest, kLevels);
-  const std::uint32_t key = noise_key(seed, greatest);
+  const std::uint32_t max_bits = max_magnitude(x, n);
+  const Grid grid = grid_of(max_bits, kLevels);
+  const std::uint32_t key = noise_key(seed, max_bits);
   store_float(encoded, grid.step);
   const auto code = [&](std::size_t i) {
     const float dithered = x[i] * grid.inverse + dither(key, i);
@@ -46,7 +46,7 @@ GRADWIRE_INLINE void decode_bits(const std::byte* __restrict encoded, std::size_
   unpack<kBits>(encoded + kHeader, n, value, y);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(int bits, const float* __restrict x, std::size_t n, std::uint64_t seed,
               std::byte* __restrict encoded) {
   if (bits == 2) return encode_bits<2>(x, n, seed, encoded);
@@ -54,7 +54,7 @@ void to_codes(int bits, const float* __restrict x, std::size_t n, std::uint64_t 
   encode_bits<8>(x, n, seed, encoded);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(int bits, const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   if (bits == 2) return decode_bits<2>(encoded, n, y);
   if (bits == 4) return decode_bits<4>(encoded, n, y);

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
@@ -25,7 +25,7 @@ constexpr std::size_t kBlock = 4096;
 using Picks = std::array<std::uint32_t, kBlock>;
 
 /// Cuts n values into `kept` runs; picks[r] is the index of the value picked of run r.
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void pick(std::uint64_t seed, std::size_t n, std::size_t kept, std::uint32_t* __restrict picks) {
   // Run r begins at r * length, in units of 2^-19 values: kBlock values are below 2^32 units.
   const std::uint32_t key = noise_key(seed, 0);
@@ -37,11 +37,11 @@ void pick(std::uint64_t seed, std::size_t n, std::size_t kept, std::uint32_t* __
   }
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::size_t kept,
               const std::uint32_t* __restrict picks, std::byte* __restrict encoded) {
   // Values that are not finite must be decoded as such, even if they are not kept.
-  const bool finite = greatest_magnitude(x, n) < kInfinity;
+  const bool finite = max_magnitude(x, n) < kInfinity;
   auto* const codes = reinterpret_cast<PackedUint16*>(encoded);
   for (std::size_t r = 0; r < kept; ++r) codes[r].value = to_bf16(finite ? x[picks[r]] : kNan);
 }
@@ -86,7 +86,7 @@ class RandomMask final : public BlockCodec {
     return true;
   }
 
-  void take_out_block(const std::byte* in, std::size_t n, std::uint64_t seed,
+  void subtract_block(const std::byte* in, std::size_t n, std::uint64_t seed,
                       float* x) const override {
     if (is_nan(in)) return void(std::fill_n(x, n, 0.0F));
     for_each_kept(in, n, seed, [x](std::size_t i, float value) { x[i] -= value; });

@@ -15,7 +15,7 @@
 #include <cmath>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
@@ -102,12 +102,12 @@ GRADWIRE_INLINE void quantise(const float* __restrict y, std::size_t n, float un
       n, [&](std::size_t i) { return codes[i]; }, encoded + kHeader);
 }
 
-GRADWIRE_VECTORISED
-std::uint32_t greatest(const float* x, std::size_t n) {
-  return greatest_magnitude(x, n);
+GRADWIRE_VECTORIZED
+std::uint32_t block_maximum(const float* x, std::size_t n) {
+  return max_magnitude(x, n);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void quantise(int bits, const float* __restrict y, std::size_t n, float unit,
               std::byte* __restrict encoded) {
   if (bits == 1) return quantise<1>(y, n, unit, encoded);
@@ -116,7 +116,7 @@ void quantise(int bits, const float* __restrict y, std::size_t n, float unit,
   quantise<4>(y, n, unit, encoded);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void unpack_levels(int bits, const std::byte* __restrict packed, std::size_t n, float step,
                    float* __restrict y) {
   if (bits == 1) return unpack_levels<1>(packed, n, step, y);
@@ -141,7 +141,7 @@ class Rotation final : public BlockCodec {
 
   void encode_block(const float* x, std::size_t n, std::uint64_t seed,
                     std::byte* out) const override {
-    const std::uint32_t top = greatest(x, n);
+    const std::uint32_t top = block_maximum(x, n);
     if (top >= kInfinity) {
       std::fill_n(out, block_bytes(n), std::byte{0});
       return store_float(out, kNan);

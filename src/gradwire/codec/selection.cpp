@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_math.h"
 
 namespace gradwire {
@@ -25,20 +25,20 @@ GRADWIRE_INLINE std::size_t count_from(const std::int32_t* __restrict m, std::si
 /// Returns a bound that at least k and at most k + slack magnitudes reach. If there is none,
 /// returns the k-th largest magnitude, the largest bound that at least k reach. Finds the bound bit
 /// by bit; bits that all magnitudes share need no counting.
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 std::int32_t bound_of(const std::int32_t* __restrict m, std::size_t n, std::size_t k,
                       std::size_t slack) {
-  std::int32_t least = m[0];
-  std::int32_t greatest = m[0];
+  std::int32_t min = m[0];
+  std::int32_t max = m[0];
   for (std::size_t i = 0; i < n; ++i) {
-    least = m[i] < least ? m[i] : least;
-    greatest = m[i] > greatest ? m[i] : greatest;
+    min = m[i] < min ? m[i] : min;
+    max = m[i] > max ? m[i] : max;
   }
   std::int32_t bound = 0;
   for (std::int32_t bit = 1 << 30; bit > 0; bit >>= 1) {
     const std::int32_t higher = bound | bit;
-    if (higher > greatest) continue;
-    const std::size_t count = higher <= least ? n : count_from(m, n, higher);
+    if (higher > max) continue;
+    const std::size_t count = higher <= min ? n : count_from(m, n, higher);
     if (count >= k) bound = higher;
     if (count >= k && count <= k + slack) break;
   }
@@ -51,24 +51,24 @@ GRADWIRE_INLINE std::int32_t magnitude(float x) {
 
 /// Computes the maximum magnitude of each of n / rows columns; the remaining values belong to no
 /// column. Returns false if any value, those included, is not finite.
-GRADWIRE_VECTORISED
-bool greatest_of_columns(const float* __restrict x, std::size_t n, std::size_t rows,
-                         std::int32_t* __restrict greatest) {
+GRADWIRE_VECTORIZED
+bool column_maxima(const float* __restrict x, std::size_t n, std::size_t rows,
+                   std::int32_t* __restrict maxima) {
   const std::size_t columns = n / rows;
-  for (std::size_t j = 0; j < columns; ++j) greatest[j] = magnitude(x[j]);
+  for (std::size_t j = 0; j < columns; ++j) maxima[j] = magnitude(x[j]);
   for (std::size_t r = 1; r < rows; ++r) {
     const float* const row = x + r * columns;
     for (std::size_t j = 0; j < columns; ++j) {
       const std::int32_t m = magnitude(row[j]);
-      greatest[j] = m > greatest[j] ? m : greatest[j];
+      maxima[j] = m > maxima[j] ? m : maxima[j];
     }
   }
   const std::size_t looked_at = rows * columns;
-  return count_from(greatest, columns, kInfinity) == 0 &&
-         greatest_magnitude(x + looked_at, n - looked_at) < kInfinity;
+  return count_from(maxima, columns, kInfinity) == 0 &&
+         max_magnitude(x + looked_at, n - looked_at) < kInfinity;
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void mark(const float* __restrict x, std::size_t n, std::int32_t bound,
           std::uint8_t* __restrict marks) {
   for (std::size_t i = 0; i < n; ++i) marks[i] = magnitude(x[i]) >= bound ? 1 : 0;
@@ -102,12 +102,12 @@ std::size_t rows_for(std::size_t n, std::size_t k) {
 
 }  // namespace
 
-bool select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes) {
+bool select_largest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes) {
   alignas(64) Magnitudes some;
   alignas(64) std::array<std::uint8_t, kMaxSelection + 64> marks;
   std::array<std::uint16_t, kMaxSelection> candidates;
   const std::size_t rows = rows_for(n, k);
-  if (!greatest_of_columns(x, n, rows, some.data())) return false;
+  if (!column_maxima(x, n, rows, some.data())) return false;
   // At least k column maxima, hence at least k values, reach the bound.
   const std::int32_t low = bound_of(some.data(), n / rows, k, k / 8);
   mark(x, n, low, marks.data());

@@ -6,14 +6,14 @@
 
 namespace gradwire {
 
-/// Maximum n of select_greatest().
+/// Maximum n of select_largest().
 inline constexpr std::size_t kMaxSelection = 8192;
 
 /// Finds the k largest of |x[0]|, ..., |x[n-1]|; of equal ones, the first. Stores their indexes in
 /// ascending order. Returns false, and selects nothing, if a value is not finite. 1 <= k <= n <=
 /// kMaxSelection; `indexes` has room for k. The time depends on n, not on k: values are compared
 /// with bounds that are found by counting, without sorting.
-bool select_greatest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes);
+bool select_largest(const float* x, std::size_t n, std::size_t k, std::uint16_t* indexes);
 
 /// Appends at + b for each set bit b of `bits`, the lowest first. Returns the new end of the
 /// indexes.

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
@@ -18,12 +18,12 @@ namespace {
 constexpr std::size_t kHeader = sizeof(float);
 constexpr unsigned kPerByte = 5;  // 3^5 = 243
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::uint64_t seed,
               std::byte* __restrict encoded) {
-  const std::uint32_t greatest = greatest_magnitude(x, n);
-  const Grid grid = grid_of(greatest, 1);
-  const std::uint32_t key = noise_key(seed, greatest);
+  const std::uint32_t max_bits = max_magnitude(x, n);
+  const Grid grid = grid_of(max_bits, 1);
+  const std::uint32_t key = noise_key(seed, max_bits);
   store_float(encoded, grid.step);
   const std::size_t rows = packed_bytes(n, kPerByte);
   for (std::size_t j = 0; j < rows; ++j) {
@@ -40,7 +40,7 @@ void to_codes(const float* __restrict x, std::size_t n, std::uint64_t seed,
   }
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const float step = load_float(encoded);
   const std::size_t rows = packed_bytes(n, kPerByte);

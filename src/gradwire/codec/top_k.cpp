@@ -15,7 +15,7 @@
 #include <numeric>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
@@ -29,12 +29,12 @@ constexpr std::size_t kBlock = 4096;
 
 using Indexes = std::array<std::uint16_t, kBlock>;
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void dense(const float* __restrict x, std::size_t n, PackedUint16* __restrict codes) {
   for (std::size_t i = 0; i < n; ++i) codes[i].value = to_bf16(x[i]);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_dense(const PackedUint16* __restrict codes, std::size_t n, float* __restrict y) {
   for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
 }
@@ -137,7 +137,7 @@ class TopK final : public BlockCodec {
     auto* const codes = reinterpret_cast<PackedUint16*>(out + place_bytes(n, count));
     if (places == Places::all) return dense(x, n, codes);
     Indexes indexes;
-    const bool finite = select_greatest(x, n, count, indexes.data());
+    const bool finite = select_largest(x, n, count, indexes.data());
     if (!finite) std::iota(indexes.begin(), indexes.begin() + count, std::uint16_t{0});
     write_places(places, indexes, n, count, out);
     // If not finite, all of the block becomes NaN, as the offending value might not be kept.
@@ -160,9 +160,9 @@ class TopK final : public BlockCodec {
     return true;
   }
 
-  void take_out_block(const std::byte* in, std::size_t n, std::uint64_t seed,
+  void subtract_block(const std::byte* in, std::size_t n, std::uint64_t seed,
                       float* x) const override {
-    if (is_dense(n)) return BlockCodec::take_out_block(in, n, seed, x);
+    if (is_dense(n)) return BlockCodec::subtract_block(in, n, seed, x);
     if (is_nan(codes_of(in, n))) return void(std::fill_n(x, n, 0.0F));
     for_each_kept(in, n, [x](std::size_t i, float value) { x[i] -= value; });
   }

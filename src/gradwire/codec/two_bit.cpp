@@ -8,7 +8,7 @@
 #include <bit>
 #include <string>
 
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
@@ -25,12 +25,12 @@ GRADWIRE_INLINE float magnitude(float x) {
   return std::bit_cast<float>(bits_of(x) & kMagnitude);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict encoded) {
   // Divide before adding, so that sums hardly overflow.
   const float share = 1.0F / static_cast<float>(n);
   const float mean = lane_sum(n, [&](std::size_t i) { return magnitude(x[i]) * share; });
-  const float threshold = clamped(kThreshold * mean, 0, kGreatest);
+  const float threshold = clamped(kThreshold * mean, 0, kMaxFloat);
   const float large = lane_sum(
       n, [&](std::size_t i) { return magnitude(x[i]) > threshold ? magnitude(x[i]) * share : 0; });
   std::int32_t count = 0;
@@ -38,16 +38,16 @@ void to_codes(const float* __restrict x, std::size_t n, std::byte* __restrict en
   const float larges = static_cast<float>(count) * share;
   const float low = (mean - large) / (1.0F - larges);
   const float high = larges > 0 ? large / larges : 0;
-  const bool finite = greatest_magnitude(x, n) < kInfinity;
-  store_bf16(encoded, finite ? clamped(low, 0, kGreatest) : kNan);
-  store_bf16(encoded + kHeader / 2, finite ? clamped(high, 0, kGreatest) : kNan);
+  const bool finite = max_magnitude(x, n) < kInfinity;
+  store_bf16(encoded, finite ? clamped(low, 0, kMaxFloat) : kNan);
+  store_bf16(encoded + kHeader / 2, finite ? clamped(high, 0, kMaxFloat) : kNan);
   const auto code = [&](std::size_t i) {
     return (bits_of(x[i]) >> 31) | (magnitude(x[i]) > threshold ? 2u : 0u);
   };
   pack<2>(n, code, encoded + kHeader);
 }
 
-GRADWIRE_VECTORISED
+GRADWIRE_VECTORIZED
 void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __restrict y) {
   const std::uint32_t low = bits_of(load_bf16(encoded));
   const std::uint32_t high = bits_of(load_bf16(encoded + kHeader / 2));

@@ -26,7 +26,7 @@ ExecutorOptions executor_options(const CommunicatorOptions& options) {
   made.limits.segment_bytes = options.segment_bytes;
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
-  made.notice = [](const std::string& what) { spdlog::warn("{}", what); };
+  made.on_warning = [](const std::string& what) { spdlog::warn("{}", what); };
   return made;
 }
 
@@ -52,7 +52,7 @@ bool has_cores_to_spare(const Topology& topology) {
 /// Result of connecting to all ranks of a job.
 struct Connected {
   std::shared_ptr<Engine> engine;
-  std::vector<RankPlace> places;
+  std::vector<RankEndpoint> endpoints;
   Topology topology;  ///< As assumed, before rank 0's is agreed on.
 };
 
@@ -66,11 +66,11 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Stor
                                            .dead_peer_timeout = options.dead_peer_timeout,
                                            .scope = options.scope},
                                           store));
-  Topology topology = assumed_topology(mesh.places);
+  Topology topology = assumed_topology(mesh.endpoints);
   auto engine =
       std::make_shared<Progress>(std::move(mesh.transport), job.rank, job.world_size,
                                  executor_options(options), clock, has_cores_to_spare(topology));
-  return {std::move(engine), std::move(mesh.places), std::move(topology)};
+  return {std::move(engine), std::move(mesh.endpoints), std::move(topology)};
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       connected.engine);
   if (job.world_size == 1) return communicator;
-  JobTopology agreed = agree_on_topology(*communicator, connected.places,
+  JobTopology agreed = agree_on_topology(*communicator, connected.endpoints,
                                          option_or(options.topology, "GRADWIRE_TOPOLOGY"));
   if (agreed.topology != connected.topology || !agreed.choices.empty())
     communicator->go_by(planner(std::move(agreed)));

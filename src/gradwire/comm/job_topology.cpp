@@ -44,12 +44,12 @@ Reading share(Communicator& communicator, Reading reading) {
 }
 
 /// Returns, by rank, the name that its host has in the file.
-std::vector<std::string> host_names(const std::vector<RankPlace>& places) {
-  const std::vector<int> machines = machine_numbers(places);
+std::vector<std::string> host_names(const std::vector<RankEndpoint>& endpoints) {
+  const std::vector<int> machines = machine_numbers(endpoints);
   std::vector<std::string> by_machine;
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+  for (std::size_t rank = 0; rank < endpoints.size(); ++rank) {
     if (machines[rank] == static_cast<int>(by_machine.size())) {
-      by_machine.push_back(places[rank].host);
+      by_machine.push_back(endpoints[rank].host);
     }
   }
   by_machine = distinct_names(by_machine);
@@ -78,30 +78,30 @@ void slow_down_crowds(std::vector<Host>& hosts, const std::vector<int>& host_of)
 
 }  // namespace
 
-Topology assumed_topology(const std::vector<RankPlace>& places) {
-  const std::vector<int> host_of = machine_numbers(places);
+Topology assumed_topology(const std::vector<RankEndpoint>& endpoints) {
+  const std::vector<int> host_of = machine_numbers(endpoints);
   std::vector<Host> hosts;
   std::vector<std::string> kernels;  // By host.
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+  for (std::size_t rank = 0; rank < endpoints.size(); ++rank) {
     if (host_of[rank] < static_cast<int>(hosts.size())) continue;
-    const RankPlace& place = places[rank];
-    kernels.push_back(kernel_of(place.machine));
-    hosts.push_back({.name = place.host,
-                     .rails = std::vector<Link>(place.rails.size(), Tuner::assumed_link()),
-                     .cores = place.cores});
+    const RankEndpoint& endpoint = endpoints[rank];
+    kernels.push_back(kernel_of(endpoint.machine));
+    hosts.push_back({.name = endpoint.host,
+                     .rails = std::vector<Link>(endpoint.rails.size(), Tuner::assumed_link()),
+                     .cores = endpoint.cores});
   }
   number_kernels(hosts, kernels);
   slow_down_crowds(hosts, host_of);
   return Topology(std::move(hosts), host_of);
 }
 
-JobTopology agree_on_topology(Communicator& communicator, const std::vector<RankPlace>& places,
-                              const std::string& path) {
+JobTopology agree_on_topology(Communicator& communicator,
+                              const std::vector<RankEndpoint>& endpoints, const std::string& path) {
   const Reading reading = share(communicator, communicator.rank() == 0 ? read(path) : Reading{});
   if (reading.failed) throw Exception(ErrorKind::invalid_argument, reading.text);
-  if (reading.text.empty()) return {.topology = assumed_topology(places), .choices = {}};
+  if (reading.text.empty()) return {.topology = assumed_topology(endpoints), .choices = {}};
   const Cluster cluster = value_or_throw(parse_cluster(reading.text));
-  return job_of(cluster, value_or_throw(topology_for(cluster, host_names(places))));
+  return job_of(cluster, value_or_throw(topology_for(cluster, host_names(endpoints))));
 }
 
 }  // namespace gradwire

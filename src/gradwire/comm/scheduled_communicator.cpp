@@ -185,7 +185,7 @@ Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOpti
   OperationRequest request;
   request.fingerprint = {
       .collective = Collective::point_to_point, .type = data.type, .count = data.count};
-  request.urgency = options.urgency;
+  request.priority = options.priority;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   request.tag = tag;
   const std::size_t bytes = data.count * size_of(data.type);
@@ -244,7 +244,7 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
   request.fingerprint = {
       .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
   request.fingerprint.set_algorithm(plan.algorithm);
-  request.urgency = options.urgency;
+  request.priority = options.priority;
   request.lane = options.lane;
   request.segments = options.segments > 0 ? options.segments : plan.segments;
   request.timeout = options.timeout.value_or(options_.operation_timeout);

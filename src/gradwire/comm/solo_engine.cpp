@@ -34,7 +34,7 @@ void SoloEngine::run(const Action& action) {
     action();
     ended = take_ended();
   }
-  settle(ended);
+  publish(ended);
 }
 
 void SoloEngine::post(OperationRequest request) {

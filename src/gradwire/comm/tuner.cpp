@@ -8,7 +8,7 @@
 
 #include "gradwire/engine/executor_costs.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/crowding.h"
+#include "gradwire/schedule/cost/incast.h"
 
 namespace gradwire {
 namespace {
@@ -19,10 +19,10 @@ Rank target_of(const CollectiveSpec& spec) {
 }
 
 /// Maximum segments of a message that an estimate models: more change little and take longer.
-constexpr std::uint32_t kModelledSegments = 64;
+constexpr std::uint32_t kMaxModeledSegments = 64;
 
 /// Slow-down of incast through shared memory, where it only affects the caches.
-constexpr double kCrowdingInside = 1.02;
+constexpr double kShmFanInFactor = 1.02;
 
 /// A measurement applies to sizes within this number of octaves.
 constexpr double kNear = 1.5;
@@ -44,10 +44,9 @@ Duration processor_bound(const Topology& topology, const Counts& counts) {
 }
 
 /// Returns the slow-down factor from incast, which the link model does not cover.
-double loss_of_meeting(const ScheduleCost& cost, const Topology& topology) {
-  if (topology.hosts() > 1) return crowding(cost, topology);
-  return senders_that_meet(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kCrowdingInside
-                                                                                 : 1;
+double incast_penalty(const ScheduleCost& cost, const Topology& topology) {
+  if (topology.hosts() > 1) return incast_factor(cost, topology);
+  return max_fan_in(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kShmFanInFactor : 1;
 }
 
 }  // namespace
@@ -75,7 +74,7 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
     if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
     const Schedule schedule = algorithm.make(topology_, spec);
     auto cost = std::make_unique<ScheduleCost>(schedule);
-    const double factor = loss_of_meeting(*cost, topology_);
+    const double factor = incast_penalty(*cost, topology_);
     const double largest = largest_message(cost->programs());
     found.push_back(
         {std::string(algorithm.name), std::move(cost), schedule.chunks, factor, largest});
@@ -87,11 +86,11 @@ Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
   const double message =
       candidate.largest_message * static_cast<double>(std::max<std::size_t>(bytes, 1));
   CostOptions options = executor_costs(message, segment_bytes_);
-  options.max_segments = kModelledSegments;
+  options.max_segments = kMaxModeledSegments;
   const ChunkLayout layout(candidate.chunks, bytes, 1);
   const Duration time = candidate.cost->estimate(topology_, layout, options).total;
   return Duration(
-      static_cast<std::int64_t>(static_cast<double>(time.count()) * candidate.crowding));
+      static_cast<std::int64_t>(static_cast<double>(time.count()) * candidate.incast_factor));
 }
 
 std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {

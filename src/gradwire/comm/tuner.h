@@ -58,7 +58,7 @@ class Tuner {
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
     /// Slow-down factor for many ranks that send to one at the same time (incast).
-    double crowding = 1;
+    double incast_factor = 1;
     double largest_message = 1;  ///< As a fraction of all chunks.
   };
 

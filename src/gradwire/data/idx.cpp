@@ -14,7 +14,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 40;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
@@ -80,7 +80,7 @@ std::int64_t element_count(const std::vector<std::int64_t>& shape,
                            const std::filesystem::path& path) {
   std::int64_t count = 1;
   for (const auto size : shape) {
-    if (size != 0 && count > kMostBytes / size) refuse(path, "has an impossible shape");
+    if (size != 0 && count > kMaxBytes / size) refuse(path, "has an impossible shape");
     count *= size;
   }
   return count;

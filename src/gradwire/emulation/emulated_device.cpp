@@ -14,10 +14,11 @@ void SteadyAlarm::await(Time time) {
   }
 }
 
-void EmulatedDevice::compute(Duration duration, const std::function<bool()>& look) {
-  constexpr Duration kLooks = std::chrono::milliseconds(1);
+void EmulatedDevice::compute(Duration duration, const std::function<bool()>& poll) {
+  constexpr Duration kPollInterval = std::chrono::milliseconds(1);
   free_at_ += duration;
-  while (alarm_.now() + kLooks < free_at_ && look()) alarm_.await(alarm_.now() + kLooks);
+  while (alarm_.now() + kPollInterval < free_at_ && poll())
+    alarm_.await(alarm_.now() + kPollInterval);
   alarm_.await(free_at_);
 }
 

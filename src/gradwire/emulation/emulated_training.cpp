@@ -63,7 +63,7 @@ void EmulatedTraining::complete(std::size_t layer) {
   for (const std::size_t bucket : ready_after_[layer]) {
     // Without communication, or with local steps, the optimizer steps at once.
     if (averager_ == nullptr || options_.local_steps) {
-      optimise(bucket);
+      step_optimizer(bucket);
     } else {
       launch(bucket);
     }
@@ -76,10 +76,10 @@ void EmulatedTraining::launch(std::size_t bucket) {
   start(bucket, static_cast<int>(bucket));
 }
 
-void EmulatedTraining::start(std::size_t bucket, int urgency) {
-  averager_->start(bucket, gradients_.lend(bucket), urgency);
+void EmulatedTraining::start(std::size_t bucket, int priority) {
+  averager_->start(bucket, gradients_.lend(bucket), priority);
   in_flight_[bucket] = true;
-  ++flying_;
+  ++in_flight_count_;
 }
 
 /// Called after each step, as LocalSgd::step().
@@ -88,7 +88,7 @@ void EmulatedTraining::average_parameters() {
   if (const auto begins = options_.local_steps->begins_after(steps_)) {
     for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
       if (of(bucket) != *begins) continue;
-      optimise(bucket);  // Stands for computing the difference from the last common parameters.
+      step_optimizer(bucket);  // Stands for the difference from the last common parameters.
       start(bucket, 0);
     }
   }
@@ -105,8 +105,8 @@ void EmulatedTraining::collect(std::size_t bucket) {
   averager_->wait(bucket);
   if (waits) device_.resume();
   in_flight_[bucket] = false;
-  optimise(bucket);
-  if (--flying_ == 0) averager_->end_step();
+  step_optimizer(bucket);
+  if (--in_flight_count_ == 0) averager_->end_step();
 }
 
 void EmulatedTraining::collect_all() {

@@ -54,12 +54,12 @@ class EmulatedTraining final : public EmulatedSteps {
   void backward(bool sends);
   void complete(std::size_t layer);
   void launch(std::size_t bucket);
-  void start(std::size_t bucket, int urgency);
+  void start(std::size_t bucket, int priority);
   void average_parameters();
   void collect(std::size_t bucket);
   void collect_all();
-  void optimise(std::size_t bucket) {
-    const TraceScope traced(trace_, TraceKind::optimiser);
+  void step_optimizer(std::size_t bucket) {
+    const TraceScope traced(trace_, TraceKind::optimizer);
     read_ += gradients_.read(bucket);
   }
   Duration share(double of_step) const;
@@ -73,7 +73,7 @@ class EmulatedTraining final : public EmulatedSteps {
   EmulatedDevice device_;
   std::vector<std::vector<std::size_t>> ready_after_;  ///< By layer: the buckets it completes.
   std::vector<bool> in_flight_;                        ///< By bucket.
-  std::size_t flying_ = 0;
+  std::size_t in_flight_count_ = 0;
   bool launched_ = false;  ///< In this step.
   std::int64_t steps_ = 0;
   float read_ = 0;

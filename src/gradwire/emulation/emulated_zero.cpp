@@ -15,7 +15,7 @@ EmulatedZero::EmulatedZero(const LayerProfile& profile, const ZeroUnits& units,
       gradients_(units, exchange, options.stage == 1),
       parameters_(options.stage == 3 ? gathered_parameters(units, exchange, options.prefetch)
                                      : replicated_parameters(units, exchange)),
-      left_at_(units.size()) {}
+      reduced_at_(units.size()) {}
 
 void EmulatedZero::step() {
   const TraceStep traced(trace_, visits_.step_of(visit_));
@@ -31,7 +31,7 @@ void EmulatedZero::step() {
 
 void EmulatedZero::forward(std::size_t layer) {
   bool waited = false;
-  for (const std::size_t unit : units_.of_layer[layer]) waited |= step_on(unit);
+  for (const std::size_t unit : units_.of_layer[layer]) waited |= step_unit(unit);
   if (waited) device_.resume();
   use_parameters();
   compute(profile_.layers[layer].forward);
@@ -48,7 +48,7 @@ void EmulatedZero::backward(std::size_t layer) {
 }
 
 void EmulatedZero::use_parameters() {
-  step_on_what_has_come();
+  step_arrived_units();
   if (parameters_->use(visit_)) device_.resume();
 }
 
@@ -59,8 +59,8 @@ bool EmulatedZero::make_gradients(std::size_t layer) {
   for (const std::size_t unit : units_.of_layer[layer]) {
     if (units_.last_layer[unit] != layer) continue;
     // The newest has the highest priority, and so finishes next.
-    while (options_.stage > 1 && gradients_.flying().size() >= options_.reductions)
-      waited |= step_on(gradients_.flying().back());
+    while (options_.stage > 1 && gradients_.units_in_flight().size() >= options_.reductions)
+      waited |= step_unit(gradients_.units_in_flight().back());
     gradients_.make(unit);
   }
   return waited;
@@ -69,38 +69,38 @@ bool EmulatedZero::make_gradients(std::size_t layer) {
 void EmulatedZero::reduce_gradients(std::size_t layer) {
   for (const std::size_t unit : units_.of_layer[layer]) {
     if (units_.first_layer[unit] != layer) continue;
-    left_at_[unit] = visit_;
-    gradients_.reduce(unit, urgency_of(visits_.forward_after(visit_, layer)));
+    reduced_at_[unit] = visit_;
+    gradients_.reduce(unit, priority_of(visits_.forward_after(visit_, layer)));
   }
 }
 
-void EmulatedZero::step_on_what_has_come() {
-  const std::vector<std::size_t> flying = gradients_.flying();
-  for (const std::size_t unit : flying) {
-    if (gradients_.reduced(unit)) step_on(unit);
+void EmulatedZero::step_arrived_units() {
+  const std::vector<std::size_t> in_flight = gradients_.units_in_flight();
+  for (const std::size_t unit : in_flight) {
+    if (gradients_.reduced(unit)) step_unit(unit);
   }
 }
 
 /// Steps the optimizer on a unit. Returns true if it had to wait for the gradient.
-bool EmulatedZero::step_on(std::size_t unit) {
+bool EmulatedZero::step_unit(std::size_t unit) {
   if (!gradients_.in_flight(unit)) return false;
   const bool waits = !gradients_.reduced(unit);
-  const TraceScope scope(trace_, TraceKind::optimiser);
+  const TraceScope scope(trace_, TraceKind::optimizer);
   read_ += gradients_.take_part(unit);
-  parameters_->stepped(unit, left_at_[unit]);
+  parameters_->stepped(unit, reduced_at_[unit]);
   return waits;
 }
 
 void EmulatedZero::compute(double share) {
   const auto whole = static_cast<double>(options_.compute.count());
   device_.compute(Duration(static_cast<Duration::rep>(share * whole)), [this] {
-    step_on_what_has_come();
-    return !gradients_.flying().empty();
+    step_arrived_units();
+    return !gradients_.units_in_flight().empty();
   });
 }
 
 void EmulatedZero::finish() {
-  while (!gradients_.flying().empty()) step_on(gradients_.flying().back());
+  while (!gradients_.units_in_flight().empty()) step_unit(gradients_.units_in_flight().back());
   parameters_->finish(visit_);
 }
 

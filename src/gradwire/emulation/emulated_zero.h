@@ -46,8 +46,8 @@ class EmulatedZero final : public EmulatedSteps {
   void use_parameters();
   bool make_gradients(std::size_t layer);
   void reduce_gradients(std::size_t layer);
-  void step_on_what_has_come();
-  bool step_on(std::size_t unit);
+  void step_arrived_units();
+  bool step_unit(std::size_t unit);
   void compute(double share);
 
   const LayerProfile& profile_;
@@ -59,8 +59,8 @@ class EmulatedZero final : public EmulatedSteps {
   LayerVisits visits_;
   ZeroGradients gradients_;
   std::unique_ptr<ZeroParameters> parameters_;
-  std::int64_t visit_ = 0;             ///< Next layer visit (LayerVisits).
-  std::vector<std::int64_t> left_at_;  ///< By unit: the visit after which its reduction started.
+  std::int64_t visit_ = 0;                ///< Next layer visit (LayerVisits).
+  std::vector<std::int64_t> reduced_at_;  ///< By unit: the visit after which its reduction started.
   float read_ = 0;
 };
 

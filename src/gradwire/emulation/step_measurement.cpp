@@ -42,8 +42,8 @@ class StepRun {
     StepFigures figures{.ranks = communicator_->size(), .elements = plan_.elements()};
     measure_single(figures);
     measure_steps(figures);
-    figures.bytes_per_step = highest(figures.bytes_per_step);
-    figures.cpu_seconds = highest(figures.cpu_seconds);
+    figures.bytes_per_step = max_over_ranks(figures.bytes_per_step);
+    figures.cpu_seconds = max_over_ranks(figures.cpu_seconds);
     return figures;
   }
 
@@ -78,7 +78,8 @@ class StepRun {
     std::vector<BucketShape> shapes;
     for (std::size_t unit = 0; unit < units_.size(); ++unit) {
       const std::size_t count = units_.count(unit);
-      shapes.push_back({.count = count, .exact = count < options_.plan.exact_below});
+      shapes.push_back(
+          {.count = count, .skip_compression = count < options_.plan.codec_min_elements});
     }
     return shapes;
   }
@@ -111,26 +112,28 @@ class StepRun {
     EmulatedTraining alone = training(nullptr);
     const Time begin = alone.device().free_at();
     for (int i = 0; i < options_.single_steps; ++i) alone.step();
-    figures.single = duration_of(highest(seconds(alarm_.now() - begin) / options_.single_steps));
+    figures.single =
+        duration_of(max_over_ranks(seconds(alarm_.now() - begin) / options_.single_steps));
   }
 
   void measure_steps(StepFigures& figures) {
     const int warmup = whole_rounds(std::max(options_.warmup, 1));
     const Communicating holder = communicating();
     EmulatedSteps& run = *holder.steps;
-    let_auto_decide(run);
+    complete_auto_trial(run);
     communicator_->barrier().wait();
     const std::size_t sent = communicator_->payload_bytes_sent();
     const Time start = run.device().free_at();
     for (int i = 0; i < warmup; ++i) run.step();
-    figures.steps = steps_that_count(seconds(run.device().free_at() - start) / warmup);
+    figures.steps = measured_steps(seconds(run.device().free_at() - start) / warmup);
     const double cpu = cpu_seconds_used();
     const Duration stalled = run.device().stalled();
     const Time begin = run.device().free_at();
     for (int i = 0; i < figures.steps; ++i) run.step();
-    figures.step = duration_of(highest(seconds(run.device().free_at() - begin) / figures.steps));
+    figures.step =
+        duration_of(max_over_ranks(seconds(run.device().free_at() - begin) / figures.steps));
     figures.exposed =
-        duration_of(highest(seconds(run.device().stalled() - stalled) / figures.steps));
+        duration_of(max_over_ranks(seconds(run.device().stalled() - stalled) / figures.steps));
     figures.cpu_seconds = (cpu_seconds_used() - cpu) / figures.steps;
     run.finish();
     figures.memory = run.memory();
@@ -139,7 +142,7 @@ class StepRun {
   }
 
   /// Completes the trial of `auto` before the measurement.
-  void let_auto_decide(EmulatedSteps& run) const {
+  void complete_auto_trial(EmulatedSteps& run) const {
     if (!what_.codec.starts_with("auto")) return;
     // The trial counts averagings, of which there is one per round.
     const int trial = steps_until_decided(averager_options()) * what_.local_steps;
@@ -153,14 +156,14 @@ class StepRun {
   }
 
   /// Number of measured steps; the same on all ranks.
-  int steps_that_count(double step_seconds) const {
+  int measured_steps(double step_seconds) const {
     if (options_.steps > 0) return whole_rounds(options_.steps);
-    const double wanted = seconds(options_.duration) / std::max(highest(step_seconds), 1e-6);
+    const double wanted = seconds(options_.duration) / std::max(max_over_ranks(step_seconds), 1e-6);
     return whole_rounds(static_cast<int>(std::clamp(wanted, 3.0, 1e4)));
   }
 
   /// Maximum over all ranks.
-  double highest(double value) const {
+  double max_over_ranks(double value) const {
     communicator_->all_reduce({&value, 1, DataType::float64, nullptr}, ReduceOp::max).wait();
     return value;
   }

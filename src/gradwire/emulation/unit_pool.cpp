@@ -7,11 +7,11 @@
 namespace gradwire {
 
 std::span<float> UnitPool::take(std::size_t count) {
-  if (Buffer* kept = smallest_that_holds(count)) {
+  if (Buffer* kept = find_smallest_fit(count)) {
     kept->free = false;
     return {kept->memory.get(), count};
   }
-  drop_one_that_is_free();
+  free_largest_unused();
   // Zeroed, so that the memory is really allocated.
   buffers_.push_back({std::make_unique<float[]>(count), count, false});  // NOLINT
   allocated_ += count;
@@ -19,14 +19,14 @@ std::span<float> UnitPool::take(std::size_t count) {
   return {buffers_.back().memory.get(), count};
 }
 
-void UnitPool::give_back(std::span<float> buffer) {
+void UnitPool::release(std::span<float> buffer) {
   const auto at =
       std::ranges::find(buffers_, buffer.data(), [](const Buffer& b) { return b.memory.get(); });
   GRADWIRE_CHECK(at != buffers_.end() && !at->free);
   at->free = true;
 }
 
-UnitPool::Buffer* UnitPool::smallest_that_holds(std::size_t count) {
+UnitPool::Buffer* UnitPool::find_smallest_fit(std::size_t count) {
   Buffer* best = nullptr;
   for (Buffer& buffer : buffers_) {
     if (!buffer.free || buffer.capacity < count) continue;
@@ -36,7 +36,7 @@ UnitPool::Buffer* UnitPool::smallest_that_holds(std::size_t count) {
 }
 
 /// Called if no free buffer is large enough: frees the largest one to limit the total.
-void UnitPool::drop_one_that_is_free() {
+void UnitPool::free_largest_unused() {
   auto largest = buffers_.end();
   for (auto at = buffers_.begin(); at != buffers_.end(); ++at) {
     if (at->free && (largest == buffers_.end() || at->capacity > largest->capacity)) largest = at;

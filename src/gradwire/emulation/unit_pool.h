@@ -13,7 +13,7 @@ class UnitPool {
  public:
   /// Returns a buffer of `count` floats of undefined values.
   std::span<float> take(std::size_t count);
-  void give_back(std::span<float> buffer);
+  void release(std::span<float> buffer);
 
   /// Maximum bytes allocated from the system at any time.
   std::size_t peak_bytes() const { return peak_ * sizeof(float); }
@@ -25,8 +25,8 @@ class UnitPool {
     bool free = false;
   };
 
-  Buffer* smallest_that_holds(std::size_t count);
-  void drop_one_that_is_free();
+  Buffer* find_smallest_fit(std::size_t count);
+  void free_largest_unused();
 
   std::vector<Buffer> buffers_;
   std::size_t allocated_ = 0;  ///< Floats.

@@ -17,12 +17,12 @@ void ZeroGradients::make(std::size_t unit) {
   if (whole.empty()) whole = pool_.take(units_.count(unit));
 }
 
-void ZeroGradients::reduce(std::size_t unit, int urgency) {
+void ZeroGradients::reduce(std::size_t unit, int priority) {
   Gradient& gradient = gradients_[unit];
   exchange_.start_reduce(unit, {gradient.whole.data(), gradient.whole.size(), DataType::float32},
-                         {.data = gradient.part.data(), .count = gradient.part.size()}, urgency);
+                         {.data = gradient.part.data(), .count = gradient.part.size()}, priority);
   gradient.in_flight = true;
-  flying_.push_back(unit);
+  in_flight_.push_back(unit);
 }
 
 float ZeroGradients::take_part(std::size_t unit) {
@@ -30,8 +30,8 @@ float ZeroGradients::take_part(std::size_t unit) {
   exchange_.wait_reduce(unit);
   Gradient& gradient = gradients_[unit];
   gradient.in_flight = false;
-  std::erase(flying_, unit);
-  if (!keep_) pool_.give_back(std::exchange(gradient.whole, {}));
+  std::erase(in_flight_, unit);
+  if (!keep_) pool_.release(std::exchange(gradient.whole, {}));
   float sum = 0;
   for (std::size_t i = 0; i < gradient.part.size(); i += kFloatsPerLine) sum += gradient.part[i];
   return sum;

@@ -20,12 +20,12 @@ class ZeroGradients {
 
   /// Called when backward reaches the unit.
   void make(std::size_t unit);
-  /// Starts the reduction of a complete unit. `urgency`: its priority.
-  void reduce(std::size_t unit, int urgency);
+  /// Starts the reduction of a complete unit. `priority`: as OperationOptions::priority.
+  void reduce(std::size_t unit, int priority);
 
   bool in_flight(std::size_t unit) const { return gradients_[unit].in_flight; }
   /// Units that are being reduced, in the order in which they started.
-  const std::vector<std::size_t>& flying() const { return flying_; }
+  const std::vector<std::size_t>& units_in_flight() const { return in_flight_; }
 
   bool reduced(std::size_t unit) { return exchange_.reduced(unit); }
   /// Waits for the mean. Stands for the optimizer: reads every cache line of this rank's part and
@@ -45,7 +45,7 @@ class ZeroGradients {
   ShardExchange& exchange_;
   bool keep_;
   std::vector<Gradient> gradients_;
-  std::vector<std::size_t> flying_;
+  std::vector<std::size_t> in_flight_;
   UnitPool pool_;
 };
 

@@ -75,7 +75,7 @@ class GatheredParameters final : public ZeroParameters {
       u.whole = pool_.take(units_.count(unit));
       mark_absent(u.whole, units_.ranks);
       exchange_.start_gather(unit, {u.shard.data(), u.shard.size(), DataType::float32},
-                             {.data = u.whole.data(), .count = u.whole.size()}, urgency_of(visit));
+                             {.data = u.whole.data(), .count = u.whole.size()}, priority_of(visit));
       u.gathering = true;
     }
   }
@@ -97,7 +97,7 @@ class GatheredParameters final : public ZeroParameters {
 
   void drop(std::size_t unit) {
     await(unit);
-    pool_.give_back(std::exchange(held_[unit].whole, {}));
+    pool_.release(std::exchange(held_[unit].whole, {}));
   }
 
   const ZeroUnits& units_;

@@ -33,7 +33,7 @@ class ReplicatedParameters final : public ZeroParameters {
     mark_version(own, visits_.step_of(visit) + 1);
     exchange_.start_gather(unit, {own.data(), shard, DataType::float32},
                            {.data = values.data(), .count = values.size()},
-                           urgency_of(visits_.forward_after(visit, units_.first_layer[unit])));
+                           priority_of(visits_.forward_after(visit, units_.first_layer[unit])));
     gathering_[unit] = true;
   }
 

@@ -36,23 +36,23 @@ ZeroUnits zero_units(const StepPlan& plan, Rank rank, int ranks);
 struct LayerVisits {
   std::size_t layers = 1;
 
-  std::int64_t a_step() const { return 2 * static_cast<std::int64_t>(layers); }
-  std::int64_t step_of(std::int64_t visit) const { return visit / a_step(); }
+  std::int64_t visits_per_step() const { return 2 * static_cast<std::int64_t>(layers); }
+  std::int64_t step_of(std::int64_t visit) const { return visit / visits_per_step(); }
   bool is_forward(std::int64_t visit) const {
-    return visit % a_step() < static_cast<std::int64_t>(layers);
+    return visit % visits_per_step() < static_cast<std::int64_t>(layers);
   }
   std::size_t layer_of(std::int64_t visit) const {
-    const std::int64_t in_step = visit % a_step();
-    return static_cast<std::size_t>(is_forward(visit) ? in_step : a_step() - 1 - in_step);
+    const std::int64_t in_step = visit % visits_per_step();
+    return static_cast<std::size_t>(is_forward(visit) ? in_step : visits_per_step() - 1 - in_step);
   }
   /// The next step's forward through `layer`.
   std::int64_t forward_after(std::int64_t visit, std::size_t layer) const {
-    return (step_of(visit) + 1) * a_step() + static_cast<std::int64_t>(layer);
+    return (step_of(visit) + 1) * visits_per_step() + static_cast<std::int64_t>(layer);
   }
 };
 
 /// Priority of an operation: the sooner its result is needed, the higher (earliest deadline first).
-inline int urgency_of(std::int64_t needed_at_visit) {
+inline int priority_of(std::int64_t needed_at_visit) {
   return static_cast<int>(-needed_at_visit);
 }
 

@@ -46,19 +46,19 @@ void CompiledProgram::number_messages() {
 void CompiledProgram::connect() {
   const std::size_t n = program.ops.size();
   std::vector<std::vector<Edge>> behind(n);
-  before_.first.push_back(0);
+  dependencies_.first.push_back(0);
   for (OpIndex i = 0; i < n; ++i) {
     for (OpIndex earlier : program.after(program.ops[i])) {
       const bool flows = flows_through(program.ops[earlier], program.ops[i]);
-      before_.edges.push_back({earlier, flows});
+      dependencies_.edges.push_back({earlier, flows});
       behind[earlier].push_back({i, flows});
     }
-    before_.first.push_back(static_cast<std::uint32_t>(before_.edges.size()));
+    dependencies_.first.push_back(static_cast<std::uint32_t>(dependencies_.edges.size()));
   }
-  behind_.first.push_back(0);
+  dependents_.first.push_back(0);
   for (const std::vector<Edge>& edges : behind) {
-    behind_.edges.insert(behind_.edges.end(), edges.begin(), edges.end());
-    behind_.first.push_back(static_cast<std::uint32_t>(behind_.edges.size()));
+    dependents_.edges.insert(dependents_.edges.end(), edges.begin(), edges.end());
+    dependents_.first.push_back(static_cast<std::uint32_t>(dependents_.edges.size()));
   }
 }
 

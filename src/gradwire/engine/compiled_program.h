@@ -32,8 +32,8 @@ struct CompiledProgram {
   std::vector<std::uint32_t> message;
   std::vector<Exchange> exchanges;  ///< Ordered by peer.
 
-  std::span<const Edge> before(OpIndex op) const { return span_of(before_, op); }
-  std::span<const Edge> behind(OpIndex op) const { return span_of(behind_, op); }
+  std::span<const Edge> dependencies(OpIndex op) const { return span_of(dependencies_, op); }
+  std::span<const Edge> dependents(OpIndex op) const { return span_of(dependents_, op); }
 
   /// Returns the exchange with `peer`, or null if there is none.
   const Exchange* exchange_with(Rank peer) const;
@@ -51,8 +51,8 @@ struct CompiledProgram {
   void number_messages();
   void connect();
 
-  Edges before_;
-  Edges behind_;
+  Edges dependencies_;
+  Edges dependents_;
 };
 
 /// Returns true if the op receives bytes from its peer.

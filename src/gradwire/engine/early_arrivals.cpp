@@ -15,9 +15,10 @@ Status too_far_ahead() {
 
 }  // namespace
 
-Status EarlyArrivals::announce(OperationKey key, Rank peer, const Fingerprint& fingerprint) {
+Status EarlyArrivals::add_announcement(OperationKey key, Rank peer,
+                                       const Fingerprint& fingerprint) {
   Held& held = held_[static_cast<std::size_t>(peer)];
-  if (held.announcements == kMostAnnouncements) return too_far_ahead();
+  if (held.announcements == kMaxAnnouncements) return too_far_ahead();
   ++held.announcements;
   held_for(key, peer).announcements.push_back({peer, fingerprint});
   return {};
@@ -31,7 +32,7 @@ EarlyArrivals::Operation& EarlyArrivals::held_for(OperationKey key, Rank peer) {
 
 Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& header) {
   Held& held = held_[static_cast<std::size_t>(from.peer)];
-  if (held.bytes + header.length > most_bytes_) return tl::unexpected(too_far_ahead().error());
+  if (held.bytes + header.length > max_bytes_) return tl::unexpected(too_far_ahead().error());
   Operation& operation = held_for({header.channel, header.sequence}, from.peer);
   if (std::ranges::none_of(operation.announcements,
                            [&](const Announcement& a) { return a.peer == from.peer; })) {

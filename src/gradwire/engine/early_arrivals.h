@@ -35,14 +35,14 @@ class EarlyArrivals {
 
   /// Maximum announcements held per peer for operations not yet posted: how far ranks may drift
   /// apart.
-  static constexpr std::size_t kMostAnnouncements = 100'000;
+  static constexpr std::size_t kMaxAnnouncements = 100'000;
 
-  /// `most_bytes`: maximum payload bytes held per peer.
-  EarlyArrivals(int ranks, std::size_t most_bytes)
-      : held_(static_cast<std::size_t>(ranks)), most_bytes_(most_bytes) {}
+  /// `max_bytes`: maximum payload bytes held per peer.
+  EarlyArrivals(int ranks, std::size_t max_bytes)
+      : held_(static_cast<std::size_t>(ranks)), max_bytes_(max_bytes) {}
 
   /// Fails with corrupted if the peer is too far ahead.
-  Status announce(OperationKey key, Rank peer, const Fingerprint& fingerprint);
+  Status add_announcement(OperationKey key, Rank peer, const Fingerprint& fingerprint);
 
   /// Returns memory for a payload, which is written to until the frame is complete. Fails with
   /// corrupted if the peer exceeds its eager credit or sends data before its announcement.
@@ -62,7 +62,7 @@ class EarlyArrivals {
   std::optional<std::uint64_t> announced_at(OperationKey key, Rank peer) const;
 
   /// Removes and returns everything that has arrived for an operation that is posted. `pair`: as in
-  /// Flight. Incomplete payloads stay until they are complete and this is called again.
+  /// InFlightOperation. Incomplete payloads stay until they are complete and this is called again.
   Operation take(OperationKey key, Rank pair);
 
   /// Drops everything.
@@ -89,7 +89,7 @@ class EarlyArrivals {
 
   std::map<Key, Operation> operations_;
   std::vector<Held> held_;  ///< Per peer.
-  std::size_t most_bytes_;
+  std::size_t max_bytes_;
   std::uint64_t arrivals_ = 0;
 };
 

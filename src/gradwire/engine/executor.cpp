@@ -13,10 +13,10 @@ namespace {
 /// Maximum delay of an announcement that waits to be piggybacked. Long compared with a small
 /// operation, so that it is rarely sent alone. Short for the user, because a mismatch between ranks
 /// that send no data is detected only after it.
-constexpr Duration kUnsaidFor = std::chrono::milliseconds(10);
+constexpr Duration kAnnouncementDelay = std::chrono::milliseconds(10);
 
 /// Maximum announcements pending per peer.
-constexpr std::size_t kMostUnsaid = 64;
+constexpr std::size_t kMaxPendingAnnouncements = 64;
 
 }  // namespace
 
@@ -26,8 +26,8 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transpo
       options_(options),
       transport_(transport),
       now_(now),
-      flights_(rank),
-      early_(ranks, options.limits.eager_budget),
+      in_flight_(rank),
+      early_(ranks, options.limits.eager_credit),
       liveness_(ranks, options.dead_peer_timeout, now),
       receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
   GRADWIRE_CHECK(options.limits.segment_bytes % 8 == 0 && options.limits.segment_bytes > 0);
@@ -61,7 +61,7 @@ void Executor::start(OperationRequest request) {
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
   if (!request.program) {
     from_any_.push_back(std::move(request));
-    match_any();
+    match_receives_from_any();
   } else {
     launch(std::move(request));
   }
@@ -69,8 +69,8 @@ void Executor::start(OperationRequest request) {
 }
 
 void Executor::launch(OperationRequest request) {
-  Flight& flight = flights_.add(std::move(request));
-  if (flight.is_barrier() && flights_.has_earlier(flight)) {
+  InFlightOperation& flight = in_flight_.add(std::move(request));
+  if (flight.is_barrier() && in_flight_.has_earlier_in_lane(flight)) {
     flight.held = true;
     ++held_;
   }
@@ -80,31 +80,31 @@ void Executor::launch(OperationRequest request) {
   replay(flight);
 }
 
-void Executor::announce(Flight& flight) {
+void Executor::announce(InFlightOperation& flight) {
   // Start with the next higher rank: otherwise all ranks would send to the lowest rank first.
   const auto& exchanges = flight.operation.program().exchanges;
   const auto next =
       std::ranges::upper_bound(exchanges, rank_, {}, &CompiledProgram::Exchange::peer);
   const auto begin = static_cast<std::size_t>(next - exchanges.begin());
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
-    const std::size_t side = (begin + i) % exchanges.size();
-    Peer& to = peer(exchanges[side].peer);
+    const std::size_t exchange = (begin + i) % exchanges.size();
+    Peer& to = peer(exchanges[exchange].peer);
     if (to.departed) continue;
-    to.outbox.announce(flight, side);
-    if (must_hear_at_once(flight, exchanges[side])) {
-      to.outbox.say_unsaid();
+    to.outbox.announce(flight, exchange);
+    if (needs_immediate_announcement(flight, exchanges[exchange])) {
+      to.outbox.flush_announcements();
       mark_dirty(to.rank);
     } else {
-      speak_at_ = std::min(speak_at_, now_ + kUnsaidFor);
-      speak_if_awaited(to);
+      announce_at_ = std::min(announce_at_, now_ + kAnnouncementDelay);
+      announce_if_credit_low(to);
     }
   }
 }
 
 /// Returns true if the peer needs the announcement before it sends (clear-to-send), or before it
 /// can post its receive.
-bool Executor::must_hear_at_once(const Flight& flight,
-                                 const CompiledProgram::Exchange& exchange) const {
+bool Executor::needs_immediate_announcement(const InFlightOperation& flight,
+                                            const CompiledProgram::Exchange& exchange) const {
   const auto is_large = [&](OpIndex op) {
     return flight.operation.size(op) > options_.limits.eager_bytes;
   };
@@ -115,19 +115,21 @@ bool Executor::must_hear_at_once(const Flight& flight,
 /// A peer's eager credit bounds the small messages it sends for operations that this rank has not
 /// announced. Sends the pending announcements before the peer can run out of credit. (The peer
 /// waits if the next message, of at most eager_bytes, exceeds its credit.)
-void Executor::speak_if_awaited(Peer& to) {
+void Executor::announce_if_credit_low(Peer& to) {
   const OutboxLimits& limits = options_.limits;
   const std::size_t most =
-      std::min(limits.eager_budget / 2,
-               limits.eager_budget - std::min(limits.eager_bytes, limits.eager_budget));
-  const std::size_t bytes = to.outbox.unsaid_bytes() + early_.held_bytes(to.rank);
-  if (!to.outbox.has_unsaid() || (bytes <= most && to.outbox.unsaid() < kMostUnsaid)) return;
-  to.outbox.say_unsaid();
+      std::min(limits.eager_credit / 2,
+               limits.eager_credit - std::min(limits.eager_bytes, limits.eager_credit));
+  const std::size_t bytes = to.outbox.unannounced_bytes() + early_.held_bytes(to.rank);
+  if (!to.outbox.has_pending_announcements() ||
+      (bytes <= most && to.outbox.pending_announcements() < kMaxPendingAnnouncements))
+    return;
+  to.outbox.flush_announcements();
   mark_dirty(to.rank);
 }
 
 /// Handles the frames of the operation that arrived before it was posted.
-void Executor::replay(Flight& flight) {
+void Executor::replay(InFlightOperation& flight) {
   const OperationKey key = flight.operation.key();
   const Rank pair = flight.pair;
   const EarlyArrivals::Operation early = early_.take(key, pair);
@@ -136,47 +138,48 @@ void Executor::replay(Flight& flight) {
   }
   finish_if_complete(flight);
   for (const EarlyArrivals::Piece& piece : early.pieces) {
-    Flight* still = flights_.find(key, piece.peer);
+    InFlightOperation* still = in_flight_.find(key, piece.peer);
     if (still == nullptr) return;
-    const Result<Landing> landing =
-        landing_of(*still, piece.peer, piece.header, !peer(piece.peer).has_rails());
-    if (!landing) {
-      fail(landing.error().kind, landing.error().message, rank_);
+    const Result<PayloadSink> sink =
+        resolve_sink(*still, piece.peer, piece.header, !peer(piece.peer).has_rails());
+    if (!sink) {
+      fail(sink.error().kind, sink.error().message, rank_);
       return;
     }
-    land(*landing, 0, piece.payload);
-    pass(*still,
-         still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
-         piece.header.offset, piece.header.offset + piece.payload.size());
+    write_payload(*sink, 0, piece.payload);
+    advance(*still,
+            still->operation.program().exchange_with(piece.peer)->receives[piece.header.message],
+            piece.header.offset, piece.header.offset + piece.payload.size());
   }
 }
 
-bool Executor::accept_announcement(Flight& flight, Rank from, const Fingerprint& theirs) {
-  const int side = flight.side_of(from);
-  if (side < 0 || theirs.from_there() != flight.fingerprint_for(from)) {
+bool Executor::accept_announcement(InFlightOperation& flight, Rank from,
+                                   const Fingerprint& theirs) {
+  const int index = flight.exchange_index(from);
+  if (index < 0 || theirs.from_there() != flight.fingerprint_for(from)) {
     fail(ErrorKind::mismatch,
-         disagreement(transport_.describe({from, 0}), from, theirs, rank_, flight), rank_);
+         mismatch_text(transport_.describe({from, 0}), from, theirs, rank_, flight), rank_);
     return false;
   }
-  flight.sides[static_cast<std::size_t>(side)].announced = true;
+  flight.peer_states[static_cast<std::size_t>(index)].announced = true;
   peer(from).outbox.announced(flight.operation.key());
   mark_dirty(from);
   return true;
 }
 
 /// Bytes of a message have been sent or received.
-void Executor::pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
-                    const Arrived& arrived) {
-  const std::size_t done = flight.passed(op, begin, end);
+void Executor::advance(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end,
+                       const VerifiedPayload& payload) {
+  const std::size_t done = flight.record_range(op, begin, end);
   if (done == flight.operation.done(op) && end > begin) return;  // Earlier bytes are missing.
   flight.operation.advance(op, done, woken_);
-  route(flight, op, arrived);
+  route(flight, op, payload);
   finish_if_complete(flight);
 }
 
-/// Queues the sends of the flight that can proceed. `arrived`: the bytes received by op `by` that
+/// Queues the sends of the flight that can proceed. `payload`: the bytes received by op `by` that
 /// may have enabled them.
-void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
+void Executor::route(InFlightOperation& flight, OpIndex by, const VerifiedPayload& payload) {
   if (flight.held) {
     flight.held_sends.insert(flight.held_sends.end(), woken_.begin(), woken_.end());
     woken_.clear();
@@ -185,21 +188,21 @@ void Executor::route(Flight& flight, OpIndex by, const Arrived& arrived) {
   const CompiledProgram& program = flight.operation.program();
   for (OpIndex op : woken_) {
     // A send with other dependencies may have been modified by them: no checksum reuse.
-    const auto before = program.before(op);
-    const bool as_it_came = before.size() == 1 && before.front().op == by;
+    const auto before = program.dependencies(op);
+    const bool is_unmodified = before.size() == 1 && before.front().op == by;
     const Rank to = program.program.ops[op].peer;
-    peer(to).outbox.queue_message(flight, op, as_it_came ? arrived : Arrived{});
+    peer(to).outbox.queue_message(flight, op, is_unmodified ? payload : VerifiedPayload{});
     mark_dirty(to);
   }
   woken_.clear();
 }
 
-void Executor::finish_if_complete(Flight& flight) {
+void Executor::finish_if_complete(InFlightOperation& flight) {
   if (flight.held || !flight.operation.all_complete()) return;
   for (const CompiledProgram::Exchange& exchange : flight.operation.program().exchanges) {
     peer(exchange.peer).outbox.forget(flight);
   }
-  const std::unique_ptr<Flight> finished = flights_.remove(flight);
+  const std::unique_ptr<InFlightOperation> finished = in_flight_.remove(flight);
   finished->operation.request().completion->succeeded();
   if (held_ > 0) release_barriers();
 }
@@ -208,12 +211,12 @@ void Executor::finish_if_complete(Flight& flight) {
 /// rank takes part only when its own earlier operations are complete.
 void Executor::release_barriers() {
   const auto may_go = [this](const auto& flight) {
-    return flight->held && !flights_.has_earlier(*flight);
+    return flight->held && !in_flight_.has_earlier_in_lane(*flight);
   };
   while (held_ > 0) {
-    const auto found = std::ranges::find_if(flights_.all(), may_go);
-    if (found == flights_.all().end()) return;
-    Flight& flight = **found;
+    const auto found = std::ranges::find_if(in_flight_.all(), may_go);
+    if (found == in_flight_.all().end()) return;
+    InFlightOperation& flight = **found;
     flight.held = false;
     --held_;
     woken_.swap(flight.held_sends);
@@ -223,14 +226,14 @@ void Executor::release_barriers() {
 }
 
 bool Executor::is_needed() const {
-  return !std::ranges::all_of(flights_.all(),
+  return !std::ranges::all_of(in_flight_.all(),
                               [](const auto& flight) { return flight->is_unanswered_receive(); });
 }
 
 /// Matches receives from any rank, oldest first, with announced messages.
-void Executor::match_any() {
+void Executor::match_receives_from_any() {
   for (std::size_t i = 0; i < from_any_.size() && !error_;) {
-    const Rank from = first_offer(from_any_[i].tag);
+    const Rank from = first_announcer(from_any_[i].tag);
     if (from < 0) {
       ++i;
       continue;
@@ -246,12 +249,12 @@ void Executor::match_any() {
 }
 
 /// Returns the rank that first announced an unmatched message with this tag; -1 if there is none.
-Rank Executor::first_offer(int tag) const {
+Rank Executor::first_announcer(int tag) const {
   Rank first = -1;
   std::uint64_t earliest = 0;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    const auto at = early_.announced_at(flights_.next_from(peer->rank, tag), peer->rank);
+    const auto at = early_.announced_at(in_flight_.next_from(peer->rank, tag), peer->rank);
     if (!at || (first >= 0 && *at > earliest)) continue;
     first = peer->rank;
     earliest = *at;

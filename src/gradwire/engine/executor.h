@@ -13,7 +13,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/engine/early_arrivals.h"
-#include "gradwire/engine/flight_table.h"
+#include "gradwire/engine/in_flight_table.h"
 #include "gradwire/engine/inbox.h"
 #include "gradwire/engine/liveness.h"
 #include "gradwire/engine/outbox.h"
@@ -27,7 +27,7 @@ struct ExecutorOptions {
   std::size_t receive_buffer_bytes = 256 * 1024;
   Duration dead_peer_timeout = std::chrono::seconds(5);
   /// Called with messages for the user that are not errors: a rail failed or recovered.
-  std::function<void(const std::string&)> notice;
+  std::function<void(const std::string&)> on_warning;
 };
 
 /// One rank's protocol engine: runs the programs of the operations in flight over the streams to
@@ -55,7 +55,7 @@ struct ExecutorOptions {
 /// is then due at once.
 ///
 /// Not thread-safe.
-class Executor final : private Outbox::Listener {
+class Executor final : private Outbox::Observer {
  public:
   Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport, Time now);
   ~Executor() override;
@@ -80,7 +80,7 @@ class Executor final : private Outbox::Listener {
 
   /// Called before the caller sleeps until an event: tells the transport how many bytes are worth a
   /// wake-up (Transport::expect).
-  void rest();
+  void prepare_to_sleep();
 
   /// Called when next_timer() is reached. Calling it earlier or later does no harm.
   void on_timer(Time now);
@@ -95,7 +95,7 @@ class Executor final : private Outbox::Listener {
 
   /// Starts a graceful shutdown: tells the peers that this rank leaves. Called when is_needed() is
   /// false. The remaining receives fail with `why`, on this rank only.
-  void say_goodbye(const Error& why);
+  void send_goodbye(const Error& why);
 
   /// Returns true if all queued frames have been written to the transport; with several rails, if
   /// they have been delivered.
@@ -104,7 +104,7 @@ class Executor final : private Outbox::Listener {
   /// Returns the first error, if any. It failed all operations, and fails later ones.
   const std::optional<Error>& error() const { return error_; }
 
-  std::size_t in_flight() const { return flights_.all().size() + from_any_.size(); }
+  std::size_t in_flight() const { return in_flight_.all().size() + from_any_.size(); }
 
   /// Bytes written to the transport.
   struct Traffic {
@@ -120,32 +120,33 @@ class Executor final : private Outbox::Listener {
   // Operations.
   void start(OperationRequest request);
   void launch(OperationRequest request);
-  void announce(Flight& flight);
-  bool must_hear_at_once(const Flight& flight, const CompiledProgram::Exchange& exchange) const;
-  void speak_if_awaited(Peer& to);
-  bool accept_announcement(Flight& flight, Rank peer, const Fingerprint& theirs);
-  void replay(Flight& flight);
-  void pass(Flight& flight, OpIndex op, std::size_t begin, std::size_t end,
-            const Arrived& arrived = {});
-  void route(Flight& flight, OpIndex by = 0, const Arrived& arrived = {});
-  void finish_if_complete(Flight& flight);
+  void announce(InFlightOperation& flight);
+  bool needs_immediate_announcement(const InFlightOperation& flight,
+                                    const CompiledProgram::Exchange& exchange) const;
+  void announce_if_credit_low(Peer& to);
+  bool accept_announcement(InFlightOperation& flight, Rank peer, const Fingerprint& theirs);
+  void replay(InFlightOperation& flight);
+  void advance(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end,
+               const VerifiedPayload& payload = {});
+  void route(InFlightOperation& flight, OpIndex by = 0, const VerifiedPayload& payload = {});
+  void finish_if_complete(InFlightOperation& flight);
   void release_barriers();
-  void match_any();
-  Rank first_offer(int tag) const;
+  void match_receives_from_any();
+  Rank first_announcer(int tag) const;
 
   // Frames.
-  Result<Landing> begin_frame(Rail& rail, const FrameHeader& header);
+  Result<PayloadSink> begin_frame(Rail& rail, const FrameHeader& header);
   Status complete_frame(Rail& rail, const FrameHeader& header);
   Status complete_data(Rail& rail, const FrameHeader& header);
-  Arrived as_it_came(const Rail& rail, const Operation& operation, OpIndex index,
-                     const FrameHeader& header) const;
-  Status hear_announcement(Rail& rail, const FrameHeader& header);
-  void hear_abort(Rail& rail, const FrameHeader& header);
-  void hear_goodbye(Rail& rail, const FrameHeader& header);
+  VerifiedPayload forwardable_payload(const Rail& rail, const Operation& operation, OpIndex index,
+                                      const FrameHeader& header) const;
+  Status on_announcement(Rail& rail, const FrameHeader& header);
+  void on_abort(Rail& rail, const FrameHeader& header);
+  void on_goodbye(Rail& rail, const FrameHeader& header);
   Status on_rail_notice(Rail& over, const FrameHeader& header);
   void on_ping(Rail& rail, const FrameHeader& header);
   void check_departed();
-  void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) override;
+  void sent(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end) override;
 
   // Streams.
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -154,17 +155,17 @@ class Executor final : private Outbox::Listener {
   std::size_t read_copy(Rail& rail, std::size_t budget);
   static Inbox::Reading stale_reading(const Rail& rail, Bytes shared);
   std::size_t read_in_place(Rail& rail, std::size_t budget);
-  void put_off_reading(Rail& rail);
-  void resume_put_off();
-  bool still_reads(const Rail& rail) const;
-  void garble(Rail& rail, const Error& error);
+  void defer_reading(Rail& rail);
+  void resume_deferred();
+  bool accepts_input(const Rail& rail) const;
+  void mark_corrupt(Rail& rail, const Error& error);
   void collect_awaited(bool all);
-  void look_ahead(Peer& from) const;
+  void update_due(Peer& from) const;
   void mark_dirty(Rank rank);
   void flush_dirty();
   bool flush_rails(Peer& to);
-  void lose(StreamId stream, const Error& error);
-  void lose_peer(Rank rank, const Error& error);
+  void on_disconnect(StreamId stream, const Error& error);
+  void on_peer_lost(Rank rank, const Error& error);
 
   // Rails.
   void break_rail(Rail& rail, const Error& why);
@@ -172,9 +173,9 @@ class Executor final : private Outbox::Listener {
   void send_rail_notice(const Rail& rail);
   void on_rail_failed(Rail& rail, const RailNotice& notice);
   void on_suspect(Rail& rail, const RailNotice& notice);
-  void note_answer(Peer& peer) const;
-  void drain_failed();
-  void reconsider(Rail& rail);
+  void on_answer(Peer& peer) const;
+  void drain_failed_rails();
+  void fail_if_silent(Rail& rail);
   void drain(Rail& rail);
   void recover(Peer& peer, Rail& rail);
   void resume(Rail& rail);
@@ -186,10 +187,10 @@ class Executor final : private Outbox::Listener {
   void report_failed(const Rail& rail);
 
   // Ends and time.
-  void say_goodbye_on(const Rail& rail);
+  void send_goodbye_on(const Rail& rail);
   void fail(ErrorKind kind, const std::string& message, Rank origin);
-  void tell_peers(const Error& error, Rank origin);
-  void speak_all();
+  void send_abort(const Error& error, Rank origin);
+  void flush_all_announcements();
   void check_deadlines(Time now);
   void check_silence(Time now);
 
@@ -200,9 +201,9 @@ class Executor final : private Outbox::Listener {
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at this rank.
   std::vector<Rank> dirty_;                   ///< Peers to which frames may have to be written.
   bool flushing_ = false;
-  bool said_goodbye_ = false;
+  bool goodbye_sent_ = false;
   int departed_ = 0;  ///< Peers that have sent goodbye.
-  FlightTable flights_;
+  InFlightTable in_flight_;
   int held_ = 0;  ///< Barriers in flight that wait for earlier collectives.
   std::deque<OperationRequest> from_any_;  ///< Receives from any rank, not yet matched.
   EarlyArrivals early_;
@@ -215,7 +216,8 @@ class Executor final : private Outbox::Listener {
   std::vector<StreamId> suspected_;      ///< Rails that a peer asks this rank to fail.
   std::vector<StreamId> unread_;         ///< Streams with deferred reads: the budget was spent.
   std::vector<Rank> unwritten_;          ///< Peers with deferred writes, likewise.
-  Time speak_at_ = Time::max();  ///< Latest time to send announcements that wait to be piggybacked.
+  Time announce_at_ =
+      Time::max();  ///< Latest time to send announcements that wait to be piggybacked.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;

@@ -12,8 +12,8 @@ void Executor::abort(Error error) {
   flush_dirty();
 }
 
-void Executor::say_goodbye(const Error& why) {
-  for (const auto& flight : flights_.remove_unanswered_receives()) {
+void Executor::send_goodbye(const Error& why) {
+  for (const auto& flight : in_flight_.remove_unanswered_receives()) {
     const Operation& operation = flight->operation;
     peer(flight->pair).outbox.forget(*flight);  // Its announcement may still be pending.
     operation.request().completion->failed(failure_of(operation, why));
@@ -23,17 +23,17 @@ void Executor::say_goodbye(const Error& why) {
   }
   for (const auto& peer : peers_) {
     if (!peer || error_) continue;
-    peer->outbox.say_unsaid();
-    for (const auto& rail : peer->rails) say_goodbye_on(*rail);
+    peer->outbox.flush_announcements();
+    for (const auto& rail : peer->rails) send_goodbye_on(*rail);
     mark_dirty(peer->rank);
   }
-  said_goodbye_ = true;
+  goodbye_sent_ = true;
   flush_dirty();
 }
 
 /// The goodbye is the last frame of a rail. For a failed rail it follows the retransmission over
 /// another rail, unless the peer leaves too and does not need the retransmission.
-void Executor::say_goodbye_on(const Rail& rail) {
+void Executor::send_goodbye_on(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
   const FrameHeader goodbye{.type = FrameType::goodbye,
                             .message = static_cast<std::uint32_t>(rail.stream.rail)};
@@ -56,8 +56,8 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
   }
   early_.clear();
   held_ = 0;
-  tell_peers(*error_, origin);
-  const std::vector<std::unique_ptr<Flight>> failed = flights_.remove_all();
+  send_abort(*error_, origin);
+  const std::vector<std::unique_ptr<InFlightOperation>> failed = in_flight_.remove_all();
   const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});
   for (const auto& flight : failed) {
     const OperationRequest& request = flight->operation.request();
@@ -68,7 +68,7 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
   }
 }
 
-void Executor::tell_peers(const Error& error, Rank origin) {
+void Executor::send_abort(const Error& error, Rank origin) {
   const std::vector<std::byte> payload = encode_abort({error.kind, origin, error.message});
   for (const auto& peer : peers_) {
     if (!peer || peer->closed) continue;
@@ -82,45 +82,45 @@ void Executor::tell_peers(const Error& error, Rank origin) {
 
 Time Executor::next_timer() const {
   if (!unread_.empty() || !unwritten_.empty()) return now_;
-  return std::min({liveness_.next_check(), earliest_deadline_, speak_at_, check_rails_at_});
+  return std::min({liveness_.next_check(), earliest_deadline_, announce_at_, check_rails_at_});
 }
 
 void Executor::on_timer(Time now) {
   now_ = now;
-  resume_put_off();
-  if (now >= speak_at_) speak_all();
+  resume_deferred();
+  if (now >= announce_at_) flush_all_announcements();
   if (now >= check_rails_at_) check_rails(now);
   if (now >= earliest_deadline_) check_deadlines(now);
   if (now >= liveness_.next_check()) check_silence(now);
-  drain_failed();
+  drain_failed_rails();
   flush_dirty();
 }
 
 /// Sends announcements that could not be piggybacked in time.
-void Executor::speak_all() {
-  speak_at_ = Time::max();
+void Executor::flush_all_announcements() {
+  announce_at_ = Time::max();
   for (const auto& peer : peers_) {
-    if (!peer || !peer->outbox.has_unsaid()) continue;
-    peer->outbox.say_unsaid();
+    if (!peer || !peer->outbox.has_pending_announcements()) continue;
+    peer->outbox.flush_announcements();
     mark_dirty(peer->rank);
   }
 }
 
 void Executor::check_deadlines(Time now) {
   earliest_deadline_ = Time::max();
-  for (const auto& flight : flights_.all()) {
+  for (const auto& flight : in_flight_.all()) {
     const Time deadline = flight->operation.request().deadline;
     if (now < deadline) {
       earliest_deadline_ = std::min(earliest_deadline_, deadline);
       continue;
     }
-    fail(ErrorKind::timeout, overdue(*flight, transport_), rank_);
+    fail(ErrorKind::timeout, timeout_text(*flight, transport_), rank_);
     return;
   }
   for (const OperationRequest& request : from_any_) {
     earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
     if (now < request.deadline) continue;
-    fail(ErrorKind::timeout, never_came(request), rank_);
+    fail(ErrorKind::timeout, receive_timeout_text(request), rank_);
     return;
   }
 }
@@ -132,10 +132,10 @@ void Executor::check_silence(Time now) {
     if (!peer || peer->closed || peer->departed) continue;
     if (liveness_.is_dead(peer->rank, now)) {
       fail(ErrorKind::disconnected,
-           silent(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout), rank_);
+           silence_text(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout), rank_);
       return;
     }
-    if (!liveness_.wants_ping(peer->rank, now)) continue;
+    if (!liveness_.needs_ping(peer->rank, now)) continue;
     peer->outbox.queue_control({.type = FrameType::ping});
     mark_dirty(peer->rank);
   }

@@ -7,28 +7,28 @@
 /// The executor's handling of received frames.
 namespace gradwire {
 
-Result<Landing> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
+Result<PayloadSink> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
   rail.early = false;
-  if (header.type != FrameType::data) return Landing{.to = rail.control.data()};
-  if (error_ || said_goodbye_) return Landing{};
+  if (header.type != FrameType::data) return PayloadSink{.to = rail.control.data()};
+  if (error_ || goodbye_sent_) return PayloadSink{};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
-  if (Flight* flight = flights_.find(key, from)) {
+  if (InFlightOperation* flight = in_flight_.find(key, from)) {
     const Peer& source = peer(from);
-    Result<Landing> landing = landing_of(*flight, from, header, !source.has_rails());
+    Result<PayloadSink> sink = resolve_sink(*flight, from, header, !source.has_rails());
     // A partial reduction cannot be undone if the rest of the frame is lost with its rail.
-    const bool may_come_again = source.outbox.live_rails() > 1 || rail.failed;
-    if (landing) landing->whole = landing->operand != nullptr && may_come_again;
-    return landing;
+    const bool may_be_resent = source.outbox.live_rails() > 1 || rail.failed;
+    if (sink) sink->whole = sink->operand != nullptr && may_be_resent;
+    return sink;
   }
-  if (flights_.was_posted(key, from)) {
+  if (in_flight_.was_posted(key, from)) {
     return failure(ErrorKind::corrupted, "data for a completed operation");
   }
   Result<std::byte*> room = early_.make_room(rail.stream, header);
   if (!room) return tl::unexpected(room.error());
   rail.early = true;
-  speak_if_awaited(peer(from));
-  return Landing{.to = *room};
+  announce_if_credit_low(peer(from));
+  return PayloadSink{.to = *room};
 }
 
 Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
@@ -37,12 +37,12 @@ Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
     case FrameType::data:
       return complete_data(rail, header);
     case FrameType::announce:
-      return hear_announcement(rail, header);
+      return on_announcement(rail, header);
     case FrameType::abort:
-      hear_abort(rail, header);
+      on_abort(rail, header);
       break;
     case FrameType::goodbye:
-      hear_goodbye(rail, header);
+      on_goodbye(rail, header);
       break;
     case FrameType::ping:
       on_ping(rail, header);
@@ -54,44 +54,45 @@ Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
 }
 
 Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
-  if (error_ || said_goodbye_) return {};
+  if (error_ || goodbye_sent_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
-  Flight* flight = flights_.find(key, from);
+  InFlightOperation* flight = in_flight_.find(key, from);
   if (rail.early) early_.complete(key, rail.stream);
   if (flight == nullptr) return {};
   if (rail.early) {
     replay(*flight);  // The operation was posted while this frame was being received.
   } else {
     const OpIndex op = flight->operation.program().exchange_with(from)->receives[header.message];
-    pass(*flight, op, header.offset, header.offset + header.length,
-         as_it_came(rail, flight->operation, op, header));
+    advance(*flight, op, header.offset, header.offset + header.length,
+            forwardable_payload(rail, flight->operation, op, header));
   }
   return {};
 }
 
 /// Returns the payload if it was stored unmodified and has a checksum; otherwise nothing.
-Arrived Executor::as_it_came(const Rail& rail, const Operation& operation, OpIndex index,
-                             const FrameHeader& header) const {
+VerifiedPayload Executor::forwardable_payload(const Rail& rail, const Operation& operation,
+                                              OpIndex index, const FrameHeader& header) const {
   const Op& op = operation.program().program.ops[index];
-  if (op.kind != OpKind::recv || op.finish || !transport_.needs_checksums(rail.stream)) return {};
+  if (op.kind != OpKind::recv || op.postscale || !transport_.needs_checksums(rail.stream))
+    return {};
   return {{operation.destination(index) + header.offset, header.length}, header.payload_checksum};
 }
 
-Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
-  if (error_ || said_goodbye_) return {};
+Status Executor::on_announcement(Rail& rail, const FrameHeader& header) {
+  if (error_ || goodbye_sent_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   const Result<Fingerprint> theirs =
       decode_fingerprint(ConstBytes(rail.control).first(header.length));
   if (!theirs) return tl::unexpected(theirs.error());
-  if (Flight* flight = flights_.find(key, from)) {
+  if (InFlightOperation* flight = in_flight_.find(key, from)) {
     accept_announcement(*flight, from, *theirs);
     return {};
   }
-  if (!flights_.was_posted(key, from)) {
-    if (Status held = early_.announce(key, from, *theirs); !held) return held;
-    if (key.is_message()) match_any();
+  if (!in_flight_.was_posted(key, from)) {
+    if (Status held = early_.add_announcement(key, from, *theirs); !held) return held;
+    if (key.is_message()) match_receives_from_any();
     return {};
   }
   peer(from).outbox.announced(key);  // Already complete here: the peer only receives.
@@ -99,7 +100,7 @@ Status Executor::hear_announcement(Rail& rail, const FrameHeader& header) {
   return {};
 }
 
-void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
+void Executor::on_abort(Rail& rail, const FrameHeader& header) {
   const AbortMessage message =
       decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
   const bool first_hand = message.origin == rail.stream.peer;  // A forwarded one names it already.
@@ -108,7 +109,7 @@ void Executor::hear_abort(Rail& rail, const FrameHeader& header) {
 }
 
 /// Each rail has its own goodbye: frames on one rail may arrive after the goodbye of another.
-void Executor::hear_goodbye(Rail& rail, const FrameHeader& header) {
+void Executor::on_goodbye(Rail& rail, const FrameHeader& header) {
   Peer& from = peer(rail.stream.peer);
   if (header.message < from.rails.size()) from.rails[header.message]->goodbye = true;
   const bool all = std::ranges::all_of(from.rails, [](const auto& r) { return r->goodbye; });
@@ -123,21 +124,21 @@ void Executor::hear_goodbye(Rail& rail, const FrameHeader& header) {
 /// departed peer fails.
 void Executor::check_departed() {
   if (departed_ == 0 || error_) return;
-  for (const auto& flight : flights_.all()) {
+  for (const auto& flight : in_flight_.all()) {
     for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
       if (!peer(exchange.peer).departed || !flight->operation.needs(exchange.peer)) continue;
       fail(ErrorKind::disconnected,
-           left_during(transport_.describe({exchange.peer, 0}), flight->operation), rank_);
+           departure_text(transport_.describe({exchange.peer, 0}), flight->operation), rank_);
       return;
     }
   }
   if (!from_any_.empty() && departed_ + 1 == static_cast<int>(peers_.size())) {
-    fail(ErrorKind::disconnected, left_alone(from_any_.front()), rank_);
+    fail(ErrorKind::disconnected, no_sender_text(from_any_.front()), rank_);
   }
 }
 
-void Executor::sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) {
-  pass(flight, op, begin, end);
+void Executor::sent(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end) {
+  advance(flight, op, begin, end);
 }
 
 }  // namespace gradwire

@@ -12,7 +12,7 @@
 namespace gradwire {
 
 /// Unlimited budget, for streams that are about to be closed.
-inline constexpr std::size_t kToItsEnd = std::numeric_limits<std::size_t>::max();
+inline constexpr std::size_t kUnlimitedBudget = std::numeric_limits<std::size_t>::max();
 
 /// One stream from a peer.
 struct Executor::Rail final : Inbox::Handler {
@@ -22,7 +22,7 @@ struct Executor::Rail final : Inbox::Handler {
         inbox(owner.transport_.needs_checksums(id)),
         in_place(owner.transport_.reads_in_place(id)) {}
 
-  Result<Landing> begin(const FrameHeader& header) override {
+  Result<PayloadSink> begin(const FrameHeader& header) override {
     return executor.begin_frame(*this, header);
   }
   Status complete(const FrameHeader& header) override {
@@ -36,7 +36,7 @@ struct Executor::Rail final : Inbox::Handler {
   bool in_place;
   bool early = false;  ///< The current frame is for an operation that was not posted when it began.
   bool closed = false;   ///< Not read any more: the stream has ended or was abandoned.
-  bool garbled = false;  ///< Input is corrupted and not read; writing to the peer still works.
+  bool corrupt = false;  ///< Input is corrupted and not read; writing to the peer still works.
   bool goodbye = false;  ///< The peer has sent its last frame on this rail.
   bool unread = false;   ///< Listed in Executor::unread_.
 
@@ -63,7 +63,7 @@ struct Executor::Rail final : Inbox::Handler {
 
   Time checked{};             ///< Time of the last progress check.
   Time moved{};               ///< Last check that saw delivered bytes, or none to deliver.
-  Time heard{};               ///< Time of the last received bytes.
+  Time last_received{};       ///< Time of the last received bytes.
   std::size_t delivered = 0;  ///< At the last progress check.
 };
 
@@ -81,17 +81,18 @@ struct Executor::Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool unwritten = false;      ///< Listed in Executor::unwritten_.
-  bool departed = false;       ///< Has sent goodbye on all rails.
-  bool closed = false;         ///< Its last stream has ended.
-  std::size_t due = 0;         ///< Minimum over operations of missing bytes (look_ahead()).
-  std::size_t due_in_all = 0;  ///< Missing bytes of all operations together.
-  bool in_turn = false;        ///< All operations with missing bytes need one peer after the other.
-  bool later = false;          ///< All operations with missing bytes need other peers first.
-  double share = 1;  ///< Share of the last switch's queue while it sends, or when it last sent.
-  std::optional<Time> asked;  ///< Time of a ping that is not answered yet.
-  Time resumed{};             ///< Time of its answer after a pause.
-  std::uint64_t round = 0;    ///< Last round of read_awaited() that read from it.
+  bool unwritten = false;     ///< Listed in Executor::unwritten_.
+  bool departed = false;      ///< Has sent goodbye on all rails.
+  bool closed = false;        ///< Its last stream has ended.
+  std::size_t due = 0;        ///< Minimum over operations of missing bytes (update_due()).
+  std::size_t total_due = 0;  ///< Missing bytes of all operations together.
+  bool sequential = false;    ///< All operations with missing bytes need one peer after the other.
+  bool not_next = false;      ///< All operations with missing bytes need other peers first.
+  double window_share =
+      1;  ///< Share of the last switch's queue while it sends, or when it last sent.
+  std::optional<Time> pinged_at;  ///< Time of a ping that is not answered yet.
+  Time resumed{};                 ///< Time of its answer after a pause.
+  std::uint64_t round = 0;        ///< Last round of read_awaited() that read from it.
 };
 
 }  // namespace gradwire

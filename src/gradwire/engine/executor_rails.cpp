@@ -31,7 +31,7 @@ constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
 constexpr Duration kCheckFailedEvery = std::chrono::milliseconds(250);
 
 /// Time without progress after which the peer is pinged over the other rails.
-constexpr Duration kAskAfter = std::chrono::milliseconds(100);
+constexpr Duration kPingAfter = std::chrono::milliseconds(100);
 
 /// Time without progress after which a rail fails, if the peer has answered on another rail. A
 /// healthy rail may lose a packet and its retransmission: TCP waits at least 200 ms each time (tail
@@ -52,7 +52,7 @@ constexpr Duration kSteady = std::chrono::seconds(60);
 /// reported once.
 constexpr Duration kSameCause = std::chrono::seconds(2);
 
-bool is_news(std::map<int, Time>& reported, int rail, Time now) {
+bool is_new_cause(std::map<int, Time>& reported, int rail, Time now) {
   const auto [last, first] = reported.try_emplace(rail, now);
   return now - std::exchange(last->second, now) >= kSameCause || first;
 }
@@ -84,13 +84,13 @@ void Executor::fail_rail(Rail& rail, const Error& why) {
   rail.fail(why, now_);
   Peer& from = peer(rail.stream.peer);
   if (!from.outbox.stop(rail.stream.rail) && !resume_probed(from)) {
-    lose_peer(from.rank, why);
+    on_peer_lost(from.rank, why);
     return;
   }
   // A peer that leaves needs nothing more of this rank, and has sent all that this rank needs.
   if (rail.goodbye || error_) {
     rail.closed = true;
-    if (said_goodbye_) say_goodbye_on(rail);
+    if (goodbye_sent_) send_goodbye_on(rail);
     return;
   }
   // Notices about other rails may be lost with this one, and its own failover may wait for them.
@@ -146,14 +146,14 @@ void Executor::on_rail_failed(Rail& rail, const RailNotice& notice) {
   }
   if (notice.kind == RailNotice::Kind::failed || std::exchange(rail.resent, true)) return;
   report_failed(rail);
-  if (Status again = from.outbox.send_again(rail.stream.rail, notice.received_frames); !again) {
+  if (Status again = from.outbox.resend(rail.stream.rail, notice.received_frames); !again) {
     fail(again.error().kind,
          fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
                      again.error().message),
          rank_);
     return;
   }
-  if (said_goodbye_) say_goodbye_on(rail);
+  if (goodbye_sent_) send_goodbye_on(rail);
   mark_dirty(from.rank);
 }
 
@@ -165,36 +165,36 @@ void Executor::on_suspect(Rail& rail, const RailNotice& notice) {
   }
 }
 
-void Executor::drain_failed() {
+void Executor::drain_failed_rails() {
   while (!draining_.empty()) {
     const StreamId stream = draining_.back();
     draining_.pop_back();
     if (!error_) drain(rail(stream));
   }
-  for (const StreamId stream : std::exchange(suspected_, {})) reconsider(rail(stream));
+  for (const StreamId stream : std::exchange(suspected_, {})) fail_if_silent(rail(stream));
 }
 
 /// Fails a rail that the peer suspects, unless bytes have arrived on it meanwhile: the notice may
 /// be late, or this process may have been stopped, with unread bytes on the rail.
-void Executor::reconsider(Rail& rail) {
-  if (still_reads(rail)) read(rail, kToItsEnd);
-  const bool silent = now_ - rail.heard >= kAskAfter;
+void Executor::fail_if_silent(Rail& rail) {
+  if (accepts_input(rail)) read(rail, kUnlimitedBudget);
+  const bool silent = now_ - rail.last_received >= kPingAfter;
   if (error_ || rail.failed || !silent || peer(rail.stream.peer).outbox.live_rails() == 1) return;
   fail_rail(rail, {ErrorKind::disconnected, fmt::format("no progress on the link from {}",
                                                         transport_.describe(rail.stream))});
 }
 
 /// Records the answer of a peer. A pause of the whole peer is not a fault of a rail.
-void Executor::note_answer(Peer& peer) const {
-  if (!peer.asked) return;
-  if (now_ - *peer.asked >= kPause) peer.resumed = now_;
-  peer.asked.reset();
+void Executor::on_answer(Peer& peer) const {
+  if (!peer.pinged_at) return;
+  if (now_ - *peer.pinged_at >= kPause) peer.resumed = now_;
+  peer.pinged_at.reset();
 }
 
 /// Drains a rail to which the peer writes no more data: reads all arrived bytes and reports the
 /// number of frames.
 void Executor::drain(Rail& rail) {
-  if (still_reads(rail)) read(rail, kToItsEnd);
+  if (accepts_input(rail)) read(rail, kUnlimitedBudget);
   if (error_) return;
   rail.drained = true;
   rail.received_frames = rail.inbox.frames();
@@ -229,13 +229,13 @@ void Executor::recover(Peer& peer, Rail& rail) {
 
 void Executor::resume(Rail& rail) {
   rail.failed = false;
-  rail.in_use_since = rail.moved = rail.heard = rail.checked = now_;
+  rail.in_use_since = rail.moved = rail.last_received = rail.checked = now_;
   Peer& to = peer(rail.stream.peer);
   to.outbox.resume(rail.stream.rail, now_);
-  for (const auto& flight : flights_.all()) to.outbox.announce_again(*flight, rail.stream.rail);
+  for (const auto& flight : in_flight_.all()) to.outbox.reannounce(*flight, rail.stream.rail);
   mark_dirty(to.rank);
-  if (options_.notice && is_news(reported_back_, rail.stream.rail, now_)) {
-    options_.notice(
+  if (options_.on_warning && is_new_cause(reported_back_, rail.stream.rail, now_)) {
+    options_.on_warning(
         fmt::format("rail {} is back ({})", rail.stream.rail, transport_.describe(rail.stream)));
   }
 }
@@ -255,10 +255,10 @@ bool Executor::resume_probed(Peer& peer) {
 
 /// Reports a failed rail, once for all peers: one cable carries the rails to many peers.
 void Executor::report_failed(const Rail& rail) {
-  if (!is_news(reported_failed_, rail.stream.rail, now_) || !options_.notice) return;
+  if (!is_new_cause(reported_failed_, rail.stream.rail, now_) || !options_.on_warning) return;
   const StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
-  options_.notice(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail,
-                              rail.why.message, transport_.describe(left)));
+  options_.on_warning(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail,
+                                  rail.why.message, transport_.describe(left)));
 }
 
 void Executor::on_ping(Rail& rail, const FrameHeader& header) {
@@ -275,7 +275,7 @@ void Executor::watch_rails(const Peer& peer) {
     if (peer.outbox.undelivered(rail->stream.rail) &&
         (!rail->failed || (rail->probed && rail->can_recover()))) {
       check_rails_at_ = now_ + kCheckEvery;
-    } else if (rail->failed && rail->can_recover() && !said_goodbye_) {
+    } else if (rail->failed && rail->can_recover() && !goodbye_sent_) {
       check_rails_at_ = std::min(check_rails_at_, now_ + kCheckFailedEvery);
     }
   }
@@ -290,7 +290,7 @@ void Executor::check_rails(Time now) {
     for (const auto& rail : peer->rails) {
       if (!rail->failed) {
         check_rail(*peer, *rail, now);
-      } else if (rail->can_recover() && !said_goodbye_) {
+      } else if (rail->can_recover() && !goodbye_sent_) {
         recover(*peer, *rail);
       }
     }
@@ -308,15 +308,15 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
     rail.moved = now;
   }
   rail.checked = now;
-  if (now - rail.moved < kAskAfter || outbox.live_rails() == 1) return;
+  if (now - rail.moved < kPingAfter || outbox.live_rails() == 1) return;
   // After a pause the peer needs time to read what has arrived, one rail after the other.
   const Time since = std::max(rail.moved, peer.resumed);
-  const Time asked = since + kAskAfter;
-  if (!peer.asked) peer.asked = now;
+  const Time asked = since + kPingAfter;
+  if (!peer.pinged_at) peer.pinged_at = now;
   bool heard = false;
   for (const auto& other : peer.rails) {
     if (other->failed || other.get() == &rail) continue;
-    heard = heard || other->heard > asked;
+    heard = heard || other->last_received > asked;
     peer.outbox.queue_control_on(other->stream.rail, {.type = FrameType::ping, .message = 1});
     mark_dirty(peer.rank);
   }

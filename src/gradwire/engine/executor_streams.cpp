@@ -17,26 +17,26 @@ constexpr std::size_t kInPlacePiece = 64 * 1024;
 /// other threads would be blocked until then.
 constexpr std::size_t kBytesPerCall = 512 * 1024;
 
-/// Every kAskAllEvery-th call of read_awaited() reads from all peers with missing messages, not
+/// Every kReadAllEvery-th call of read_awaited() reads from all peers with missing messages, not
 /// only from the senders of the next ones.
-constexpr std::uint64_t kAskAllEvery = 8;
+constexpr std::uint64_t kReadAllEvery = 8;
 
-/// Bytes that may arrive before a wake-up: a small fraction (1 / kPartsOfDue) of an operation's
-/// missing bytes, because each hop adds this delay; at most kMostExpected, so that they stay in the
+/// Bytes that may arrive before a wake-up: a small fraction (1 / kDueDivisor) of an operation's
+/// missing bytes, because each hop adds this delay; at most kMaxExpected, so that they stay in the
 /// cache.
-constexpr std::size_t kPartsOfDue = 128;
-constexpr std::size_t kMostExpected = 256 * 1024;
+constexpr std::size_t kDueDivisor = 128;
+constexpr std::size_t kMaxExpected = 256 * 1024;
 
 /// A peer with at least this many missing bytes counts as a concurrent sender (incast control).
-constexpr std::size_t kMuch = 64 * 1024;
+constexpr std::size_t kLargeDue = 64 * 1024;
 
 /// Share of the last switch's queue for a peer whose turn comes later. It may be ahead of the
 /// others, and its bytes must not delay those of the stragglers.
-constexpr double kLaterShare = 1.0 / 6;
+constexpr double kNotNextShare = 1.0 / 6;
 
 /// Share of all peers together where some are ahead: a single stream fills a port with fewer bytes
 /// in flight than several that take turns.
-constexpr double kShareInTurn = 2.0 / 3;
+constexpr double kSequentialShare = 2.0 / 3;
 
 }  // namespace
 
@@ -47,26 +47,26 @@ Executor::Rail& Executor::rail(StreamId stream) {
 void Executor::on_readable(StreamId stream, Time now) {
   now_ = now;
   Rail& source = rail(stream);
-  if (!still_reads(source)) return;
+  if (!accepts_input(source)) return;
   // The transport may report a stream without new bytes (Transport::expect).
-  if (read(source, kBytesPerCall) > 0) liveness_.heard(stream.peer, now);
-  drain_failed();
+  if (read(source, kBytesPerCall) > 0) liveness_.on_received(stream.peer, now);
+  drain_failed_rails();
   flush_dirty();
 }
 
 bool Executor::read_awaited(Time now) {
   now_ = now;
-  collect_awaited(++round_ % kAskAllEvery == 0);
+  collect_awaited(++round_ % kReadAllEvery == 0);
   std::size_t bytes = 0;
   for (const Rank from : awaited_) {
     std::size_t from_peer = 0;
     for (const auto& source : peer(from).rails) {
-      if (still_reads(*source)) from_peer += read(*source, kBytesPerCall);
+      if (accepts_input(*source)) from_peer += read(*source, kBytesPerCall);
     }
-    if (from_peer > 0) liveness_.heard(from, now);
+    if (from_peer > 0) liveness_.on_received(from, now);
     bytes += from_peer;
   }
-  drain_failed();
+  drain_failed_rails();
   flush_dirty();
   return bytes > 0;
 }
@@ -78,8 +78,8 @@ void Executor::collect_awaited(bool all) {
     if (from < 0 || std::exchange(peer(from).round, round_) == round_) return;
     awaited_.push_back(from);
   };
-  for (const auto& flight : flights_.all()) {
-    add(flight->awaits());
+  for (const auto& flight : in_flight_.all()) {
+    add(flight->next_expected_peer());
     if (!all) continue;
     for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
       const bool missing = std::ranges::any_of(
@@ -89,36 +89,36 @@ void Executor::collect_awaited(bool all) {
   }
 }
 
-void Executor::rest() {
-  int now = 0, later = 0;
+void Executor::prepare_to_sleep() {
+  int now = 0, not_next = 0;
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    look_ahead(*from);
-    if (from->due_in_all >= kMuch) ++(from->later ? later : now);
+    update_due(*from);
+    if (from->total_due >= kLargeDue) ++(from->not_next ? not_next : now);
   }
-  const bool alone = now + later <= 1;
-  const double all = later > 0 ? kShareInTurn : 1;
+  const bool alone = now + not_next <= 1;
+  const double all = not_next > 0 ? kSequentialShare : 1;
   const double share =
-      alone ? 1 : std::max(kLaterShare, (all - later * kLaterShare) / std::max(now, 1));
+      alone ? 1 : std::max(kNotNextShare, (all - not_next * kNotNextShare) / std::max(now, 1));
   for (const auto& from : peers_) {
     if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
     // A peer that is not sending keeps its share for its next data.
-    if (from->due_in_all >= kMuch && !(alone && from->in_turn))
-      from->share = from->later ? kLaterShare : share;
-    const std::size_t worth = std::min(from->due / kPartsOfDue, kMostExpected) / from->rails.size();
+    if (from->total_due >= kLargeDue && !(alone && from->sequential))
+      from->window_share = from->not_next ? kNotNextShare : share;
+    const std::size_t worth = std::min(from->due / kDueDivisor, kMaxExpected) / from->rails.size();
     for (const auto& source : from->rails) {
-      if (!still_reads(*source)) continue;
-      transport_.expect(source->stream, worth, from->share);
+      if (!accepts_input(*source)) continue;
+      transport_.expect(source->stream, worth, from->window_share);
     }
   }
 }
 
 /// Computes the bytes that operations still miss from a peer.
-void Executor::look_ahead(Peer& from) const {
+void Executor::update_due(Peer& from) const {
   from.due = 0;
-  from.due_in_all = 0;
-  bool in_turn = true, later = true;
-  for (const auto& flight : flights_.all()) {
+  from.total_due = 0;
+  bool sequential = true, not_next = true;
+  for (const auto& flight : in_flight_.all()) {
     const Operation& operation = flight->operation;
     const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from.rank);
     if (exchange == nullptr) continue;
@@ -126,16 +126,16 @@ void Executor::look_ahead(Peer& from) const {
     for (const OpIndex op : exchange->receives) due += operation.size(op) - operation.done(op);
     if (due == 0) continue;
     from.due = from.due == 0 ? due : std::min(from.due, due);
-    from.due_in_all += due;
-    in_turn = in_turn && operation.program().schedule.in_turn;
-    later = later && in_turn && flight->awaits() != from.rank;
+    from.total_due += due;
+    sequential = sequential && operation.program().schedule.sequential_peers;
+    not_next = not_next && sequential && flight->next_expected_peer() != from.rank;
   }
-  from.in_turn = from.due > 0 && in_turn;
-  from.later = from.due > 0 && later;
+  from.sequential = from.due > 0 && sequential;
+  from.not_next = from.due > 0 && not_next;
 }
 
-bool Executor::still_reads(const Rail& rail) const {
-  return !rail.closed && !rail.garbled;
+bool Executor::accepts_input(const Rail& rail) const {
+  return !rail.closed && !rail.corrupt;
 }
 
 /// Reads the available bytes, up to about `budget`, and defers the rest. Returns the number of
@@ -143,8 +143,8 @@ bool Executor::still_reads(const Rail& rail) const {
 std::size_t Executor::read(Rail& rail, std::size_t budget) {
   const std::size_t bytes = rail.in_place ? read_in_place(rail, budget) : read_copy(rail, budget);
   if (bytes > 0) {
-    note_answer(peer(rail.stream.peer));
-    rail.heard = now_;
+    on_answer(peer(rail.stream.peer));
+    rail.last_received = now_;
   }
   return bytes;
 }
@@ -161,14 +161,14 @@ Inbox::Reading Executor::stale_reading(const Rail& rail, Bytes shared) {
 std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
   const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
   std::size_t total = 0;
-  while (still_reads(rail)) {
+  while (accepts_input(rail)) {
     const Inbox::Reading reading =
-        rail.stale_bytes > 0 ? stale_reading(rail, shared) : rail.inbox.where_to_read(shared);
+        rail.stale_bytes > 0 ? stale_reading(rail, shared) : rail.inbox.read_pieces(shared);
     const Result<std::size_t> size =
         transport_.read(rail.stream, std::span(reading.pieces).first(reading.count));
     if (!size) {
       rail.closed = true;
-      lose(rail.stream, size.error());
+      on_disconnect(rail.stream, size.error());
       break;
     }
     total += *size;
@@ -176,12 +176,12 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
     if (rail.stale_bytes > 0) {
       rail.stale_bytes -= *size;
     } else if (Status status = rail.inbox.received(shared, *size, rail); !status) {
-      garble(rail, status.error());
+      mark_corrupt(rail, status.error());
     }
     flush_dirty();
     if (*size < reading.size) break;
     if (total >= budget) {
-      put_off_reading(rail);
+      defer_reading(rail);
       break;
     }
   }
@@ -190,21 +190,21 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
 
 std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
   std::size_t total = 0;
-  while (still_reads(rail)) {
+  while (accepts_input(rail)) {
     if (total >= budget) {
-      put_off_reading(rail);
+      defer_reading(rail);
       break;
     }
     const Result<ConstBytes> there = transport_.peek(rail.stream);
     if (!there) {
       rail.closed = true;
-      lose(rail.stream, there.error());
+      on_disconnect(rail.stream, there.error());
       break;
     }
     if (there->empty()) break;
     const ConstBytes piece = there->first(std::min(there->size(), kInPlacePiece));
     total += piece.size();
-    if (Status status = rail.inbox.take(piece, rail); !status) garble(rail, status.error());
+    if (Status status = rail.inbox.take(piece, rail); !status) mark_corrupt(rail, status.error());
     transport_.consume(rail.stream, piece.size());
     flush_dirty();
   }
@@ -212,12 +212,12 @@ std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
 }
 
 /// Readiness is edge-triggered: records the stream, because no event follows for unread bytes.
-void Executor::put_off_reading(Rail& rail) {
+void Executor::defer_reading(Rail& rail) {
   if (!std::exchange(rail.unread, true)) unread_.push_back(rail.stream);
 }
 
 /// Continues the deferred reads and writes, each stream with a new budget.
-void Executor::resume_put_off() {
+void Executor::resume_deferred() {
   for (const Rank rank : std::exchange(unwritten_, {})) {
     peer(rank).unwritten = false;
     mark_dirty(rank);
@@ -225,14 +225,14 @@ void Executor::resume_put_off() {
   for (const StreamId stream : std::exchange(unread_, {})) {
     Rail& source = rail(stream);
     source.unread = false;
-    if (still_reads(source) && read(source, kBytesPerCall) > 0) {
-      liveness_.heard(stream.peer, now_);
+    if (accepts_input(source) && read(source, kBytesPerCall) > 0) {
+      liveness_.on_received(stream.peer, now_);
     }
   }
 }
 
-void Executor::garble(Rail& rail, const Error& error) {
-  rail.garbled = true;
+void Executor::mark_corrupt(Rail& rail, const Error& error) {
+  rail.corrupt = true;
   fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message, rank_);
 }
 
@@ -261,7 +261,7 @@ void Executor::flush_dirty() {
     to.outbox.measure(now_);
     while (flush_rails(to)) {
     }
-    if (to.outbox.total_bytes() != before) liveness_.spoke(to.rank, now_);
+    if (to.outbox.total_bytes() != before) liveness_.on_sent(to.rank, now_);
     if (to.has_rails()) watch_rails(to);
   }
   dirty_.clear();
@@ -276,7 +276,7 @@ bool Executor::flush_rails(Peer& to) {
     if (!to.outbox.is_writing(rail->stream.rail)) continue;
     const Result<bool> all = to.outbox.flush(rail->stream.rail, kBytesPerCall, *this);
     if (!all) {
-      lose(rail->stream, all.error());
+      on_disconnect(rail->stream, all.error());
     } else if (!*all && !std::exchange(to.unwritten, true)) {
       unwritten_.push_back(to.rank);
     }
@@ -286,29 +286,29 @@ bool Executor::flush_rails(Peer& to) {
 }
 
 /// A stream to a peer has ended.
-void Executor::lose(StreamId stream, const Error& error) {
+void Executor::on_disconnect(StreamId stream, const Error& error) {
   Peer& from = peer(stream.peer);
   if (!from.has_rails()) {
-    lose_peer(stream.peer, error);
+    on_peer_lost(stream.peer, error);
   } else {
     break_rail(rail(stream), error);
   }
 }
 
-void Executor::lose_peer(Rank rank, const Error& error) {
+void Executor::on_peer_lost(Rank rank, const Error& error) {
   Peer& lost = peer(rank);
   if (std::exchange(lost.closed, true)) return;
   // Its last frames may contain the cause (abort) or a goodbye.
   for (const auto& rail : lost.rails) {
-    if (still_reads(*rail)) read(*rail, kToItsEnd);
+    if (accepts_input(*rail)) read(*rail, kUnlimitedBudget);
     rail->closed = true;
   }
-  if (lost.departed || said_goodbye_ || error_) return;
+  if (lost.departed || goodbye_sent_ || error_) return;
   const Operation* during = nullptr;
-  for (const auto& flight : flights_.all()) {
+  for (const auto& flight : in_flight_.all()) {
     if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
   }
-  fail(error.kind, lost_during(error.message, during), rank_);
+  fail(error.kind, disconnect_text(error.message, during), rank_);
 }
 
 }  // namespace gradwire

@@ -41,8 +41,8 @@ Error after_failure(const Error& cause) {
               cause.message + "); the buffer was not touched"};
 }
 
-std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
-                         Rank self, const Flight& ours) {
+std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
+                          Rank self, const InFlightOperation& ours) {
   const Fingerprint mine = ours.fingerprint_for(peer_rank);
   if (theirs.from_there() == mine) {
     return fmt::format("{} announced {}, but no message is scheduled between it and this rank",
@@ -57,26 +57,26 @@ std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerpr
       key.sequence, lane, peer, theirs.describe(), self, mine.describe());
 }
 
-std::string left_during(const std::string& peer, const Operation& operation) {
+std::string departure_text(const std::string& peer, const Operation& operation) {
   return fmt::format("{} left the job before its part in {} was complete", peer,
                      operation.describe());
 }
 
-std::string left_alone(const OperationRequest& receive) {
+std::string no_sender_text(const OperationRequest& receive) {
   return fmt::format("every other rank left the job before the {}", describe(receive));
 }
 
-std::string lost_during(const std::string& what, const Operation* operation) {
+std::string disconnect_text(const std::string& what, const Operation* operation) {
   return operation == nullptr ? what : fmt::format("{} during {}", what, operation->describe());
 }
 
-std::string overdue(const Flight& flight, const Transport& transport) {
+std::string timeout_text(const InFlightOperation& flight, const Transport& transport) {
   const Operation& operation = flight.operation;
   std::vector<std::string> absent;
   std::vector<std::string> slow;
-  for (std::size_t i = 0; i < flight.sides.size(); ++i) {
+  for (std::size_t i = 0; i < flight.peer_states.size(); ++i) {
     const Rank peer = operation.program().exchanges[i].peer;
-    if (!flight.sides[i].announced) {
+    if (!flight.peer_states[i].announced) {
       absent.push_back(transport.describe({peer, 0}));
     } else if (operation.needs(peer)) {
       slow.push_back(transport.describe({peer, 0}));
@@ -89,13 +89,13 @@ std::string overdue(const Flight& flight, const Transport& transport) {
   return late + fmt::format("waiting for {}", fmt::join(slow, ", "));
 }
 
-std::string never_came(const OperationRequest& receive) {
+std::string receive_timeout_text(const OperationRequest& receive) {
   return fmt::format(
       "{} was not complete within its timeout of {} s: no rank has sent a message with this tag",
       describe(receive), seconds(receive.timeout));
 }
 
-std::string silent(const std::string& peer, Duration timeout) {
+std::string silence_text(const std::string& peer, Duration timeout) {
   return fmt::format("nothing received from {} for {} s: its host, process or link is dead", peer,
                      seconds(timeout));
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gradwire/base/error.h"
-#include "gradwire/engine/flight.h"
+#include "gradwire/engine/in_flight_operation.h"
 #include "gradwire/net/transport.h"
 
 /// Builds the error messages of failed operations: which rank, what failed, what to do.
@@ -20,26 +20,26 @@ Error failure_of(const OperationRequest& receive, const Error& cause);
 Error after_failure(const Error& cause);
 
 /// Two ranks announced different operations with the same sequence number.
-std::string disagreement(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
-                         Rank self, const Flight& ours);
+std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
+                          Rank self, const InFlightOperation& ours);
 
 /// A peer left although an operation needs it.
-std::string left_during(const std::string& peer, const Operation& operation);
+std::string departure_text(const std::string& peer, const Operation& operation);
 
 /// All peers left although a receive from any rank is pending.
-std::string left_alone(const OperationRequest& receive);
+std::string no_sender_text(const OperationRequest& receive);
 
 /// The stream to a peer ended. `what` states how; `operation` may be null.
-std::string lost_during(const std::string& what, const Operation* operation);
+std::string disconnect_text(const std::string& what, const Operation* operation);
 
 /// An operation exceeded its timeout. Names the ranks that have not called it, or have not sent
 /// their data.
-std::string overdue(const Flight& flight, const Transport& transport);
+std::string timeout_text(const InFlightOperation& flight, const Transport& transport);
 
 /// The same for a receive from any rank.
-std::string never_came(const OperationRequest& receive);
+std::string receive_timeout_text(const OperationRequest& receive);
 
-std::string silent(const std::string& peer, Duration timeout);
+std::string silence_text(const std::string& peer, Duration timeout);
 
 std::string reported_by(Rank origin, const std::string& text);
 

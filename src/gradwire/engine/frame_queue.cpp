@@ -31,7 +31,7 @@ void OutgoingFrame::keep_payload() {
   payload = owned;
 }
 
-void OutgoingFrame::outlive(const Flight& ended) {
+void OutgoingFrame::outlive(const InFlightOperation& ended) {
   if (flight != &ended) return;
   keep_payload();
   flight = nullptr;

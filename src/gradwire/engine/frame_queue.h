@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradwire/engine/flight.h"
+#include "gradwire/engine/in_flight_operation.h"
 #include "gradwire/net/frame.h"
 
 namespace gradwire {
@@ -18,9 +18,9 @@ struct OutgoingFrame {
 
   std::array<std::byte, kFrameHeaderBytes + kInline> head;
   std::size_t head_bytes = kFrameHeaderBytes;
-  ConstBytes payload;            ///< A larger payload: lent, or in `owned`.
-  std::vector<std::byte> owned;  ///< Copy of the payload, if it is not lent.
-  Flight* flight = nullptr;      ///< Null for control frames.
+  ConstBytes payload;                   ///< A larger payload: lent, or in `owned`.
+  std::vector<std::byte> owned;         ///< Copy of the payload, if it is not lent.
+  InFlightOperation* flight = nullptr;  ///< Null for control frames.
   OpIndex op = 0;
   std::size_t begin = 0;  ///< Range of the message's bytes.
   std::size_t end = 0;
@@ -32,7 +32,7 @@ struct OutgoingFrame {
   /// Copies a lent payload, before its memory becomes invalid.
   void keep_payload();
   /// The same, if the frame belongs to the flight `ended`, which has completed.
-  void outlive(const Flight& ended);
+  void outlive(const InFlightOperation& ended);
   /// Returns true if the payload still matches its checksum. Only for streams with checksums.
   bool is_intact() const;
 };

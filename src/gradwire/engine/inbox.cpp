@@ -11,7 +11,7 @@ namespace gradwire {
 namespace {
 
 /// Copying at least this many bytes costs more than a system call.
-constexpr std::size_t kWorthACall = 64 * 1024;
+constexpr std::size_t kMinDirectRead = 64 * 1024;
 
 tl::unexpected<Error> out_of_order(std::uint64_t number, std::uint64_t due) {
   return failure(
@@ -24,40 +24,40 @@ tl::unexpected<Error> out_of_order(std::uint64_t number, std::uint64_t due) {
 
 }  // namespace
 
-Inbox::Reading Inbox::where_to_read(Bytes shared) const {
+Inbox::Reading Inbox::read_pieces(Bytes shared) const {
   Reading reading;
-  if (lands_directly()) {
-    reading.pieces[reading.count++] = {landing_.to + landed_, remaining()};
+  if (reads_directly()) {
+    reading.pieces[reading.count++] = {sink_.to + received_, remaining()};
     reading.size += remaining();
   }
   // Bytes behind the next header could not be read directly, and would have to be copied.
-  if (direct_ >= kWorthACall) shared = shared.first(kFrameHeaderBytes);
+  if (direct_ >= kMinDirectRead) shared = shared.first(kFrameHeaderBytes);
   reading.pieces[reading.count++] = shared;
   reading.size += shared.size();
   return reading;
 }
 
 Status Inbox::received(Bytes shared, std::size_t size, Handler& handler) {
-  if (lands_directly()) {
+  if (reads_directly()) {
     const std::size_t direct = std::min(size, remaining());
-    account({landing_.to + landed_, direct});
+    account({sink_.to + received_, direct});
     size -= direct;
-    if (Status ended = end_if_full(handler); !ended) return ended;
+    if (Status ended = finish_if_complete(handler); !ended) return ended;
   }
   return take(shared.first(size), handler);
 }
 
 Status Inbox::take(ConstBytes bytes, Handler& handler) {
   while (!bytes.empty()) {
-    if (carried_ == 0 && bytes.size() >= unit()) {
+    if (partial_bytes_ == 0 && bytes.size() >= unit()) {
       const Result<std::size_t> used = consume(bytes, handler);
       if (!used) return tl::unexpected(used.error());
       bytes = bytes.subspan(*used);
       continue;
     }
-    bytes = carry(bytes);
-    if (carried_ < unit()) break;
-    const ConstBytes whole(carry_.data(), std::exchange(carried_, 0));
+    bytes = add_partial(bytes);
+    if (partial_bytes_ < unit()) break;
+    const ConstBytes whole(partial_.data(), std::exchange(partial_bytes_, 0));
     if (const auto used = consume(whole, handler); !used) return tl::unexpected(used.error());
   }
   return {};
@@ -66,14 +66,14 @@ Status Inbox::take(ConstBytes bytes, Handler& handler) {
 /// Returns the size of the smallest piece that can be processed: a header, or an element to reduce.
 std::size_t Inbox::unit() const {
   if (!in_frame_) return kFrameHeaderBytes;
-  return landing_.operand == nullptr ? 1 : size_of(landing_.type);
+  return sink_.operand == nullptr ? 1 : size_of(sink_.type);
 }
 
 /// Appends bytes to the partial unit, up to its size. Returns the remaining bytes.
-ConstBytes Inbox::carry(ConstBytes bytes) {
-  const std::size_t more = std::min(unit() - carried_, bytes.size());
-  std::memcpy(carry_.data() + carried_, bytes.data(), more);
-  carried_ += more;
+ConstBytes Inbox::add_partial(ConstBytes bytes) {
+  const std::size_t more = std::min(unit() - partial_bytes_, bytes.size());
+  std::memcpy(partial_.data() + partial_bytes_, bytes.data(), more);
+  partial_bytes_ += more;
   return bytes.subspan(more);
 }
 
@@ -82,7 +82,7 @@ ConstBytes Inbox::carry(ConstBytes bytes) {
 Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
   if (in_frame_) {
     const std::size_t landed = take_payload(bytes);
-    if (Status ended = end_if_full(handler); !ended) return tl::unexpected(ended.error());
+    if (Status ended = finish_if_complete(handler); !ended) return tl::unexpected(ended.error());
     return landed;
   }
   if (Status begun = begin(bytes, handler); !begun) return tl::unexpected(begun.error());
@@ -93,49 +93,49 @@ Status Inbox::begin(ConstBytes bytes, Handler& handler) {
   const Result<FrameHeader> header = decode(bytes.first<kFrameHeaderBytes>());
   if (!header) return tl::unexpected(header.error());
   if (header->number != frames_) return out_of_order(header->number, frames_);
-  Result<Landing> landing = handler.begin(*header);
-  if (!landing) return tl::unexpected(landing.error());
+  Result<PayloadSink> sink = handler.begin(*header);
+  if (!sink) return tl::unexpected(sink.error());
   header_ = *header;
-  landing_ = after_ = *landing;
-  if (landing_.whole) {
+  sink_ = final_sink_ = *sink;
+  if (sink_.whole) {
     if (stage_.size() < header_.length) stage_.resize(header_.length);
-    landing_ = {.to = stage_.data()};
+    sink_ = {.to = stage_.data()};
   }
-  landed_ = 0;
+  received_ = 0;
   in_frame_ = true;
-  direct_ = lands_directly() ? header_.length : 0;
+  direct_ = reads_directly() ? header_.length : 0;
   if (checksums_) checksum_.begin(header_.length);
-  return end_if_full(handler);
+  return finish_if_complete(handler);
 }
 
 std::size_t Inbox::take_payload(ConstBytes bytes) {
   std::size_t size = std::min(bytes.size(), remaining());
-  if (landing_.operand != nullptr) size -= size % size_of(landing_.type);
-  land(landing_, landed_, bytes.first(size));
+  if (sink_.operand != nullptr) size -= size % size_of(sink_.type);
+  write_payload(sink_, received_, bytes.first(size));
   account(bytes.first(size));
   return size;
 }
 
 void Inbox::account(ConstBytes payload) {
   if (checksums_) checksum_.add(payload);
-  landed_ += payload.size();
+  received_ += payload.size();
 }
 
-Status Inbox::end_if_full(Handler& handler) {
+Status Inbox::finish_if_complete(Handler& handler) {
   if (!in_frame_ || remaining() > 0) return {};
   in_frame_ = false;
   if (checksums_ && checksum_.value() != header_.payload_checksum) {
     return failure(ErrorKind::corrupted, "a payload with a wrong checksum");
   }
-  if (after_.whole) land(after_, 0, ConstBytes(stage_).first(header_.length));
-  landing_ = after_ = {};
+  if (final_sink_.whole) write_payload(final_sink_, 0, ConstBytes(stage_).first(header_.length));
+  sink_ = final_sink_ = {};
   ++frames_;
   return handler.complete(header_);
 }
 
 void Inbox::abandon() {
-  if (in_frame_) account({carry_.data(), std::exchange(carried_, 0)});
-  landing_ = after_ = {};
+  if (in_frame_) account({partial_.data(), std::exchange(partial_bytes_, 0)});
+  sink_ = final_sink_ = {};
 }
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
-#include "gradwire/engine/landing.h"
+#include "gradwire/engine/payload_sink.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/payload_checksum.h"
 
@@ -15,7 +15,7 @@ namespace gradwire {
 /// Decodes the byte stream from a peer into frames. A payload that is only stored is read directly
 /// into its final place. One that is reduced is combined from the read buffer (or shared memory)
 /// while it is in the cache. Buffers only partial headers and elements, and frames that must be
-/// whole before any byte is used (Landing::whole).
+/// whole before any byte is used (PayloadSink::whole).
 class Inbox {
  public:
   /// Handles the frames. An error ends the stream.
@@ -24,7 +24,7 @@ class Inbox {
     virtual ~Handler() = default;
     /// Called when a header has arrived; `length` payload bytes follow. Returns their destination,
     /// which must stay valid until complete().
-    virtual Result<Landing> begin(const FrameHeader& header) = 0;
+    virtual Result<PayloadSink> begin(const FrameHeader& header) = 0;
     /// Called when the payload has been stored and its checksum verified.
     virtual Status complete(const FrameHeader& header) = 0;
   };
@@ -39,9 +39,9 @@ class Inbox {
     std::size_t count = 0;
     std::size_t size = 0;
   };
-  Reading where_to_read(Bytes shared) const;
+  Reading read_pieces(Bytes shared) const;
 
-  /// Processes `size` bytes that were read into the pieces of where_to_read(). Fails with
+  /// Processes `size` bytes that were read into the pieces of read_pieces(). Fails with
   /// corrupted, or with the handler's errors.
   Status received(Bytes shared, std::size_t size, Handler& handler);
 
@@ -56,28 +56,28 @@ class Inbox {
   std::uint64_t frames() const { return frames_; }
 
  private:
-  bool lands_directly() const {
-    return in_frame_ && landing_.to != nullptr && landing_.operand == nullptr;
+  bool reads_directly() const {
+    return in_frame_ && sink_.to != nullptr && sink_.operand == nullptr;
   }
-  std::size_t remaining() const { return header_.length - landed_; }
+  std::size_t remaining() const { return header_.length - received_; }
   std::size_t unit() const;
-  ConstBytes carry(ConstBytes bytes);
+  ConstBytes add_partial(ConstBytes bytes);
   Result<std::size_t> consume(ConstBytes bytes, Handler& handler);
   Status begin(ConstBytes bytes, Handler& handler);
   std::size_t take_payload(ConstBytes bytes);
   void account(ConstBytes payload);
-  Status end_if_full(Handler& handler);
+  Status finish_if_complete(Handler& handler);
 
   bool checksums_;
   FrameHeader header_;
-  Landing landing_;         ///< Destination of arriving bytes.
-  Landing after_;           ///< Final destination of the whole frame, if `whole`.
-  std::size_t landed_ = 0;  ///< Processed payload bytes of the current frame.
-  std::size_t direct_ = 0;  ///< Length of the last frame if it was read directly, otherwise 0.
+  PayloadSink sink_;          ///< Destination of arriving bytes.
+  PayloadSink final_sink_;    ///< Final destination of the whole frame, if `whole`.
+  std::size_t received_ = 0;  ///< Processed payload bytes of the current frame.
+  std::size_t direct_ = 0;    ///< Length of the last frame if it was read directly, otherwise 0.
   PayloadChecksum checksum_;
   bool in_frame_ = false;
-  std::size_t carried_ = 0;
-  std::array<std::byte, kFrameHeaderBytes> carry_{};  ///< Start of a partial header or element.
+  std::size_t partial_bytes_ = 0;
+  std::array<std::byte, kFrameHeaderBytes> partial_{};  ///< Start of a partial header or element.
   std::vector<std::byte> stage_;
   std::uint64_t frames_ = 0;
 };

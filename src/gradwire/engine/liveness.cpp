@@ -5,7 +5,7 @@ namespace gradwire {
 void Liveness::check(Time now) {
   const Duration late = now - next_check();
   if (late > interval()) {
-    for (Peer& peer : peers_) peer.heard += late;
+    for (Peer& peer : peers_) peer.last_received += late;
   }
   last_check_ = now;
 }

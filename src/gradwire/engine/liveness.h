@@ -15,8 +15,10 @@ class Liveness {
     for (Peer& peer : peers_) peer = {now, now};
   }
 
-  void heard(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].heard = now; }
-  void spoke(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].spoke = now; }
+  void on_received(Rank peer, Time now) {
+    peers_[static_cast<std::size_t>(peer)].last_received = now;
+  }
+  void on_sent(Rank peer, Time now) { peers_[static_cast<std::size_t>(peer)].last_sent = now; }
 
   /// Five pings fit into the timeout after which a silent peer counts as dead.
   Duration interval() const { return dead_after_ / 5; }
@@ -26,17 +28,17 @@ class Liveness {
   /// (suspended, or starved), that time is not counted against any peer: frames may wait unread.
   void check(Time now);
 
-  bool wants_ping(Rank peer, Time now) const {
-    return now - peers_[static_cast<std::size_t>(peer)].spoke >= interval();
+  bool needs_ping(Rank peer, Time now) const {
+    return now - peers_[static_cast<std::size_t>(peer)].last_sent >= interval();
   }
   bool is_dead(Rank peer, Time now) const {
-    return now - peers_[static_cast<std::size_t>(peer)].heard >= dead_after_;
+    return now - peers_[static_cast<std::size_t>(peer)].last_received >= dead_after_;
   }
 
  private:
   struct Peer {
-    Time heard;
-    Time spoke;
+    Time last_received;
+    Time last_sent;
   };
 
   Duration dead_after_;

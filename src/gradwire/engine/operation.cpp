@@ -51,7 +51,7 @@ void Operation::bind(OpIndex index, std::byte* scratch) {
 
 Operation::Allowance Operation::allowance(OpIndex op) const {
   Allowance allowance{states_[op].size, true};
-  for (const CompiledProgram::Edge& edge : program().before(op)) {
+  for (const CompiledProgram::Edge& edge : program().dependencies(op)) {
     const OpState& earlier = states_[edge.op];
     if (earlier.complete) continue;
     allowance.last = false;
@@ -62,7 +62,7 @@ Operation::Allowance Operation::allowance(OpIndex op) const {
 
 void Operation::start(std::vector<OpIndex>& sends) {
   for (OpIndex op = 0; op < states_.size(); ++op) {
-    if (!program().before(op).empty()) continue;
+    if (!program().dependencies(op).empty()) continue;
     switch (program().program.ops[op].kind) {
       case OpKind::send:
         sends.push_back(op);
@@ -81,7 +81,7 @@ void Operation::start(std::vector<OpIndex>& sends) {
 void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& sends) {
   OpState& state = states_[index];
   const Op& op = program().program.ops[index];
-  if (op.finish) {
+  if (op.postscale) {
     finish_reduction(state.dst + state.done, (bytes - state.done) / element_size_,
                      fingerprint().type, fingerprint().op, program().schedule.ranks);
   }
@@ -92,11 +92,11 @@ void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& 
     --incomplete_;
   }
   if (request_.on_progress) request_.on_progress(index);
-  wake_behind(index, sends);
+  wake_dependents(index, sends);
 }
 
-void Operation::wake_behind(OpIndex index, std::vector<OpIndex>& sends) {
-  for (const CompiledProgram::Edge& edge : program().behind(index)) {
+void Operation::wake_dependents(OpIndex index, std::vector<OpIndex>& sends) {
+  for (const CompiledProgram::Edge& edge : program().dependents(index)) {
     switch (program().program.ops[edge.op].kind) {
       case OpKind::send:
         sends.push_back(edge.op);
@@ -132,7 +132,7 @@ void Operation::compute(const Op& op, const OpState& state, std::size_t from,
     return;
   }
   const std::size_t count = (to - from) / element_size_;
-  const bool local_first = op.order == Order::local_first;
+  const bool local_first = op.order == OperandOrder::local_first;
   combine(dst, local_first ? dst : src, local_first ? src : dst, count, fingerprint().type,
           fingerprint().op);
 }

@@ -47,7 +47,7 @@ struct OperationRequest {
   Fingerprint fingerprint;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  int urgency = 0;
+  int priority = 0;
   Duration timeout = std::chrono::minutes(10);
   Time deadline = Time::max();  ///< Set by the executor: time of posting plus timeout.
   bool input_survives = false;  ///< True if the input is intact after a failure.
@@ -123,7 +123,7 @@ class Operation {
   void bind(OpIndex op, std::byte* scratch);
   void run_local(OpIndex op, std::vector<OpIndex>& sends);
   void compute(const Op& op, const OpState& state, std::size_t from, std::size_t to) const;
-  void wake_behind(OpIndex op, std::vector<OpIndex>& sends);
+  void wake_dependents(OpIndex op, std::vector<OpIndex>& sends);
 
   OperationKey key_;
   OperationRequest request_;

@@ -29,23 +29,23 @@ FrameHeader announcement_of(OperationKey key) {
 
 }  // namespace
 
-std::size_t segment_of(std::size_t message_bytes, std::size_t most, int segments) {
+std::size_t segment_of(std::size_t message_bytes, std::size_t max_bytes, int segments) {
   const int wanted = segments > 0 ? segments : kSegmentsPerMessage;
   const std::size_t part = message_bytes / static_cast<std::size_t>(wanted);
   const std::size_t aligned = (part + kSegmentAlignment - 1) & ~(kSegmentAlignment - 1);
-  return std::min(std::max(aligned, kSmallestSegment), most);
+  return std::min(std::max(aligned, kMinSegmentBytes), max_bytes);
 }
 
 Outbox::Outbox(Rank peer, OutboxLimits limits, Transport& transport)
     : peer_(peer), limits_(limits), transport_(transport) {
   const int rails = transport.rails(peer);
   for (int i = 0; i < rails; ++i) senders_.emplace_back(StreamId{peer, i}, transport, rails > 1);
-  ahead_ = kCommitSegments * limits_.segment_bytes;
-  if (rails > 1) ahead_ = std::min(ahead_, kCommitPerRail);
+  max_queued_ = kCommitSegments * limits_.segment_bytes;
+  if (rails > 1) max_queued_ = std::min(max_queued_, kCommitPerRail);
 }
 
 void Outbox::queue_control(const FrameHeader& header, ConstBytes payload) {
-  say_unsaid();
+  flush_announcements();
   queue_control_on(first_, header, payload);
 }
 
@@ -54,40 +54,40 @@ void Outbox::queue_control_on(int rail, const FrameHeader& header, ConstBytes pa
   sender(rail).push(sender(rail).make(header, payload, false));
 }
 
-void Outbox::announce(Flight& flight, std::size_t side) {
-  Announcement& announcement = unsaid_.emplace_back();
+void Outbox::announce(InFlightOperation& flight, std::size_t exchange) {
+  Announcement& announcement = pending_announcements_.emplace_back();
   announcement.flight = &flight;
-  announcement.side = side;
+  announcement.exchange = exchange;
   announcement.key = flight.operation.key();
   encode(flight.fingerprint_for(peer_), announcement.fingerprint);
-  for (const OpIndex op : flight.operation.program().exchanges[side].receives) {
-    unsaid_bytes_ += flight.operation.size(op);
+  for (const OpIndex op : flight.operation.program().exchanges[exchange].receives) {
+    unannounced_bytes_ += flight.operation.size(op);
   }
 }
 
-void Outbox::say_unsaid() {
-  for (const Announcement& announcement : unsaid_) {
+void Outbox::flush_announcements() {
+  for (const Announcement& announcement : pending_announcements_) {
     queue_control_on(first_, announcement_of(announcement.key), announcement.fingerprint);
     if (announcement.flight == nullptr) continue;
-    announcement.flight->sides[announcement.side].told_over |= bit(first_);
+    announcement.flight->peer_states[announcement.exchange].announced_rails |= bit(first_);
   }
-  unsaid_.clear();
-  unsaid_bytes_ = 0;
+  pending_announcements_.clear();
+  unannounced_bytes_ = 0;
 }
 
 /// Announces the operation on this rail ahead of its data.
-void Outbox::tell_over(int rail, Flight& flight, std::size_t side) {
-  if (rail == first_) say_unsaid();
-  std::uint32_t& told = flight.sides[side].told_over;
-  if ((told & bit(rail)) != 0) return;
+void Outbox::announce_on_rail(int rail, InFlightOperation& flight, std::size_t exchange) {
+  if (rail == first_) flush_announcements();
+  std::uint32_t& announced_rails = flight.peer_states[exchange].announced_rails;
+  if ((announced_rails & bit(rail)) != 0) return;
   std::array<std::byte, kFingerprintBytes> fingerprint;
   encode(flight.fingerprint_for(peer_), fingerprint);
   queue_control_on(rail, announcement_of(flight.operation.key()), fingerprint);
-  told |= bit(rail);
+  announced_rails |= bit(rail);
 }
 
-void Outbox::forget(const Flight& flight) {
-  for (Announcement& announcement : unsaid_) {
+void Outbox::forget(const InFlightOperation& flight) {
+  for (Announcement& announcement : pending_announcements_) {
     if (announcement.flight == &flight) announcement.flight = nullptr;
   }
   if (senders_.size() == 1) return;
@@ -95,42 +95,42 @@ void Outbox::forget(const Flight& flight) {
   for (RailSender& rail : senders_) rail.keep_copies(flight);
 }
 
-void Outbox::queue_message(Flight& flight, OpIndex op, const Arrived& arrived) {
+void Outbox::queue_message(InFlightOperation& flight, OpIndex op, const VerifiedPayload& payload) {
   const auto same = [&](const Message& m) { return m.flight == &flight && m.op == op; };
   const auto known = std::ranges::find_if(messages_, same);
-  if (known != messages_.end()) return sum_up(*known, arrived);
+  if (known != messages_.end()) return update_checksums(*known, payload);
   const std::size_t done = flight.operation.done(op);
   if (flight.operation.complete(op)) return;
-  const int urgency = flight.operation.request().urgency;
-  const auto less_urgent = [&](const Message& m) {
-    return m.flight->operation.request().urgency < urgency;
+  const int priority = flight.operation.request().priority;
+  const auto lower_priority = [&](const Message& m) {
+    return m.flight->operation.request().priority < priority;
   };
   const auto added =
-      messages_.insert(std::ranges::find_if(messages_, less_urgent),
+      messages_.insert(std::ranges::find_if(messages_, lower_priority),
                        {.flight = &flight,
                         .op = op,
-                        .side = static_cast<std::size_t>(flight.side_of(peer_)),
+                        .exchange = static_cast<std::size_t>(flight.exchange_index(peer_)),
                         .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
                                               flight.operation.request().segments),
                         .framed = done});
-  sum_up(*added, arrived);
+  update_checksums(*added, payload);
 }
 
-void Outbox::sum_up(Message& message, const Arrived& arrived) const {
+void Outbox::update_checksums(Message& message, const VerifiedPayload& payload) const {
   const Operation& operation = message.flight->operation;
   if (!senders_.front().has_checksums() || operation.size(message.op) <= message.segment ||
-      operation.program().before(message.op).empty()) {
+      operation.program().dependencies(message.op).empty()) {
     return;
   }
   const Operation::Allowance ready = operation.allowance(message.op);
-  message.sums.add({operation.source(message.op), ready.bytes}, message.segment, ready.last,
-                   arrived);
+  message.checksums.add({operation.source(message.op), ready.bytes}, message.segment, ready.last,
+                        payload);
 }
 
 void Outbox::announced(OperationKey key) {
-  std::erase_if(eager_debts_, [&](const EagerDebt& debt) {
-    if (debt.key == key) eager_debt_ -= debt.bytes;
-    return debt.key == key;
+  std::erase_if(outstanding_, [&](const OutstandingEager& eager) {
+    if (eager.key == key) outstanding_eager_bytes_ -= eager.bytes;
+    return eager.key == key;
   });
 }
 
@@ -141,22 +141,22 @@ void Outbox::measure(Time now) {
   }
 }
 
-Result<bool> Outbox::flush(int rail, std::size_t budget, Listener& listener) {
+Result<bool> Outbox::flush(int rail, std::size_t budget, Observer& observer) {
   RailSender& to = sender(rail);
   std::size_t written = 0;
   while (to.can_write()) {
-    while (to.live() && to.queued_bytes() < ahead_ && commit_next(rail)) {
+    while (to.live() && to.queued_bytes() < max_queued_ && commit_next(rail)) {
     }
     if (to.idle()) return true;
     if (written >= budget) return false;
-    const bool more = to.queued_bytes() >= ahead_;
+    const bool more = to.queued_bytes() >= max_queued_;
     const Result<std::size_t> taken = to.write(transport_, more);
     if (!taken) return tl::unexpected(taken.error());
     total_bytes_ += *taken;
     written += *taken;
     while (const OutgoingFrame* frame = to.next_written()) {
       if (frame->flight == nullptr) continue;
-      listener.sent(*frame->flight, frame->op, frame->begin, frame->end);
+      observer.sent(*frame->flight, frame->op, frame->begin, frame->end);
     }
   }
   return true;
@@ -169,11 +169,11 @@ bool Outbox::is_striped(const Message& message) const {
 /// Returns true if the message may be sent on this rail now. Small messages stay on one rail: they
 /// gain nothing from striping, and data for an operation that the peer has not posted must arrive
 /// in order.
-bool Outbox::may_go(const Message& message, int rail) const {
+bool Outbox::may_send(const Message& message, int rail) const {
   const std::size_t size = message.flight->operation.size(message.op);
   if (rail != first_ && !is_striped(message)) return false;
-  if (message.flight->sides[message.side].announced) return true;
-  return size <= limits_.eager_bytes && eager_debt_ + size <= limits_.eager_budget;
+  if (message.flight->peer_states[message.exchange].announced) return true;
+  return size <= limits_.eager_bytes && outstanding_eager_bytes_ + size <= limits_.eager_credit;
 }
 
 bool Outbox::commit_next(int rail) {
@@ -181,8 +181,8 @@ bool Outbox::commit_next(int rail) {
     const Operation::Allowance allowed = at->flight->operation.allowance(at->op);
     const std::size_t bytes = std::min(allowed.bytes - at->framed, at->segment);
     const bool ends = allowed.last && at->framed + bytes == allowed.bytes;
-    if ((bytes < at->segment && !ends) || !may_go(*at, rail)) continue;
-    if (is_striped(*at) && !is_worth_it(rail, bytes)) continue;
+    if ((bytes < at->segment && !ends) || !may_send(*at, rail)) continue;
+    if (is_striped(*at) && !delivers_in_time(rail, bytes)) continue;
     commit(*at, bytes, rail);
     if (ends) messages_.erase(at);
     return true;
@@ -193,7 +193,7 @@ bool Outbox::commit_next(int rail) {
 /// Returns true if a segment on this rail arrives before any other rail could deliver all remaining
 /// bytes. Always true for the rail that would deliver it first, so one of them takes it if all
 /// decide by the same measurements. If the rate of this rail is unknown, its latency alone counts.
-bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
+bool Outbox::delivers_in_time(int rail, std::size_t bytes) const {
   const RailSender& taker = senders_[static_cast<std::size_t>(rail)];
   const double here = taker.seconds_until(bytes).value_or(taker.latency());
   std::size_t left = 0;
@@ -206,19 +206,20 @@ bool Outbox::is_worth_it(int rail, std::size_t bytes) const {
 }
 
 void Outbox::commit(Message& message, std::size_t bytes, int rail) {
-  tell_over(rail, *message.flight, message.side);
+  announce_on_rail(rail, *message.flight, message.exchange);
   const Operation& operation = message.flight->operation;
-  if (!message.flight->sides[message.side].announced) {
-    eager_debts_.push_back({operation.key(), bytes});
-    eager_debt_ += bytes;
+  if (!message.flight->peer_states[message.exchange].announced) {
+    outstanding_.push_back({operation.key(), bytes});
+    outstanding_eager_bytes_ += bytes;
   }
-  OutgoingFrame frame = sender(rail).make({.type = FrameType::data,
-                                           .channel = operation.key().channel,
-                                           .message = operation.program().message[message.op],
-                                           .sequence = operation.key().sequence,
-                                           .offset = message.framed},
-                                          {operation.source(message.op) + message.framed, bytes},
-                                          true, message.sums.at(message.framed / message.segment));
+  OutgoingFrame frame =
+      sender(rail).make({.type = FrameType::data,
+                         .channel = operation.key().channel,
+                         .message = operation.program().message[message.op],
+                         .sequence = operation.key().sequence,
+                         .offset = message.framed},
+                        {operation.source(message.op) + message.framed, bytes}, true,
+                        message.checksums.at(message.framed / message.segment));
   frame.flight = message.flight;
   frame.op = message.op;
   frame.begin = message.framed;
@@ -250,17 +251,17 @@ void Outbox::resume(int rail, Time now) {
   if (!sender(first_).live()) first_ = rail;
 }
 
-void Outbox::announce_again(Flight& flight, int rail) const {
-  const int side = flight.side_of(peer_);
-  if (side >= 0) flight.sides[static_cast<std::size_t>(side)].told_over &= ~bit(rail);
+void Outbox::reannounce(InFlightOperation& flight, int rail) const {
+  const int index = flight.exchange_index(peer_);
+  if (index >= 0) flight.peer_states[static_cast<std::size_t>(index)].announced_rails &= ~bit(rail);
 }
 
 int Outbox::live_rails() const {
   return static_cast<int>(std::ranges::count_if(senders_, &RailSender::live));
 }
 
-Status Outbox::send_again(int rail, std::uint64_t received) {
-  Result<std::vector<OutgoingFrame>> lost = sender(rail).take_back(received);
+Status Outbox::resend(int rail, std::uint64_t received) {
+  Result<std::vector<OutgoingFrame>> lost = sender(rail).take_unreceived(received);
   if (!lost) return tl::unexpected(lost.error());
   for (OutgoingFrame& frame : *lost) sender(first_).push(std::move(frame));
   return {};
@@ -278,8 +279,8 @@ bool Outbox::is_done() const {
 
 void Outbox::drop_messages() {
   messages_.clear();
-  unsaid_.clear();
-  unsaid_bytes_ = 0;
+  pending_announcements_.clear();
+  unannounced_bytes_ = 0;
   for (RailSender& rail : senders_) rail.drop_messages();
 }
 

@@ -4,29 +4,29 @@
 #include <cstdint>
 #include <vector>
 
-#include "gradwire/engine/flight.h"
 #include "gradwire/engine/frame_queue.h"
+#include "gradwire/engine/in_flight_operation.h"
 #include "gradwire/engine/rail_sender.h"
-#include "gradwire/engine/segment_sums.h"
+#include "gradwire/engine/segment_checksums.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
 
 /// A forwarded message is split into about this many segments, so that the next rank can start
-/// early (cut-through). Segments below kSmallestSegment would cost more than they save.
+/// early (cut-through). Segments below kMinSegmentBytes would cost more than they save.
 inline constexpr int kSegmentsPerMessage = 16;
-inline constexpr std::size_t kSmallestSegment = 16 * 1024;
+inline constexpr std::size_t kMinSegmentBytes = 16 * 1024;
 
 /// Returns the segment size in bytes that splits a message into about `segments` segments (0:
-/// kSegmentsPerMessage). At most `most`; a multiple of 64, unless `most` is less.
-std::size_t segment_of(std::size_t message_bytes, std::size_t most, int segments = 0);
+/// kSegmentsPerMessage). At most `max_bytes`; a multiple of 64, unless `max_bytes` is less.
+std::size_t segment_of(std::size_t message_bytes, std::size_t max_bytes, int segments = 0);
 
 /// Limits of an outbox, the same for all peers of an executor.
 struct OutboxLimits {
   std::size_t segment_bytes = 128 * 1024;  ///< Maximum payload of a data frame; a multiple of 8.
   std::size_t eager_bytes = 16 * 1024;     ///< Larger messages wait for the peer's announcement.
-  std::size_t eager_budget =
+  std::size_t eager_credit =
       256 * 1024;  ///< Eager credit: bytes sent before the peer's announcement.
 };
 
@@ -41,15 +41,16 @@ struct OutboxLimits {
 /// retransmitted in order over the rail of the control frames.
 ///
 /// Announcements are piggybacked, because a system call costs more than a small message: they are
-/// written ahead of the next data, or when say_unsaid() is called.
+/// written ahead of the next data, or when flush_announcements() is called.
 class Outbox {
  public:
   /// Notified when a data frame has been written completely to the transport.
-  class Listener {
+  class Observer {
    public:
-    virtual ~Listener() = default;
+    virtual ~Observer() = default;
     /// Bytes `begin` to `end` of message `op` have been written.
-    virtual void sent(Flight& flight, OpIndex op, std::size_t begin, std::size_t end) = 0;
+    virtual void sent(InFlightOperation& flight, OpIndex op, std::size_t begin,
+                      std::size_t end) = 0;
   };
 
   Outbox(Rank peer, OutboxLimits limits, Transport& transport);
@@ -60,24 +61,24 @@ class Outbox {
   void queue_control_on(int rail, const FrameHeader& header, ConstBytes payload = {});
 
   /// Adds the announcement that `flight` has been posted. It is written before any of its data.
-  void announce(Flight& flight, std::size_t side);
+  void announce(InFlightOperation& flight, std::size_t exchange);
   /// Queues the pending announcements for flush().
-  void say_unsaid();
-  bool has_unsaid() const { return !unsaid_.empty(); }
+  void flush_announcements();
+  bool has_pending_announcements() const { return !pending_announcements_.empty(); }
   /// Message bytes that the peer may send for operations with a pending announcement. They use the
   /// peer's eager credit, together with those of operations that are not posted here.
-  std::size_t unsaid_bytes() const { return unsaid_bytes_; }
-  std::size_t unsaid() const { return unsaid_.size(); }
+  std::size_t unannounced_bytes() const { return unannounced_bytes_; }
+  std::size_t pending_announcements() const { return pending_announcements_.size(); }
 
-  /// Called when more bytes of message `op` of `flight` may be sent; `arrived`: the received bytes
+  /// Called when more bytes of message `op` of `flight` may be sent; `payload`: the received bytes
   /// that enabled this, if any. Keeps the message until all of it is sent.
-  void queue_message(Flight& flight, OpIndex op, const Arrived& arrived);
+  void queue_message(InFlightOperation& flight, OpIndex op, const VerifiedPayload& payload);
 
   /// The peer has announced `key`: its eager bytes are returned to the credit.
   void announced(OperationKey key);
 
   /// `flight` has completed: drops references to it and copies its undelivered payloads.
-  void forget(const Flight& flight);
+  void forget(const InFlightOperation& flight);
 
   /// Measures how fast each rail delivers. Called before the rails are flushed, not between them:
   /// rails that decided by different measurements could each leave a segment to another one.
@@ -87,7 +88,7 @@ class Outbox {
   /// false if the budget ended the call and more can be written. Bytes that one rail takes can make
   /// another one better for the rest, so the caller flushes all rails until none takes more. Fails
   /// with the transport's errors.
-  Result<bool> flush(int rail, std::size_t budget, Listener& listener);
+  Result<bool> flush(int rail, std::size_t budget, Observer& observer);
 
   /// The rail accepts bytes again.
   void writable(int rail) { sender(rail).writable(); }
@@ -100,7 +101,7 @@ class Outbox {
   void resume(int rail, Time now);
   /// Repeats the announcement of `flight` ahead of its next data on a rail that failed and
   /// recovered: the peer may not have received it there.
-  void announce_again(Flight& flight, int rail) const;
+  void reannounce(InFlightOperation& flight, int rail) const;
   bool is_writing(int rail) const { return senders_[static_cast<std::size_t>(rail)].is_writing(); }
   std::size_t written(int rail) const { return senders_[static_cast<std::size_t>(rail)].written(); }
   int live_rails() const;
@@ -109,7 +110,7 @@ class Outbox {
   /// Retransmits the frames of a stopped rail that the peer has not received: all but the first
   /// `received`. Fails with corrupted if that number is impossible, or with disconnected if the
   /// memory of a lost frame has been overwritten.
-  Status send_again(int rail, std::uint64_t received);
+  Status resend(int rail, std::uint64_t received);
 
   /// Releases the kept frames that the peer's host has acknowledged.
   void confirm();
@@ -134,46 +135,46 @@ class Outbox {
  private:
   /// A message with bytes that are not yet in frames.
   struct Message {
-    Flight* flight = nullptr;
+    InFlightOperation* flight = nullptr;
     OpIndex op = 0;
-    std::size_t side = 0;
+    std::size_t exchange = 0;
     std::size_t segment = 0;
     std::size_t framed = 0;
-    SegmentSums sums = {};
+    SegmentChecksums checksums = {};
   };
 
   struct Announcement {
-    Flight* flight = nullptr;  ///< Null once it has completed.
-    std::size_t side = 0;
+    InFlightOperation* flight = nullptr;  ///< Null once it has completed.
+    std::size_t exchange = 0;
     OperationKey key;
     std::array<std::byte, kFingerprintBytes> fingerprint;
   };
 
-  struct EagerDebt {
+  struct OutstandingEager {
     OperationKey key;
     std::size_t bytes = 0;
   };
 
   RailSender& sender(int rail) { return senders_[static_cast<std::size_t>(rail)]; }
-  void sum_up(Message& message, const Arrived& arrived) const;
+  void update_checksums(Message& message, const VerifiedPayload& payload) const;
   bool commit_next(int rail);
   bool is_striped(const Message& message) const;
-  bool is_worth_it(int rail, std::size_t bytes) const;
-  bool may_go(const Message& message, int rail) const;
+  bool delivers_in_time(int rail, std::size_t bytes) const;
+  bool may_send(const Message& message, int rail) const;
   void commit(Message& message, std::size_t bytes, int rail);
-  void tell_over(int rail, Flight& flight, std::size_t side);
+  void announce_on_rail(int rail, InFlightOperation& flight, std::size_t exchange);
 
   Rank peer_;
   OutboxLimits limits_;
   Transport& transport_;
   std::vector<RailSender> senders_;  ///< Per rail.
   int first_ = 0;                    ///< Rail of control frames and small messages.
-  std::size_t ahead_;                ///< Maximum bytes in frames queued ahead of a stream.
+  std::size_t max_queued_;           ///< Maximum bytes in frames queued ahead of a stream.
   std::vector<Message> messages_;    ///< By descending priority, then oldest first.
-  std::vector<Announcement> unsaid_;
-  std::size_t unsaid_bytes_ = 0;
-  std::vector<EagerDebt> eager_debts_;
-  std::size_t eager_debt_ = 0;
+  std::vector<Announcement> pending_announcements_;
+  std::size_t unannounced_bytes_ = 0;
+  std::vector<OutstandingEager> outstanding_;
+  std::size_t outstanding_eager_bytes_ = 0;
   std::size_t payload_bytes_ = 0;
   std::size_t total_bytes_ = 0;
 };

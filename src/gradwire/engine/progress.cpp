@@ -23,7 +23,7 @@ constexpr Duration kSpin = std::chrono::microseconds(500);
 constexpr int kTriesBeforeYield = 30;
 
 /// Tries between two reads of the clock.
-constexpr int kTriesPerLook = 16;
+constexpr int kTriesPerClockRead = 16;
 
 /// A yield that takes longer than this gave the processor to a computing thread, not to a waiting
 /// one that yields back. Sleeping is then quicker, because a woken thread is scheduled first.
@@ -38,11 +38,11 @@ constexpr int kTriesPerPoll = 64;
 
 /// Time for which the progress thread stays away after a wait: the next wait usually follows soon,
 /// and if both polled, one of them would be woken for nothing.
-constexpr Duration kStayAway = std::chrono::milliseconds(1);
+constexpr Duration kBackOff = std::chrono::milliseconds(1);
 
 /// While waiters drive, the progress thread checks on them at growing intervals, up to this one. It
 /// is also the maximum delay of an operation that is posted without a wait after many short waits.
-constexpr Duration kLongestStay = std::chrono::milliseconds(4);
+constexpr Duration kMaxBackOff = std::chrono::milliseconds(4);
 
 /// Maximum time for which close() waits until the kernel has taken the last frames.
 constexpr Duration kDrain = std::chrono::seconds(1);
@@ -99,21 +99,21 @@ void Progress::locked(const Action& action) {
     if (finishing_ && !executor_.is_needed()) finishing_ = false;
     ended = take_ended();
   }
-  settle(ended);
+  publish(ended);
 }
 
 /// With Close::completing, bounded by the timeouts of the operations.
 void Progress::close(Close how) {
   if (closing_.exchange(true)) return;
   if (fork_.in_child()) return ForkGuard::leak(shared_from_this());
-  if (how == Close::completing) finish_what_is_needed();
+  if (how == Close::completing) finish_needed_operations();
   locked([this] {
     const Error why{ErrorKind::aborted,
                     "the communicator was closed while the operation was in flight"};
     if (executor_.is_needed()) {
       executor_.abort(why);
     } else {
-      executor_.say_goodbye(why);
+      executor_.send_goodbye(why);
     }
   });
   // Nothing is in flight, so no waiter remains in the poll that could consume this wake-up.
@@ -127,7 +127,7 @@ void Progress::close(Close how) {
   drain(clock_.now() + kDrain);
 }
 
-void Progress::finish_what_is_needed() {
+void Progress::finish_needed_operations() {
   {
     const auto lock = lock_engine();
     finishing_ = executor_.is_needed();
@@ -177,7 +177,7 @@ void Progress::wake_if_late(Time timer) {
 
 /// Wakes all threads after all operations have ended.
 void Progress::wake_all() {
-  tell_waiters();
+  notify_waiters();
   transport_->wake();
 }
 
@@ -212,7 +212,7 @@ bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& ev
     timer = executor_.next_timer();
     until = std::min(timer, latest);
     if (until > now) {
-      executor_.rest();
+      executor_.prepare_to_sleep();
       poll_until = until;
     }
   }
@@ -236,12 +236,12 @@ void Progress::handle(const std::vector<ReadyEvent>& events) {
     if (now >= executor_.next_timer()) executor_.on_timer(now);
     after = executor_.in_flight();
   });
-  if (after != before) tell_waiters();
+  if (after != before) notify_waiters();
 }
 
 /// Reads the awaited streams once, without asking the kernel which streams are ready. Returns true
 /// if anything was received.
-bool Progress::ask_once(Time now) {
+bool Progress::try_read(Time now) {
   std::size_t before = 0;
   std::size_t after = 0;
   bool heard = false;
@@ -251,15 +251,15 @@ bool Progress::ask_once(Time now) {
     if (now >= executor_.next_timer()) executor_.on_timer(now);
     after = executor_.in_flight();
   });
-  if (after != before) tell_waiters();
+  if (after != before) notify_waiters();
   return heard;
 }
 
 /// Wakes the waiting threads after an operation has ended.
-void Progress::tell_waiters() {
+void Progress::notify_waiters() {
   const std::lock_guard lock(roles_mutex_);
   // The driving waiter checks its own operation.
-  if (waiting_ > (driven_ ? 1 : 0)) waiters_.notify_all();
+  if (waiting_ > (waiter_drives_ ? 1 : 0)) waiters_.notify_all();
 }
 
 void Progress::wait(const WorkState& state, Time until) {
@@ -276,7 +276,7 @@ void Progress::wait_for(const Done& done, Time until) {
   ++waits_;
   if (thread_polls_) transport_->wake();
   while (!done() && now < until) {
-    if (driven_) {
+    if (waiter_drives_) {
       // Until the operation is done, or the driving waiter stops.
       if (until == Time::max())
         waiters_.wait(lock);
@@ -285,11 +285,11 @@ void Progress::wait_for(const Done& done, Time until) {
       now = clock_.now();
       continue;
     }
-    driven_ = true;
+    waiter_drives_ = true;
     lock.unlock();
     const auto stop_driving = [&] {
       lock.lock();
-      driven_ = false;
+      waiter_drives_ = false;
       if (waiting_ > 1) waiters_.notify_all();
     };
     try {
@@ -307,7 +307,7 @@ void Progress::wait_for(const Done& done, Time until) {
   if (thread_polls_ && waiting_ == 0) transport_->wake();
   // Not after short waits, which it would lengthen; but always if the thread sleeps until a wait
   // ends.
-  if (away_ || now - begin >= kLongestStay) thread_.notify_all();
+  if (parked_ || now - begin >= kMaxBackOff) thread_.notify_all();
 }
 
 /// Drives until done() holds or `until` passes. Returns the approximate time.
@@ -316,19 +316,19 @@ Time Progress::drive(const Done& done, Time begin, Time until) {
   std::vector<ReadyEvent> events;
   Time now = begin;
   int tries = 0;
-  int in_vain = 0;  ///< Tries since the last event.
+  int idle_tries = 0;  ///< Tries since the last event.
   while (!done() && now < until) {
     if (now >= begin + kSpin || now < sleep_until_) {
       poll_once(Poller::waiter, until, events);
       now = clock_.now();
       continue;
     }
-    const bool yields = !cores_to_spare_ || in_vain >= kTriesBeforeYield;
+    const bool yields = !cores_to_spare_ || idle_tries >= kTriesBeforeYield;
     // Reading the clock takes as long as checking shared memory.
-    if (++tries % kTriesPerLook == 0) now = clock_.now();
-    ++in_vain;
-    if (in_vain % kTriesPerPoll == 0 ? poll_once(Poller::waiter, now, events) : ask_once(now)) {
-      in_vain = 0;
+    if (++tries % kTriesPerClockRead == 0) now = clock_.now();
+    ++idle_tries;
+    if (idle_tries % kTriesPerPoll == 0 ? poll_once(Poller::waiter, now, events) : try_read(now)) {
+      idle_tries = 0;
     } else if (yields) {
       sched_yield();
       const Time back = clock_.now();
@@ -341,35 +341,35 @@ Time Progress::drive(const Done& done, Time begin, Time until) {
   return now;
 }
 
-/// Lets waiters drive for about `stay`; after the longest stay, for as long as one single wait
+/// Lets waiters drive for about `delay`; after the longest delay, for as long as one single wait
 /// lasts.
-void Progress::stay_away(std::unique_lock<std::mutex>& roles, Duration stay) {
+void Progress::back_off(std::unique_lock<std::mutex>& roles, Duration delay) {
   const std::uint64_t before = waits_;
-  thread_.wait_for(roles, stay);
-  const bool still_the_same = waiting_ > 0 && waits_ == before;
-  if (stay != kLongestStay || !still_the_same || stopping_) return;
-  away_ = true;
+  thread_.wait_for(roles, delay);
+  const bool same_wait = waiting_ > 0 && waits_ == before;
+  if (delay != kMaxBackOff || !same_wait || stopping_) return;
+  parked_ = true;
   thread_.wait(roles);
-  away_ = false;
+  parked_ = false;
 }
 
 void Progress::run() {
   std::vector<ReadyEvent> events;
-  Duration stay = kStayAway;
+  Duration delay = kBackOff;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
-    if (waiting_ > 0 || clock_.now() - last_wait_ < kStayAway) {
-      stay_away(lock, stay);
-      stay = std::min(2 * stay, kLongestStay);
+    if (waiting_ > 0 || clock_.now() - last_wait_ < kBackOff) {
+      back_off(lock, delay);
+      delay = std::min(2 * delay, kMaxBackOff);
       continue;
     }
-    stay = kStayAway;
+    delay = kBackOff;
     thread_polls_ = true;
     lock.unlock();
     poll_once(Poller::thread, Time::max(), events);
     lock.lock();
     thread_polls_ = false;
-    if (driven_) transport_->wake();
+    if (waiter_drives_) transport_->wake();
   }
 }
 

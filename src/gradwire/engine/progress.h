@@ -54,20 +54,20 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void wake_if_late(Time timer);
   void wake_all();
   void run();
-  void stay_away(std::unique_lock<std::mutex>& roles, Duration stay);
+  void back_off(std::unique_lock<std::mutex>& roles, Duration delay);
   template <class Done>
   void wait_for(const Done& done, Time until);
   template <class Done>
   Time drive(const Done& done, Time begin, Time until);
-  void finish_what_is_needed();
+  void finish_needed_operations();
   void refuse_in_child() const;
   std::unique_lock<std::mutex> lock_engine();
   template <class Action>
   void locked(const Action& action);
-  bool ask_once(Time now);
+  bool try_read(Time now);
   bool poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events);
   void handle(const std::vector<ReadyEvent>& events);
-  void tell_waiters();
+  void notify_waiters();
   void drain(Time until);
 
   ForkGuard fork_;
@@ -85,11 +85,11 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   std::condition_variable thread_;   ///< The progress thread while a waiter drives.
   int waiting_ = 0;                  ///< Threads in wait().
   std::uint64_t waits_ = 0;          ///< Number of wait() calls so far.
-  bool driven_ = false;              ///< A waiting thread drives.
+  bool waiter_drives_ = false;       ///< A waiting thread drives.
   bool thread_polls_ = false;        ///< The progress thread drives.
-  bool away_ = false;   ///< The progress thread sleeps until a wait ends, however short.
-  Time sleep_until_{};  ///< Busy-waiting is not worthwhile before this time.
-  Time last_wait_{};    ///< When a thread last left wait().
+  bool parked_ = false;  ///< The progress thread sleeps until a wait ends, however short.
+  Time sleep_until_{};   ///< Busy-waiting is not worthwhile before this time.
+  Time last_wait_{};     ///< When a thread last left wait().
   std::atomic<bool> closing_ = false;    ///< close() has been called.
   std::atomic<bool> finishing_ = false;  ///< close() waits for operations in flight.
   std::atomic<bool> stopping_ = false;   ///< The progress thread must exit.

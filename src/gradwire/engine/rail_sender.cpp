@@ -19,12 +19,12 @@ constexpr Duration kMeasureFor = std::chrono::milliseconds(10);
 constexpr Duration kStandstill = std::chrono::milliseconds(40);
 
 /// Lower bound of the rate in bytes per second, because 0 means unknown.
-constexpr double kLeastRate = 1;
+constexpr double kMinRate = 1;
 
 /// Returns true if a local op may change the memory of `op` once its frames have been written. (A
 /// receive into this memory implies that the peer has received them.)
 bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
-  for (const CompiledProgram::Edge& edge : program.behind(op)) {
+  for (const CompiledProgram::Edge& edge : program.dependents(op)) {
     const OpKind kind = program.program.ops[edge.op].kind;
     if (kind == OpKind::copy || kind == OpKind::reduce) return true;
   }
@@ -42,9 +42,9 @@ std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::siz
 }  // namespace
 
 OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent,
-                               std::optional<std::uint32_t> sum) const {
+                               std::optional<std::uint32_t> checksum) const {
   header.length = static_cast<std::uint32_t>(payload.size());
-  if (checksums_) header.payload_checksum = sum ? *sum : payload_checksum(payload);
+  if (checksums_) header.payload_checksum = checksum ? *checksum : payload_checksum(payload);
   OutgoingFrame frame;
   frame.fill(header, payload, lent);
   return frame;
@@ -54,7 +54,7 @@ Result<std::size_t> RailSender::write(Transport& transport, bool more) {
   std::array<ConstBytes, 64> pieces;
   std::size_t count = 0;
   std::size_t offered = queue_.gather(pieces, count);
-  if (more && offered > train_) offered -= drop_last(pieces, count, offered % train_);
+  if (more && offered > gso_burst_) offered -= drop_last(pieces, count, offered % gso_burst_);
   Result<std::size_t> taken = transport.write(stream_, std::span(pieces).first(count));
   if (!taken) return taken;
   if (*taken < offered) writable_ = false;
@@ -96,14 +96,14 @@ void RailSender::measure(Transport& transport, Time now) {
   moved_ += moved;
   if (busy_ < (moved_ > 0 ? kMeasureFor : kStandstill)) return;
   const double rate =
-      static_cast<double>(moved_) / std::chrono::duration<double>(busy_).count() + kLeastRate;
+      static_cast<double>(moved_) / std::chrono::duration<double>(busy_).count() + kMinRate;
   rate_ = rate_ > 0 ? (rate_ + rate) / 2 : rate;
-  learn_round_trip(transport);
+  update_round_trip(transport);
   busy_ = {};
   moved_ = 0;
 }
 
-void RailSender::learn_round_trip(const Transport& transport) {
+void RailSender::update_round_trip(const Transport& transport) {
   round_trip_ = std::chrono::duration<double>(transport.round_trip(stream_)).count();
 }
 
@@ -123,11 +123,11 @@ void RailSender::confirm(Transport& transport) {
   }
 }
 
-void RailSender::keep_copies(const Flight& flight) {
+void RailSender::keep_copies(const InFlightOperation& flight) {
   for (Kept& kept : kept_) kept.frame.outlive(flight);
 }
 
-Result<std::vector<OutgoingFrame>> RailSender::take_back(std::uint64_t received) {
+Result<std::vector<OutgoingFrame>> RailSender::take_unreceived(std::uint64_t received) {
   GRADWIRE_CHECK(state_ == State::stopped);
   if (received < confirmed_ || received > confirmed_ + kept_.size()) {
     return failure(ErrorKind::corrupted,

@@ -21,14 +21,14 @@ class RailSender {
       : stream_(stream),
         checksums_(transport.needs_checksums(stream)),
         keeps_(keeps),
-        train_(transport.train_bytes(stream)) {
-    if (keeps) learn_round_trip(transport);
+        gso_burst_(transport.gso_burst_bytes(stream)) {
+    if (keeps) update_round_trip(transport);
   }
 
   /// Makes a frame, and sets the payload's length and checksum in the header. `lent`: the payload
   /// outlives the frame. `sum`: its checksum, if known.
   OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent,
-                     std::optional<std::uint32_t> sum = std::nullopt) const;
+                     std::optional<std::uint32_t> checksum = std::nullopt) const;
   bool has_checksums() const { return checksums_; }
 
   void push(OutgoingFrame frame) { queue_.push(std::move(frame)); }
@@ -43,7 +43,7 @@ class RailSender {
   void writable() { writable_ = true; }
   /// The rail has failed: nothing more is written, or counted as delivered.
   void stop() { state_ = State::stopped; }
-  /// Starts writing frames again, numbered from 0. Called after take_back().
+  /// Starts writing frames again, numbered from 0. Called after take_unreceived().
   void probe(Time now);
   /// The probe has been delivered: the stream carries data again.
   void resume(Time now);
@@ -73,13 +73,13 @@ class RailSender {
   std::size_t delivered() const { return delivered_; }
 
   /// Called when an operation has completed: copies the kept payloads in its memory.
-  void keep_copies(const Flight& flight);
+  void keep_copies(const InFlightOperation& flight);
 
   /// Returns the frames of a stopped stream that its other end has not received, in order: all but
   /// the first `received`. Frames that were written have no flight, because their operation counts
   /// them as sent. Fails with corrupted if `received` is impossible, or with disconnected if a
   /// payload has been overwritten.
-  Result<std::vector<OutgoingFrame>> take_back(std::uint64_t received);
+  Result<std::vector<OutgoingFrame>> take_unreceived(std::uint64_t received);
 
   /// Drops all data frames except a partly written one.
   void drop_messages();
@@ -92,13 +92,13 @@ class RailSender {
 
   enum class State : std::uint8_t { live, stopped, probing };
 
-  void learn_round_trip(const Transport& transport);
+  void update_round_trip(const Transport& transport);
   void forget_rate(Time now);
 
   StreamId stream_;
   bool checksums_;
   bool keeps_;
-  std::size_t train_;  ///< As Transport::train_bytes().
+  std::size_t gso_burst_;  ///< As Transport::gso_burst_bytes().
   State state_ = State::live;
   bool writable_ = true;
   FrameQueue queue_;

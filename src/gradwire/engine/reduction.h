@@ -9,8 +9,8 @@ namespace gradwire {
 /// out[i] = left[i] op right[i] for `count` elements, computed in the element type (bfloat16 and
 /// float16: in float32, rounded to nearest even). `mean` adds; finish_reduction() divides. `out`
 /// may be `left` or `right`. The order of the operands determines which NaN or zero survives, so
-/// callers must follow the schedule's Order. Bitwise operations require integers: combines(type,
-/// op). Any alignment is supported. Thread-safe.
+/// callers must follow the schedule's OperandOrder. Bitwise operations require integers:
+/// combines(type, op). Any alignment is supported. Thread-safe.
 void combine(std::byte* out, const std::byte* left, const std::byte* right, std::size_t count,
              DataType type, ReduceOp op);
 

@@ -59,8 +59,8 @@ struct ScheduleSimulation {
 };
 
 /// Runs a schedule over `elements` float32 elements (of all chunks together) with the real
-/// executors, on the hosts and links of `topology` (see SimulatedJob). The data are integers, so every order of summation gives the same result,
-/// which is verified.
+/// executors, on the hosts and links of `topology` (see SimulatedJob). The data are integers, so
+/// every order of summation gives the same result, which is verified.
 ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
                             std::size_t elements, std::size_t segment_bytes);
 

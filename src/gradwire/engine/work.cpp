@@ -19,10 +19,10 @@ void WorkState::failed(const Error& error) {
 
 void WorkState::conclude(std::shared_ptr<const Error> error) {
   error_ = std::move(error);
-  settle();
+  publish();
 }
 
-void WorkState::settle() {
+void WorkState::publish() {
   if (before_success_ && !error_) before_success_();
   before_success_ = nullptr;
   kept_.clear();

@@ -36,9 +36,9 @@ class WorkState final : public Completion, public std::enable_shared_from_this<W
   /// Publishes the result: releases the memory, sets done() and runs the callbacks. Must not be
   /// called under a lock that a callback or the owner of the memory may need: freeing a Python
   /// tensor takes the GIL.
-  void settle();
+  void publish();
 
-  /// settle() for an operation that no executor ran.
+  /// publish() for an operation that no executor ran.
   void conclude(std::shared_ptr<const Error> error);
 
   /// Returns the sender of a completed receive; -1 if it is in flight or is not a receive.
@@ -85,10 +85,10 @@ class Engine {
   using Ended = std::vector<std::shared_ptr<WorkState>>;
 
   /// Returns the operations that have ended since the last call. Must be called with the engine
-  /// locked; the caller settles them after the unlock.
+  /// locked; the caller publishes them after the unlock.
   Ended take_ended() { return std::exchange(ended_, {}); }
-  static void settle(const Ended& ended) {
-    for (const auto& state : ended) state->settle();
+  static void publish(const Ended& ended) {
+    for (const auto& state : ended) state->publish();
   }
 
  private:

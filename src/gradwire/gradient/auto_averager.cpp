@@ -26,8 +26,8 @@ class AutoAverager final : public Averager {
         clock_(options.clock ? options.clock : std::make_shared<SteadyClock>()),
         steps_until_trial_(options.warmup_steps) {}
 
-  void start(std::size_t bucket, LentSpan data, int urgency) override {
-    averager_->start(bucket, std::move(data), urgency);
+  void start(std::size_t bucket, LentSpan data, int priority) override {
+    averager_->start(bucket, std::move(data), priority);
   }
   bool done(std::size_t bucket) override { return averager_->done(bucket); }
   void wait(std::size_t bucket) override { averager_->wait(bucket); }

@@ -22,7 +22,7 @@ struct BucketTensor {
 struct BucketShape {
   std::size_t count = 0;  ///< Elements.
   DataType type = DataType::float32;
-  bool exact = false;  ///< Never compressed: small tensors, vectors, other types than float32.
+  bool skip_compression = false;  ///< Small tensors, vectors, types other than float32.
   std::vector<BucketTensor> tensors;
 };
 
@@ -35,9 +35,9 @@ class Averager {
   virtual ~Averager() = default;
 
   /// Starts averaging bucket `bucket`, whose values are in `data`. `data` is lent until wait()
-  /// returns or throws, or done() returns true. `urgency`: buckets of higher priority overtake
+  /// returns or throws, or done() returns true. `priority`: buckets of higher priority overtake
   /// others. Does not block on the network. Throws Exception.
-  virtual void start(std::size_t bucket, LentSpan data, int urgency) = 0;
+  virtual void start(std::size_t bucket, LentSpan data, int priority) = 0;
 
   /// Returns true if wait() would return or throw at once.
   virtual bool done(std::size_t bucket) = 0;

@@ -21,17 +21,19 @@ void check_start(const std::vector<BucketShape>& buckets, std::size_t bucket,
          data.count, name_of(data.type));
 }
 
-void check_idle(std::size_t bucket, bool under_way) {
-  if (under_way) refuse("bucket {} was started again before it was waited for", bucket);
+void check_idle(std::size_t bucket, bool in_flight) {
+  if (in_flight) refuse("bucket {} was started again before it was waited for", bucket);
 }
 
 void check_codable(const std::vector<BucketShape>& buckets, const std::string& codec) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const BucketShape& shape = buckets[i];
-    if (shape.exact || shape.type == DataType::float32) continue;
-    refuse("codec {} requires float32, but {} is {}: mark its bucket as exact, or use codec none",
-           codec, shape.tensors.empty() ? fmt::format("bucket {}", i) : shape.tensors[0].name,
-           name_of(shape.type));
+    if (shape.skip_compression || shape.type == DataType::float32) continue;
+    refuse(
+        "codec {} requires float32, but {} is {}: set skip_compression for its bucket, or use "
+        "codec none",
+        codec, shape.tensors.empty() ? fmt::format("bucket {}", i) : shape.tensors[0].name,
+        name_of(shape.type));
   }
 }
 

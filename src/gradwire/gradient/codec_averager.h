@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gradwire/gradient/averager.h"
-#include "gradwire/gradient/averager_board.h"
+#include "gradwire/gradient/bucket_tracker.h"
 #include "gradwire/gradient/codec_worker.h"
 #include "gradwire/gradient/make_averager.h"
 
@@ -22,12 +22,12 @@ class CodecAverager : public Averager {
  public:
   ~CodecAverager() override;
 
-  void start(std::size_t bucket, LentSpan data, int urgency) final;
+  void start(std::size_t bucket, LentSpan data, int priority) final;
   bool done(std::size_t bucket) final;
   void wait(std::size_t bucket) final;
   void end_step() override;
   void on_finished(std::function<void(std::size_t bucket)> finished) final {
-    board_->on_finished(std::move(finished));
+    tracker_->on_finished(std::move(finished));
   }
 
   /// Switches the codec on or off, from the next start() on. While it is off, the error-feedback
@@ -43,7 +43,7 @@ class CodecAverager : public Averager {
 
   struct Coded {
     std::span<float> data;
-    int urgency = 0;
+    int priority = 0;
     std::shared_ptr<const void> keep_alive;
   };
 
@@ -54,7 +54,7 @@ class CodecAverager : public Averager {
   /// Queues the first task of each piece.
   virtual void begin_coded(std::size_t bucket) = 0;
   /// Adds the error-feedback residual to gradients that are about to be sent uncompressed.
-  virtual void pay(std::size_t bucket, std::span<float> gradients) = 0;
+  virtual void apply_residuals(std::size_t bucket, std::span<float> gradients) = 0;
 
   /// Queues `task` for the worker; it is skipped after a failure. An exception from it fails the
   /// averager and aborts the communicator.
@@ -62,12 +62,12 @@ class CodecAverager : public Averager {
   /// Queues `task` when `work` is complete.
   void add_task_after(const Work& work, std::size_t bucket, Stage stage,
                       std::function<void()> task);
-  void piece_done(std::size_t bucket) { board_->piece_done(bucket); }
+  void piece_done(std::size_t bucket) { tracker_->piece_done(bucket); }
 
   /// Reserves lanes 0 to count - 1 for this averager. Called once, before any bucket is started.
   void reserve_lanes(std::size_t count);
   OperationOptions operation(std::size_t bucket, int lane) const;
-  const Coded& coded(std::size_t bucket) const { return under_way_[bucket]; }
+  const Coded& coded(std::size_t bucket) const { return in_flight_[bucket]; }
   std::int64_t& step() { return step_; }
   std::int64_t step() const { return step_; }
 
@@ -79,7 +79,7 @@ class CodecAverager : public Averager {
   void stop() { worker_.reset(); }
 
  private:
-  void start_plain(std::size_t bucket, const LentSpan& data, int urgency);
+  void start_plain(std::size_t bucket, const LentSpan& data, int priority);
   void run(const std::function<void()>& task);
 
   std::shared_ptr<Communicator> communicator_;
@@ -88,9 +88,9 @@ class CodecAverager : public Averager {
   int first_lane_ = 0;  ///< Lane of uncompressed gradients; the pieces' lanes follow.
   bool coded_ = true;
   std::int64_t step_ = 0;  ///< Number of end_step() calls.
-  std::vector<Coded> under_way_;
-  std::vector<Work> plain_;               ///< Per bucket; invalid unless sent uncompressed.
-  std::shared_ptr<AveragerBoard> board_;  ///< Shared with operations, which may end later.
+  std::vector<Coded> in_flight_;
+  std::vector<Work> plain_;                 ///< Per bucket; invalid unless sent uncompressed.
+  std::shared_ptr<BucketTracker> tracker_;  ///< Shared with operations, which may end later.
   std::unique_ptr<CodecWorker> worker_;
   std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add to it while it shuts down.
 };

@@ -4,10 +4,10 @@
 
 namespace gradwire {
 
-void TaskQueue::add(int urgency, int stage, Task task) {
+void TaskQueue::add(int priority, int stage, Task task) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
-  tasks_.emplace(Key{-std::int64_t{urgency}, -std::int64_t{stage}, added_++}, std::move(task));
+  tasks_.emplace(Key{-std::int64_t{priority}, -std::int64_t{stage}, added_++}, std::move(task));
   changed_.notify_one();
 }
 

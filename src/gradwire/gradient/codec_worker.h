@@ -21,7 +21,7 @@ class TaskQueue {
   using Task = std::function<void()>;
 
   /// Adds a task; drops it if the queue is closed.
-  void add(int urgency, int stage, Task task);
+  void add(int priority, int stage, Task task);
 
   /// Blocks until a task is available and removes it. Returns an empty task if the queue is closed.
   Task next();
@@ -31,7 +31,7 @@ class TaskQueue {
 
  private:
   struct Key {
-    std::int64_t less_urgent;
+    std::int64_t lower_priority;
     std::int64_t earlier_stage;
     std::uint64_t number;
     auto operator<=>(const Key&) const = default;

@@ -30,8 +30,8 @@ class CodedAverager final : public CodecAverager {
   bool is_ready() const override { return codecs_.has_value(); }
   std::size_t pieces_of(std::size_t bucket) const override { return pieces_[bucket].size(); }
   void begin_coded(std::size_t bucket) override;
-  void pay(std::size_t bucket, std::span<float> gradients) override {
-    feedback_.pay(bucket, gradients, communicator().size());
+  void apply_residuals(std::size_t bucket, std::span<float> gradients) override {
+    feedback_.apply_residuals(bucket, gradients, communicator().size());
   }
 
  private:
@@ -47,9 +47,9 @@ class CodedAverager final : public CodecAverager {
   void encode(std::size_t bucket, Slot& slot);
   void reduce(std::size_t bucket, Slot& slot);
   void decode(std::size_t bucket, Slot& slot);
-  void keep(std::size_t bucket, Slot& slot);
-  std::span<float> carry(std::size_t bucket);
-  std::span<float> mean_carry(std::size_t bucket, const Slot& slot);
+  void store_mean(std::size_t bucket, Slot& slot);
+  std::span<float> residual(std::size_t bucket);
+  std::span<float> mean_residual(std::size_t bucket, const Slot& slot);
   LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
 
   CodecSpec spec_;
@@ -76,14 +76,14 @@ CodedAverager::CodedAverager(std::shared_ptr<Communicator> communicator,
 void CodedAverager::cut(const BucketShape& shape, bool feedback) {
   std::vector<Slot>& slots = pieces_.emplace_back();
   std::vector<CodedRange> owned;
-  if (!shape.exact) {
+  if (!shape.skip_compression) {
     const Rank self = communicator().rank();
     std::size_t before = 0;
-    const auto cut = options().to_owners ? cut_for_owners : cut_for_coding;
+    const auto cut = options().reduce_scatter_only ? cut_shards_into_pieces : cut_into_pieces;
     for (CodedPieceLayout& layout :
          cut(shape.count, options().piece_elements, communicator().size())) {
       slots.push_back({CodedPiece(std::move(layout), self), before, lanes_++});
-      if (!options().to_owners) owned.push_back(slots.back().piece.own());
+      if (!options().reduce_scatter_only) owned.push_back(slots.back().piece.own());
       before += slots.back().piece.own().count();
       Random hash(static_cast<std::uint64_t>(layout_[2]) ^ slots.back().piece.layout().all.end);
       layout_[2] = static_cast<std::int64_t>(hash.next());
@@ -115,15 +115,15 @@ void CodedAverager::begin_coded(std::size_t bucket) {
 }
 
 void CodedAverager::encode(std::size_t bucket, Slot& slot) {
-  slot.piece.encode(coded(bucket).data, carry(bucket));
+  slot.piece.encode(coded(bucket).data, residual(bucket));
   const Work work = slot.piece.exchange(communicator(), operation(bucket, slot.lane));
   add_task_after(work, bucket, kSecond, [this, bucket, &slot] {
-    options().to_owners ? keep(bucket, slot) : reduce(bucket, slot);
+    options().reduce_scatter_only ? store_mean(bucket, slot) : reduce(bucket, slot);
   });
 }
 
 void CodedAverager::reduce(std::size_t bucket, Slot& slot) {
-  value_or_throw(slot.piece.reduce(mean_carry(bucket, slot), scratch_));
+  value_or_throw(slot.piece.reduce(mean_residual(bucket, slot), scratch_));
   const Work work = slot.piece.gather(communicator(), operation(bucket, slot.lane));
   add_task_after(work, bucket, kThird, [this, bucket, &slot] { decode(bucket, slot); });
 }
@@ -133,16 +133,16 @@ void CodedAverager::decode(std::size_t bucket, Slot& slot) {
   piece_done(bucket);
 }
 
-void CodedAverager::keep(std::size_t bucket, Slot& slot) {
-  value_or_throw(slot.piece.keep(coded(bucket).data));
+void CodedAverager::store_mean(std::size_t bucket, Slot& slot) {
+  value_or_throw(slot.piece.store_mean(coded(bucket).data));
   piece_done(bucket);
 }
 
-std::span<float> CodedAverager::carry(std::size_t bucket) {
+std::span<float> CodedAverager::residual(std::size_t bucket) {
   return codecs_->sent->wants_feedback() ? feedback_.sent(bucket) : std::span<float>();
 }
 
-std::span<float> CodedAverager::mean_carry(std::size_t bucket, const Slot& slot) {
+std::span<float> CodedAverager::mean_residual(std::size_t bucket, const Slot& slot) {
   if (!codecs_->mean->wants_feedback()) return {};
   const std::span<float> all = feedback_.mean(bucket);
   return all.empty() ? all : all.subspan(slot.owned_before, slot.piece.own().count());
@@ -158,7 +158,7 @@ std::vector<Averager::State> CodedAverager::state() {
 void CodedAverager::load_state(const std::vector<SavedState>& saved) {
   std::vector<State> live = state();
   live.pop_back();  // The layout is not restored.
-  const char* dropped = options().to_owners ? "" : ".mean";
+  const char* dropped = options().reduce_scatter_only ? "" : ".mean";
   load_averager_state(live, without_other_layouts(saved, layout(), dropped));
   codecs_.reset();
   begin_step();

@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-/// Averages with an element-wise codec. Every bucket that is not `exact` is cut into pieces
+/// Averages with an element-wise codec. Every bucket without skip_compression is cut into pieces
 /// (CodedPiece). Each piece has its own lane and so progresses independently of the others. The
 /// order in which a lane's operations are posted (exchange and gather of one step after the other)
 /// is the same on all ranks, however long coding takes. `spec` is of kind codec.

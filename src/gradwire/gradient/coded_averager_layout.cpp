@@ -34,12 +34,12 @@ CodedPieceLayout cut_piece(CodedRange all, std::size_t ranks) {
 
 }  // namespace
 
-std::vector<CodedPieceLayout> cut_for_coding(std::size_t count, std::size_t piece_elements,
-                                             int ranks) {
+std::vector<CodedPieceLayout> cut_into_pieces(std::size_t count, std::size_t piece_elements,
+                                              int ranks) {
   std::vector<CodedPieceLayout> pieces;
   if (count == 0) return pieces;
-  const std::size_t most = std::max<std::size_t>(piece_elements, 1);
-  const std::size_t number = (count + most - 1) / most;
+  const std::size_t max_elements = std::max<std::size_t>(piece_elements, 1);
+  const std::size_t number = (count + max_elements - 1) / max_elements;
   const std::size_t size = rounded_up((count + number - 1) / number, kSmallestBlock);
   for (std::size_t begin = 0; begin < count; begin += size) {
     pieces.push_back(
@@ -48,12 +48,12 @@ std::vector<CodedPieceLayout> cut_for_coding(std::size_t count, std::size_t piec
   return pieces;
 }
 
-std::vector<CodedPieceLayout> cut_for_owners(std::size_t count, std::size_t piece_elements,
-                                             int ranks) {
+std::vector<CodedPieceLayout> cut_shards_into_pieces(std::size_t count, std::size_t piece_elements,
+                                                     int ranks) {
   const std::size_t shard = count / static_cast<std::size_t>(ranks);
   std::vector<CodedPieceLayout> pieces;
   for (const CodedPieceLayout& of_shard :
-       cut_for_coding(shard, piece_elements / static_cast<std::size_t>(ranks), 1)) {
+       cut_into_pieces(shard, piece_elements / static_cast<std::size_t>(ranks), 1)) {
     CodedPieceLayout& piece = pieces.emplace_back();
     for (std::size_t begin = 0; begin < count; begin += shard) {
       piece.parts.push_back({begin + of_shard.all.begin, begin + of_shard.all.end});

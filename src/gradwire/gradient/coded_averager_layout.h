@@ -24,13 +24,13 @@ struct CodedPieceLayout {
 /// Cuts `count` elements into pieces of about `piece_elements`, and each piece into one part per
 /// rank. Parts are multiples of 4096 elements, so that codecs have whole blocks; a smaller power of
 /// two is used where parts would differ too much in size.
-std::vector<CodedPieceLayout> cut_for_coding(std::size_t count, std::size_t piece_elements,
-                                             int ranks);
+std::vector<CodedPieceLayout> cut_into_pieces(std::size_t count, std::size_t piece_elements,
+                                              int ranks);
 
-/// As cut_for_coding(), for a bucket of `ranks` equal parts, where part r of each piece is a range
+/// As cut_into_pieces(), for a bucket of `ranks` equal parts, where part r of each piece is a range
 /// of the bucket's part r. A piece has a range of about piece_elements / ranks in each of them, so
 /// `all` spans the piece and elements of other pieces. `count` is a multiple of `ranks`.
-std::vector<CodedPieceLayout> cut_for_owners(std::size_t count, std::size_t piece_elements,
-                                             int ranks);
+std::vector<CodedPieceLayout> cut_shards_into_pieces(std::size_t count, std::size_t piece_elements,
+                                                     int ranks);
 
 }  // namespace gradwire

@@ -27,18 +27,18 @@ CodecPair::CodecPair(std::shared_ptr<const Codec> codec, int ranks) : sent(std::
   if (!mean) mean = sent;
 }
 
-void CodedPiece::Room::resize(std::size_t bytes) {
+void CodedPiece::SharedBuffer::resize(std::size_t bytes) {
   if (bytes == size) return;
   // Zeros, because the padding between slots is sent too.
   memory = std::shared_ptr<std::byte[]>(new std::byte[bytes]());  // NOLINT
   size = bytes;
 }
 
-Bytes CodedPiece::Room::slice(std::size_t begin, std::size_t count) const {
+Bytes CodedPiece::SharedBuffer::slice(std::size_t begin, std::size_t count) const {
   return {memory.get() + begin, count};
 }
 
-LentSpan CodedPiece::Room::lend(std::size_t begin, std::size_t count) const {
+LentSpan CodedPiece::SharedBuffer::lend(std::size_t begin, std::size_t count) const {
   return {memory.get() + begin, count, DataType::uint8, memory};
 }
 
@@ -61,20 +61,20 @@ void CodedPiece::begin(const CodecPair& codecs, std::uint64_t seed) {
   seed_ = seed;
 }
 
-void CodedPiece::make_room() {
+void CodedPiece::allocate_buffers() {
   std::size_t sent = 0;
   for (std::size_t part = 0; part < ranks(); ++part) sent += sent_bytes(part);
   sent_.resize(sent);
   received_.resize(ranks() * sent_bytes(static_cast<std::size_t>(self_)));
 }
 
-void CodedPiece::encode(std::span<const float> bucket, std::span<float> carry) {
-  make_room();
+void CodedPiece::encode(std::span<const float> bucket, std::span<float> residual) {
+  allocate_buffers();
   std::size_t begin = 0;
   for (std::size_t part = 0; part < ranks(); ++part) {
     const CodedRange range = layout_.parts[part];
     if (range.count() == 0) continue;
-    sent_codec_->encode(bucket.subspan(range.begin, range.count()), piece_of(carry, range),
+    sent_codec_->encode(bucket.subspan(range.begin, range.count()), piece_of(residual, range),
                         seed_of(part),
                         sent_.slice(begin, sent_codec_->encoded_bytes(range.count())));
     begin += sent_bytes(part);
@@ -93,7 +93,7 @@ Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& op
   return communicator.all_to_all(input, output, sent, received, options);
 }
 
-Status CodedPiece::keep(std::span<float> bucket) const {
+Status CodedPiece::store_mean(std::span<float> bucket) const {
   return make_mean(bucket.subspan(own().begin, own().count()));
 }
 
@@ -112,7 +112,7 @@ Status CodedPiece::make_mean(std::span<float> mean) const {
   return {};
 }
 
-Status CodedPiece::reduce(std::span<float> carry, std::vector<float>& scratch) {
+Status CodedPiece::reduce(std::span<float> residual, std::vector<float>& scratch) {
   mean_bytes_ = slot_bytes(*mean_codec_, layout_.parts.front().count());
   means_.resize(ranks() * mean_bytes_);
   const std::size_t count = own().count();
@@ -121,7 +121,7 @@ Status CodedPiece::reduce(std::span<float> carry, std::vector<float>& scratch) {
   if (scratch.size() < count) scratch.resize(count);
   const std::span<float> mean = std::span(scratch).first(count);
   if (Status made = make_mean(mean); !made) return made;
-  mean_codec_->encode(mean, carry, seed_of(part),
+  mean_codec_->encode(mean, residual, seed_of(part),
                       means_.slice(part * mean_bytes_, mean_codec_->encoded_bytes(count)));
   return {};
 }

@@ -23,10 +23,10 @@ struct CodecPair {
 
 /// One piece of a bucket, in both directions: encode(), exchange(), reduce(), gather(), decode(),
 /// in this order, each called when the previous operation is complete. Or in the first direction
-/// only: encode(), exchange(), keep(). Each rank encodes every value once, and the owner encodes
-/// its mean once. Each first adds the error-feedback residual of the step before (two-sided error
-/// feedback: DoubleSqueeze, Tang et al., ICML 2019, algorithm 1). The owner reduces in rank order;
-/// all ranks, the owner included, decode the same bytes of the mean.
+/// only: encode(), exchange(), store_mean(). Each rank encodes every value once, and the owner
+/// encodes its mean once. Each first adds the error-feedback residual of the step before (two-sided
+/// error feedback: DoubleSqueeze, Tang et al., ICML 2019, algorithm 1). The owner reduces in rank
+/// order; all ranks, the owner included, decode the same bytes of the mean.
 ///
 /// Encoded parts are padded to multiples of 16 bytes, so that codecs find them aligned.
 class CodedPiece {
@@ -40,25 +40,25 @@ class CodedPiece {
   /// each step.
   void begin(const CodecPair& codecs, std::uint64_t seed);
 
-  /// `bucket`: all its values; `carry`: the residual, of the same count, or empty.
-  void encode(std::span<const float> bucket, std::span<float> carry);
+  /// `bucket`: all its values; `residual`: of the same count, or empty.
+  void encode(std::span<const float> bucket, std::span<float> residual);
   Work exchange(Communicator& communicator, const OperationOptions& options);
 
-  /// `carry`: own().count() values, or empty; `scratch` is grown as needed.
-  Status reduce(std::span<float> carry, std::vector<float>& scratch);
+  /// `residual`: own().count() values, or empty; `scratch` is grown as needed.
+  Status reduce(std::span<float> residual, std::vector<float>& scratch);
   Work gather(Communicator& communicator, const OperationOptions& options);
 
   Status decode(std::span<float> bucket) const;
 
   /// Alternative to reduce(), gather() and decode() after exchange(): writes the mean of own() to
   /// its place in `bucket`, uncompressed.
-  Status keep(std::span<float> bucket) const;
+  Status store_mean(std::span<float> bucket) const;
 
  private:
   std::uint64_t seed_of(std::size_t part) const;
   std::size_t ranks() const { return layout_.parts.size(); }
   std::size_t sent_bytes(std::size_t part) const;
-  void make_room();
+  void allocate_buffers();
   Status make_mean(std::span<float> mean) const;
 
   CodedPieceLayout layout_;
@@ -69,16 +69,16 @@ class CodedPiece {
   std::size_t mean_bytes_ = 0;  ///< Of the largest part.
 
   /// Shared with operations, which outlive this object if a communicator ends late.
-  struct Room {
+  struct SharedBuffer {
     std::shared_ptr<std::byte[]> memory;
     std::size_t size = 0;
     void resize(std::size_t bytes);
     Bytes slice(std::size_t begin, std::size_t count) const;
     LentSpan lend(std::size_t begin, std::size_t count) const;
   };
-  Room sent_;      ///< This rank's contribution, part by part.
-  Room received_;  ///< All ranks' contributions to this rank's part.
-  Room means_;     ///< Of all parts.
+  SharedBuffer sent_;      ///< This rank's contribution, part by part.
+  SharedBuffer received_;  ///< All ranks' contributions to this rank's part.
+  SharedBuffer means_;     ///< Of all parts.
 };
 
 }  // namespace gradwire

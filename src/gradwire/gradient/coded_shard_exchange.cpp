@@ -19,15 +19,15 @@ class CodedShardExchange final : public ShardExchange {
         averager_(traced(std::move(communicator), units, std::move(codec), options)),
         reductions_(units.size()) {}
 
-  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) override {
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int priority) override {
     check_shards("reduction", index, unit.count, shard.count, ranks_);
     reductions_.at(index) = {unit, shard};
-    averager_->start(index, std::move(unit), urgency);
+    averager_->start(index, std::move(unit), priority);
     started_ = true;
   }
 
-  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {
-    plain_->start_gather(index, std::move(shard), std::move(unit), urgency);
+  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int priority) override {
+    plain_->start_gather(index, std::move(shard), std::move(unit), priority);
   }
 
   bool reduced(std::size_t index) override {
@@ -62,7 +62,7 @@ class CodedShardExchange final : public ShardExchange {
                                           AveragerOptions codec,
                                           const ShardExchangeOptions& options) {
     codec.timeout = options.timeout;
-    codec.to_owners = true;
+    codec.reduce_scatter_only = true;
     return trace_averager(make_averager(std::move(communicator), units, codec), options.trace);
   }
 

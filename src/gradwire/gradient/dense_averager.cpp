@@ -17,11 +17,11 @@ class DenseAverager final : public Averager {
         operation_{.lane = communicator_->reserve_lanes(1), .timeout = timeout},
         works_(buckets_.size()) {}
 
-  void start(std::size_t bucket, LentSpan data, int urgency) override {
+  void start(std::size_t bucket, LentSpan data, int priority) override {
     check_start(buckets_, bucket, data);
     check_idle(bucket, works_[bucket].valid());
     if (communicator_->size() == 1) return;
-    operation_.urgency = urgency;
+    operation_.priority = priority;
     works_[bucket] = communicator_->all_reduce(std::move(data), ReduceOp::mean, operation_);
     if (!finished_) return;
     works_[bucket].on_done([finished = finished_, bucket](const Work&) { finished(bucket); });

@@ -35,17 +35,17 @@ std::size_t ErrorFeedback::Bucket::owned_before(std::size_t element) const {
   return sum;
 }
 
-void ErrorFeedback::pay(std::size_t bucket, std::span<float> gradients, int ranks) {
-  Bucket& owing = buckets_[bucket];
-  if (owing.sent.empty()) return;
-  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] += owing.sent[i];
-  std::ranges::fill(owing.sent, 0.0f);
+void ErrorFeedback::apply_residuals(std::size_t bucket, std::span<float> gradients, int ranks) {
+  Bucket& residuals = buckets_[bucket];
+  if (residuals.sent.empty()) return;
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] += residuals.sent[i];
+  std::ranges::fill(residuals.sent, 0.0f);
   const auto times = static_cast<float>(ranks);
-  const float* mean = owing.mean.data();
-  for (const CodedRange& range : owing.owned) {
+  const float* mean = residuals.mean.data();
+  for (const CodedRange& range : residuals.owned) {
     for (std::size_t i = range.begin; i < range.end; ++i) gradients[i] += times * *mean++;
   }
-  std::ranges::fill(owing.mean, 0.0f);
+  std::ranges::fill(residuals.mean, 0.0f);
 }
 
 std::vector<Averager::State> ErrorFeedback::state() {

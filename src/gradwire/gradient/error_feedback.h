@@ -28,7 +28,7 @@ class ErrorFeedback {
 
   /// Adds all residuals of a bucket to its gradients, such that their mean over `ranks` ranks
   /// includes them in full, and zeros the residuals.
-  void pay(std::size_t bucket, std::span<float> gradients, int ranks);
+  void apply_residuals(std::size_t bucket, std::span<float> gradients, int ranks);
 
   /// "PARAMETER.sent": one value per element of the parameter; "PARAMETER.mean": one per element in
   /// an owned range. Nothing for buckets without memory. A bucket without tensors counts as one

@@ -61,7 +61,7 @@ std::unique_ptr<Averager> make_averager(std::shared_ptr<Communicator> communicat
                                         const AveragerOptions& options) {
   const Choice choice = choice_of(options.codec);
   const bool plain = choice.codec.kind() == CodecKind::none;
-  if (options.to_owners) check_single_values(choice);
+  if (options.reduce_scatter_only) check_single_values(choice);
   if (!plain) check_codable(buckets, choice.codec.text());
   if (plain || communicator->size() == 1) {
     return dense_averager(std::move(communicator), std::move(buckets), options.timeout);

@@ -29,7 +29,7 @@ struct AveragerOptions {
   std::size_t piece_elements = std::size_t{1} << 20;
   /// If true, only rank r gets the mean of part r of P equal parts, in place (a reduce-scatter).
   /// The rest of the bucket is then undefined. For element-wise codecs and none, without `auto`.
-  bool to_owners = false;
+  bool reduce_scatter_only = false;
   /// `auto` measures `trial_steps` steps each way, and repeats that every `steps_between_trials`
   /// steps.
   int trial_steps = 3;
@@ -40,7 +40,7 @@ struct AveragerOptions {
 /// of the communicator: ranks that make several averagers must make them in the same order. A
 /// communicator of one rank leaves the gradients unchanged, whatever the codec. Throws
 /// Exception(invalid_argument) for an unknown codec (lists the known ones), and for a bucket that
-/// is neither float32 nor `exact` (names the tensor).
+/// is not float32 and lacks skip_compression (names the tensor).
 std::unique_ptr<Averager> make_averager(std::shared_ptr<Communicator> communicator,
                                         std::vector<BucketShape> buckets,
                                         const AveragerOptions& options = {});

@@ -40,17 +40,17 @@ class PowerSgdAverager final : public CodecAverager {
   std::size_t pieces_of(std::size_t bucket) const override {
     return low_rank_[bucket].has_matrices() ? 1 : 0;
   }
-  void pay(std::size_t bucket, std::span<float> gradients) override {
-    low_rank_[bucket].pay(gradients);
+  void apply_residuals(std::size_t bucket, std::span<float> gradients) override {
+    low_rank_[bucket].apply_residuals(gradients);
   }
 
   void begin_coded(std::size_t bucket) override {
     const std::uint64_t seed =
         Random(Random(options().seed + static_cast<std::uint64_t>(step())).next() + bucket).next();
     add_task(bucket, kFirst, [this, bucket, seed] {
-      low_rank_[bucket].first(coded(bucket).data, seed);
+      low_rank_[bucket].compute_p(coded(bucket).data, seed);
       add_task_after(average(bucket, low_rank_[bucket].p()), bucket, kSecond,
-                     [this, bucket] { second(bucket); });
+                     [this, bucket] { reduce_q(bucket); });
     });
   }
 
@@ -60,10 +60,10 @@ class PowerSgdAverager final : public CodecAverager {
                                      operation(bucket, static_cast<int>(bucket)));
   }
 
-  void second(std::size_t bucket) {
-    low_rank_[bucket].second();
+  void reduce_q(std::size_t bucket) {
+    low_rank_[bucket].compute_q();
     add_task_after(average(bucket, low_rank_[bucket].q()), bucket, kThird, [this, bucket] {
-      low_rank_[bucket].third(coded(bucket).data);
+      low_rank_[bucket].decompress(coded(bucket).data);
       piece_done(bucket);
     });
   }

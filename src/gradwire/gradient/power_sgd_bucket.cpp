@@ -21,7 +21,8 @@ std::shared_ptr<float[]> zeros(std::size_t count) {
 PowerSgdBucket::PowerSgdBucket(const BucketShape& shape, std::size_t rank) {
   std::size_t end = 0;  // Of the last matrix.
   std::size_t errors = 0;
-  std::vector<BucketTensor> tensors = shape.exact ? std::vector<BucketTensor>() : shape.tensors;
+  std::vector<BucketTensor> tensors =
+      shape.skip_compression ? std::vector<BucketTensor>() : shape.tensors;
   std::ranges::sort(tensors, {}, &BucketTensor::offset);
   for (const BucketTensor& tensor : tensors) {
     const PowerSgdMatrix math{tensor.rows, tensor.columns,
@@ -43,7 +44,7 @@ PowerSgdBucket::PowerSgdBucket(const BucketShape& shape, std::size_t rank) {
   error_.resize(errors);
 }
 
-void PowerSgdBucket::first(std::span<const float> gradients, std::uint64_t seed) {
+void PowerSgdBucket::compute_p(std::span<const float> gradients, std::uint64_t seed) {
   Random random(seed);
   for (const Matrix& m : matrices_) {
     m.math.revive(q_of(m), random.next());
@@ -56,14 +57,14 @@ void PowerSgdBucket::first(std::span<const float> gradients, std::uint64_t seed)
   }
 }
 
-void PowerSgdBucket::second() {
+void PowerSgdBucket::compute_q() {
   for (const Matrix& m : matrices_) {
-    m.math.orthonormalise(p_of(m));
+    m.math.orthonormalize(p_of(m));
     m.math.project_back(m.error_in(error_), p_of(m), q_of(m));
   }
 }
 
-void PowerSgdBucket::third(std::span<float> gradients) {
+void PowerSgdBucket::decompress(std::span<float> gradients) {
   for (const Matrix& m : matrices_) {
     m.math.approximate(p_of(m), q_of(m), gradients.subspan(m.offset, m.math.size()),
                        m.error_in(error_));
@@ -75,18 +76,19 @@ void PowerSgdBucket::third(std::span<float> gradients) {
   }
 }
 
-void PowerSgdBucket::pay(std::span<float> gradients) {
+void PowerSgdBucket::apply_residuals(std::span<float> gradients) {
   for (const Matrix& m : matrices_) {
-    const std::span<float> owed = m.error_in(error_);
-    for (std::size_t i = 0; i < owed.size(); ++i) gradients[m.offset + i] += owed[i];
+    const std::span<float> residual = m.error_in(error_);
+    for (std::size_t i = 0; i < residual.size(); ++i) gradients[m.offset + i] += residual[i];
   }
   std::ranges::fill(error_, 0.0f);
 }
 
 void PowerSgdBucket::add_state(std::vector<Averager::State>& all) {
   for (const Matrix& m : matrices_) {
-    const std::span<float> owed = m.error_in(error_);
-    all.push_back({m.name + ".sent", {owed.data(), owed.size(), DataType::float32, nullptr}});
+    const std::span<float> residual = m.error_in(error_);
+    all.push_back(
+        {m.name + ".sent", {residual.data(), residual.size(), DataType::float32, nullptr}});
     all.push_back({m.name + ".q", {q_of(m).data(), m.math.q_size(), DataType::float32, nullptr}});
   }
 }

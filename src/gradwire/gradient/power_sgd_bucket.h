@@ -13,8 +13,8 @@
 
 namespace gradwire {
 
-/// PowerSGD's state of one bucket. The order of calls is first(), an all-reduce (mean) of p(),
-/// second(), one of q(), third().
+/// PowerSGD's state of one bucket. The order of calls is compute_p(), an all-reduce (mean) of p(),
+/// compute_q(), one of q(), decompress().
 class PowerSgdBucket {
  public:
   PowerSgdBucket(const BucketShape& shape, std::size_t rank);
@@ -22,16 +22,16 @@ class PowerSgdBucket {
   bool has_matrices() const { return !matrices_.empty(); }
 
   /// `seed`: the same on all ranks, different in each step.
-  void first(std::span<const float> gradients, std::uint64_t seed);
-  void second();
-  void third(std::span<float> gradients);
+  void compute_p(std::span<const float> gradients, std::uint64_t seed);
+  void compute_q();
+  void decompress(std::span<float> gradients);
 
   /// Memory shared with operations, which may end after this object.
   LentSpan p() const { return {p_.get(), p_count_, DataType::float32, p_}; }
   LentSpan q() const { return {q_.get(), q_count_, DataType::float32, q_}; }
 
   /// Adds the error-feedback residual to `gradients` and zeros it.
-  void pay(std::span<float> gradients);
+  void apply_residuals(std::span<float> gradients);
 
   void add_state(std::vector<Averager::State>& all);
 

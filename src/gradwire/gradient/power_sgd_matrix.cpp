@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "gradwire/base/random.h"
-#include "gradwire/base/vectorised.h"
+#include "gradwire/base/vectorized.h"
 
 namespace gradwire {
 namespace {
@@ -54,7 +54,7 @@ GRADWIRE_INLINE void add_rows(float* __restrict sum, const float* __restrict fac
   }
 }
 
-GRADWIRE_VECTORISED void project_rows(const PowerSgdMatrix& m, const float* gradient, float* error,
+GRADWIRE_VECTORIZED void project_rows(const PowerSgdMatrix& m, const float* gradient, float* error,
                                       const float* q, float* p) {
   for (std::size_t row = 0; row < m.rows; ++row) {
     float* const at = error + row * m.columns;
@@ -65,7 +65,7 @@ GRADWIRE_VECTORISED void project_rows(const PowerSgdMatrix& m, const float* grad
   }
 }
 
-GRADWIRE_VECTORISED void project_rows_back(const PowerSgdMatrix& m, const float* matrix,
+GRADWIRE_VECTORIZED void project_rows_back(const PowerSgdMatrix& m, const float* matrix,
                                            const float* p, float* q) {
   std::size_t row = 0;
   for (; row + kRows <= m.rows; row += kRows) {
@@ -90,7 +90,7 @@ GRADWIRE_INLINE void product_row(const PowerSgdMatrix& m, std::size_t row, const
   }
 }
 
-GRADWIRE_VECTORISED void approximate_rows(const PowerSgdMatrix& m, const float* p, const float* q,
+GRADWIRE_VECTORIZED void approximate_rows(const PowerSgdMatrix& m, const float* p, const float* q,
                                           float* gradient, float* error) {
   for (std::size_t row = 0; row < m.rows; ++row) {
     float* const product = gradient + row * m.columns;
@@ -99,7 +99,7 @@ GRADWIRE_VECTORISED void approximate_rows(const PowerSgdMatrix& m, const float* 
   }
 }
 
-GRADWIRE_VECTORISED float dot_of_columns(const float* a, const float* b, std::size_t n) {
+GRADWIRE_VECTORIZED float dot_of_columns(const float* a, const float* b, std::size_t n) {
   return dot(a, b, n);
 }
 
@@ -132,7 +132,7 @@ void PowerSgdMatrix::project(std::span<const float> gradient, std::span<float> e
   project_rows(*this, gradient.data(), error.data(), q.data(), p.data());
 }
 
-void PowerSgdMatrix::orthonormalise(std::span<float> p) const {
+void PowerSgdMatrix::orthonormalize(std::span<float> p) const {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const column = p.data() + k * rows;
     const float before = std::sqrt(dot_of_columns(column, column, rows));

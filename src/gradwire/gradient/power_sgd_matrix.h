@@ -30,7 +30,7 @@ struct PowerSgdMatrix {
 
   /// Makes the columns of P orthonormal (Gram-Schmidt, twice); a column that depends on the others
   /// becomes zero.
-  void orthonormalise(std::span<float> p) const;
+  void orthonormalize(std::span<float> p) const;
 
   /// q = M^T p.
   void project_back(std::span<const float> matrix, std::span<const float> p,

@@ -23,24 +23,24 @@ class CommunicatorShardExchange final : public ShardExchange {
         reductions_(units),
         gathers_(units) {}
 
-  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) override {
+  void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int priority) override {
     check(index, unit.count, shard.count, reductions_, "reduction");
     if (communicator_->size() == 1) return copy(unit, shard);
     const std::size_t bytes = unit.count * size_of(unit.type);
     const Time begin = now();
     reductions_[index] = communicator_->reduce_scatter(std::move(unit), std::move(shard),
-                                                       ReduceOp::mean, operation(urgency, 0));
+                                                       ReduceOp::mean, operation(priority, 0));
     record(reductions_[index], "reduce", index, begin, bytes);
   }
 
-  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) override {
+  void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int priority) override {
     check(index, unit.count, shard.count, gathers_, "gather");
     if (communicator_->size() == 1) return copy(shard, unit);
     const std::size_t bytes = unit.count * size_of(unit.type);
     const Time begin = now();
     const int lane = options_.gathers_in_any_order ? 1 + static_cast<int>(index) : 1;
     gathers_[index] =
-        communicator_->all_gather(std::move(shard), std::move(unit), operation(urgency, lane));
+        communicator_->all_gather(std::move(shard), std::move(unit), operation(priority, lane));
     record(gathers_[index], "gather", index, begin, bytes);
   }
 
@@ -81,8 +81,8 @@ class CommunicatorShardExchange final : public ShardExchange {
     std::memcpy(to.data, from.data, from.count * size_of(from.type));
   }
 
-  OperationOptions operation(int urgency, int lane) const {
-    return {.urgency = urgency,
+  OperationOptions operation(int priority, int lane) const {
+    return {.priority = priority,
             .lane = first_lane_ + lane,
             .timeout = options_.timeout,
             .algorithm = options_.algorithm};

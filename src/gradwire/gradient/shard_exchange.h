@@ -27,13 +27,14 @@ class ShardExchange {
 
   /// Starts `shard` = the mean over ranks of this rank's part of `unit` (P * shard.count elements).
   /// The two must not overlap, and are lent until wait_reduce() returns or throws; `unit` may be
-  /// overwritten. `urgency`: operations of higher priority overtake others. Does not block on the
+  /// overwritten. `priority`: operations of higher priority overtake others. Does not block on the
   /// network. Throws Exception.
-  virtual void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int urgency) = 0;
+  virtual void start_reduce(std::size_t index, LentSpan unit, LentSpan shard, int priority) = 0;
 
   /// Starts `unit` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
   /// own place in `unit`. Both are lent until wait_gather() returns or throws.
-  virtual void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit, int urgency) = 0;
+  virtual void start_gather(std::size_t index, LentConstSpan shard, LentSpan unit,
+                            int priority) = 0;
 
   /// Return true if a wait would return or throw at once; also if nothing was started.
   virtual bool reduced(std::size_t index) = 0;

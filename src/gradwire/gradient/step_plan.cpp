@@ -13,13 +13,14 @@ namespace {
 struct Piece {
   std::size_t layer = 0;
   BucketTensor tensor;
-  bool exact = false;
+  bool skip_compression = false;
 
   std::size_t count() const { return tensor.rows * tensor.columns; }
 };
 
-bool travels_exactly(const ProfileTensor& tensor, const StepPlanOptions& options) {
-  return options.compress && (tensor.shape.size() < 2 || tensor.count() < options.exact_below);
+bool skips_compression(const ProfileTensor& tensor, const StepPlanOptions& options) {
+  return options.compress &&
+         (tensor.shape.size() < 2 || tensor.count() < options.codec_min_elements);
 }
 
 /// Number of pieces of a tensor.
@@ -37,7 +38,7 @@ void add_pieces(std::vector<Piece>& pieces, std::size_t layer, const ProfileTens
     const std::size_t begin = tensor.rows() * i / count, end = tensor.rows() * (i + 1) / count;
     Piece& piece = pieces.emplace_back();
     piece.layer = layer;
-    piece.exact = travels_exactly(tensor, options);
+    piece.skip_compression = skips_compression(tensor, options);
     piece.tensor.name =
         count == 1 ? tensor.name : fmt::format("{}[{}:{}]", tensor.name, begin, end);
     piece.tensor.rows = end - begin;
@@ -60,7 +61,7 @@ void add_bucket(StepPlan& plan, const std::vector<Piece>& pieces,
   BucketShape& shape = plan.buckets.emplace_back();
   for (const std::size_t member : members) {
     const Piece& piece = pieces[member];
-    shape.exact = piece.exact;
+    shape.skip_compression = piece.skip_compression;
     shape.tensors.push_back(piece.tensor);
     shape.tensors.back().offset = shape.count;
     shape.count += piece.count();
@@ -72,7 +73,8 @@ void add_bucket(StepPlan& plan, const std::vector<Piece>& pieces,
 
 void add_buckets(StepPlan& plan, const std::vector<Piece>& pieces, const BucketLimits& limits) {
   std::vector<ParameterSize> sizes;
-  for (const Piece& piece : pieces) sizes.push_back({piece.count() * sizeof(float), piece.exact});
+  for (const Piece& piece : pieces)
+    sizes.push_back({piece.count() * sizeof(float), piece.skip_compression});
   for (const auto& members : plan_buckets(sizes, limits)) add_bucket(plan, pieces, members);
 }
 
@@ -94,8 +96,8 @@ StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) 
 
 StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
                           const StepPlanOptions& options) {
-  const std::vector<Piece> pieces =
-      pieces_of(profile, {.compress = options.compress, .exact_below = options.exact_below});
+  const std::vector<Piece> pieces = pieces_of(
+      profile, {.compress = options.compress, .codec_min_elements = options.codec_min_elements});
   std::vector<std::int64_t> counts;
   for (const Piece& piece : pieces) counts.push_back(static_cast<std::int64_t>(piece.count()));
   const std::vector<std::size_t> fragment_of = plan_fragments(counts, fragments);

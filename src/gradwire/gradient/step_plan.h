@@ -15,11 +15,11 @@ struct StepPlanOptions {
   BucketLimits limits;
   /// Larger tensors are cut into pieces of about this size, between rows; 0: not cut.
   std::size_t partition_bytes = 0;
-  /// If true, vectors and tensors of fewer than `exact_below` elements are sent uncompressed, in
-  /// separate buckets: they are most sensitive to errors and have the fewest bytes. If false, all
-  /// tensors are treated alike.
+  /// If true, vectors and tensors of fewer than `codec_min_elements` elements are sent
+  /// uncompressed, in separate buckets: they are most sensitive to errors and have the fewest
+  /// bytes. If false, all tensors are treated alike.
   bool compress = false;
-  std::size_t exact_below = kCodecMinElements;
+  std::size_t codec_min_elements = kCodecMinElements;
 };
 
 /// The buckets of a profile and the layers they depend on. Buckets are in the order in which

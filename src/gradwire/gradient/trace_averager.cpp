@@ -12,31 +12,31 @@ namespace {
 
 /// Buckets in flight. The span of a bucket ends when either the averager's own thread or wait()
 /// first notices its completion.
-class Flights {
+class BucketSpans {
  public:
-  explicit Flights(TraceRecorder& recorder) : recorder_(recorder) {}
+  explicit BucketSpans(TraceRecorder& recorder) : recorder_(recorder) {}
 
   void begin(std::size_t bucket, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (flights_.size() <= bucket) flights_.resize(bucket + 1);
-    flights_[bucket] = {true, recorder_.step(), recorder_.now(), bytes};
+    if (spans_.size() <= bucket) spans_.resize(bucket + 1);
+    spans_[bucket] = {true, recorder_.step(), recorder_.now(), bytes};
   }
 
   void end(std::size_t bucket) {
     const std::lock_guard lock(mutex_);
-    if (bucket >= flights_.size() || !std::exchange(flights_[bucket].open, false)) return;
-    const auto& flight = flights_[bucket];
-    recorder_.record(TraceKind::communication, fmt::format("bucket {}", bucket), flight.step,
-                     flight.begin, recorder_.now(), flight.bytes);
+    if (bucket >= spans_.size() || !std::exchange(spans_[bucket].open, false)) return;
+    const auto& span = spans_[bucket];
+    recorder_.record(TraceKind::communication, fmt::format("bucket {}", bucket), span.step,
+                     span.begin, recorder_.now(), span.bytes);
   }
 
   void forget(std::size_t bucket) {
     const std::lock_guard lock(mutex_);
-    flights_[bucket].open = false;
+    spans_[bucket].open = false;
   }
 
  private:
-  struct Flight {
+  struct BucketSpan {
     bool open = false;
     std::int64_t step = -1;
     Time begin{};
@@ -45,31 +45,31 @@ class Flights {
 
   TraceRecorder& recorder_;
   std::mutex mutex_;
-  std::vector<Flight> flights_;
+  std::vector<BucketSpan> spans_;
 };
 
 class TracedAverager final : public Averager {
  public:
   TracedAverager(std::unique_ptr<Averager> averager, TraceRecorder& recorder)
       : recorder_(recorder),
-        flights_(std::make_shared<Flights>(recorder)),
+        spans_(std::make_shared<BucketSpans>(recorder)),
         averager_(std::move(averager)) {
-    averager_->on_finished([flights = flights_](std::size_t bucket) { flights->end(bucket); });
+    averager_->on_finished([spans = spans_](std::size_t bucket) { spans->end(bucket); });
   }
 
-  void start(std::size_t bucket, LentSpan data, int urgency) override {
-    flights_->begin(bucket, data.count * size_of(data.type));
+  void start(std::size_t bucket, LentSpan data, int priority) override {
+    spans_->begin(bucket, data.count * size_of(data.type));
     try {
-      averager_->start(bucket, std::move(data), urgency);
+      averager_->start(bucket, std::move(data), priority);
     } catch (...) {
-      flights_->forget(bucket);
+      spans_->forget(bucket);
       throw;
     }
   }
 
   bool done(std::size_t bucket) override {
     const bool over = averager_->done(bucket);
-    if (over) flights_->end(bucket);
+    if (over) spans_->end(bucket);
     return over;
   }
 
@@ -83,7 +83,7 @@ class TracedAverager final : public Averager {
       const TraceScope scope(&recorder_, TraceKind::wait, name);
       averager_->wait(bucket);
     }
-    flights_->end(bucket);
+    spans_->end(bucket);
   }
 
   void end_step() override { averager_->end_step(); }
@@ -91,16 +91,15 @@ class TracedAverager final : public Averager {
   void load_state(const std::vector<SavedState>& saved) override { averager_->load_state(saved); }
   std::string describe() const override { return averager_->describe(); }
   void on_finished(std::function<void(std::size_t bucket)> finished) override {
-    averager_->on_finished(
-        [flights = flights_, finished = std::move(finished)](std::size_t bucket) {
-          flights->end(bucket);
-          finished(bucket);
-        });
+    averager_->on_finished([spans = spans_, finished = std::move(finished)](std::size_t bucket) {
+      spans->end(bucket);
+      finished(bucket);
+    });
   }
 
  private:
   TraceRecorder& recorder_;
-  std::shared_ptr<Flights> flights_;  ///< Shared with completion callbacks of the last buckets.
+  std::shared_ptr<BucketSpans> spans_;  ///< Shared with completion callbacks of the last buckets.
   std::unique_ptr<Averager> averager_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int kQuestions = 16;
 
 /// A rank's trace has a few MiB; a larger length is corrupt.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 
 using Note = std::array<std::byte, 8>;
 
@@ -49,11 +49,11 @@ ClockReading ask(TracePeers& peers, const Clock& clock) {
   return read_clock(samples);
 }
 
-TraceOfRank receive(TracePeers& peers, Rank rank) {
+RankTrace receive(TracePeers& peers, Rank rank) {
   Note note;
   peers.recv(note, rank);
   const auto size = load_little_endian<std::uint64_t>(note.data());
-  if (size > kMostBytes) {
+  if (size > kMaxBytes) {
     throw Exception(
         ErrorKind::corrupted,
         fmt::format("rank {} announced an impossible trace size: {} bytes", rank, size));
@@ -71,8 +71,8 @@ ClockReading read_clock(TracePeers& peers, const Clock& clock) {
   return {.at = clock.now()};
 }
 
-void gather_traces(TracePeers& peers, const TraceOfRank& own,
-                   const std::function<void(TraceOfRank)>& take) {
+void gather_traces(TracePeers& peers, const RankTrace& own,
+                   const std::function<void(RankTrace)>& take) {
   if (peers.rank() != 0) {
     const auto bytes = encode_trace(own);
     peers.send(note_of(bytes.size()), 0);

@@ -16,7 +16,7 @@ ClockReading read_clock(TracePeers& peers, const Clock& clock);
 /// On rank 0, passes the trace of every rank to `take`, in rank order, one in memory at a time; the
 /// other ranks send theirs. Collective. Throws Exception: corrupted if a received trace cannot be
 /// parsed.
-void gather_traces(TracePeers& peers, const TraceOfRank& own,
-                   const std::function<void(TraceOfRank)>& take);
+void gather_traces(TracePeers& peers, const RankTrace& own,
+                   const std::function<void(RankTrace)>& take);
 
 }  // namespace gradwire

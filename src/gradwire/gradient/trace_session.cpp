@@ -32,7 +32,7 @@ class Buffered {
   std::string text_;
 };
 
-void add(TraceSummary& summary, const TraceOfRank& trace) {
+void add(TraceSummary& summary, const RankTrace& trace) {
   const auto steps = break_down(trace.log);
   summary.ranks.push_back(
       {.rank = trace.rank, .host = trace.host, .steps = steps.size(), .step = medians_of(steps)});
@@ -55,22 +55,22 @@ TraceSession::TraceSession(TraceOptions options, std::unique_ptr<TracePeers> pee
 
 std::optional<TraceSummary> TraceSession::finish() {
   if (!recorder_) return std::nullopt;
-  const TraceOfRank own{.rank = peers_->rank(),
-                        .host = options_.host,
-                        .clock = {.first = first_, .last = read_clock(*peers_, clock_)},
-                        .log = recorder_->log(),
-                        .memory = memory_,
-                        .memory_begin = memory_begin_};
+  const RankTrace own{.rank = peers_->rank(),
+                      .host = options_.host,
+                      .clock = {.first = first_, .last = read_clock(*peers_, clock_)},
+                      .log = recorder_->log(),
+                      .memory = memory_,
+                      .memory_begin = memory_begin_};
   if (peers_->rank() == 0) return write(own);
-  gather_traces(*peers_, own, [](const TraceOfRank&) {});
+  gather_traces(*peers_, own, [](const RankTrace&) {});
   return std::nullopt;
 }
 
-TraceSummary TraceSession::write(const TraceOfRank& own) {
+TraceSummary TraceSession::write(const RankTrace& own) {
   TraceSummary summary{.file = options_.file.string()};
   Buffered buffer(*file_);
   ChromeTraceWriter writer([&buffer](std::string_view text) { buffer.add(text); }, origin_);
-  gather_traces(*peers_, own, [&](TraceOfRank trace) {
+  gather_traces(*peers_, own, [&](RankTrace trace) {
     trace = aligned(std::move(trace));
     add(summary, trace);
     writer.add(trace);

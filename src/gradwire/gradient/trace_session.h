@@ -52,7 +52,7 @@ class TraceSession {
   std::optional<TraceSummary> finish();
 
  private:
-  TraceSummary write(const TraceOfRank& own);
+  TraceSummary write(const RankTrace& own);
 
   TraceOptions options_;
   std::unique_ptr<TracePeers> peers_;

@@ -34,7 +34,7 @@ Lookup look_up(const std::string& name, std::uint16_t port, int flags) {
 }
 
 std::string words_of_lookup(int code) {
-  return code == EAI_SYSTEM ? words_of(errno) : gai_strerror(code);
+  return code == EAI_SYSTEM ? errno_text(errno) : gai_strerror(code);
 }
 
 const sockaddr_in& as_ipv4(const sockaddr* address) {

@@ -9,7 +9,7 @@
 
 namespace gradwire {
 
-std::string words_of_broken(int cause, const std::string& name, Duration dead_after) {
+std::string describe_broken_connection(int cause, const std::string& name, Duration dead_after) {
   switch (cause) {
     case 0:
       return fmt::format("{} closed the connection", name);
@@ -24,9 +24,9 @@ std::string words_of_broken(int cause, const std::string& name, Duration dead_af
     case EHOSTUNREACH:
     case ENETUNREACH:
     case ENETDOWN:
-      return fmt::format("the link to {} is cut: {}", name, words_of(cause));
+      return fmt::format("the link to {} is cut: {}", name, errno_text(cause));
     default:
-      return fmt::format("the connection to {} broke: {}", name, words_of(cause));
+      return fmt::format("the connection to {} broke: {}", name, errno_text(cause));
   }
 }
 

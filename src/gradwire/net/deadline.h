@@ -35,8 +35,8 @@ class Deadline {
 
 /// Timeout for poll(2) and similar calls, rounded up so that no caller wakes early and spins.
 inline int milliseconds_of(Duration duration) {
-  constexpr auto kMost = std::chrono::hours(24);
-  const auto clamped = std::clamp<Duration>(duration, Duration::zero(), kMost);
+  constexpr auto kMaxTimeout = std::chrono::hours(24);
+  const auto clamped = std::clamp<Duration>(duration, Duration::zero(), kMaxTimeout);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(clamped).count());
 }
 

@@ -23,9 +23,9 @@ bool may_close(int descriptor) {
 }  // namespace
 
 bool discard_input(int descriptor) {
-  constexpr std::size_t kMost = 1 << 30;
+  constexpr std::size_t kMaxDiscard = 1 << 30;
   for (;;) {
-    const ssize_t count = ::recv(descriptor, nullptr, kMost, MSG_TRUNC | MSG_DONTWAIT);
+    const ssize_t count = ::recv(descriptor, nullptr, kMaxDiscard, MSG_TRUNC | MSG_DONTWAIT);
     if (count > 0) continue;
     if (count < 0 && errno == EINTR) continue;
     return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);

@@ -15,7 +15,7 @@ class PollSet {
  public:
   void clear() { entries_.clear(); }
 
-  /// Adds a socket and returns its index for happened().
+  /// Adds a socket and returns its index for returned_events().
   std::size_t add(const Socket& socket, short events) {
     entries_.push_back({socket.descriptor(), events, 0});
     return entries_.size() - 1;
@@ -27,7 +27,7 @@ class PollSet {
   }
 
   /// Returns the events that poll(2) reported; 0 if none.
-  short happened(std::size_t place) const { return entries_[place].revents; }
+  short returned_events(std::size_t index) const { return entries_[index].revents; }
 
  private:
   std::vector<pollfd> entries_;

@@ -13,24 +13,24 @@ namespace {
 
 /// Bytes that may queue in the last switch before this host: inexpensive switches share about 512
 /// KB among their ports.
-constexpr int kLastSwitchHolds = 384 * 1024;
-constexpr int kLeastWindow = 32 * 1024;
+constexpr int kSwitchQueueBytes = 384 * 1024;
+constexpr int kMinWindow = 32 * 1024;
 
 constexpr int kRoom = ReceiveWindow::kRoom;
-static_assert(kRoom >= kLastSwitchHolds);
+static_assert(kRoom >= kSwitchQueueBytes);
 
 /// Time for which a stream counts as one of several after it was.
-constexpr Duration kSeveral = std::chrono::seconds(2);
+constexpr Duration kSharedFor = std::chrono::seconds(2);
 
 /// A peer that has been the only sender for a shorter time is the last one to finish, and soon all
-/// of them send again; it gets kShareOfLast. With a larger share, direct all-reduces of 4 MiB take
+/// of them send again; it gets kLastShare. With a larger share, direct all-reduces of 4 MiB take
 /// 5 % longer.
 constexpr Duration kLast = std::chrono::milliseconds(20);
-constexpr double kShareOfLast = 1.0 / 2;
+constexpr double kLastShare = 1.0 / 2;
 
 /// Linux resets the clamp when it grows the buffer and (since 6.9) when packet sizes change. It is
 /// set again at this interval, at negligible cost.
-constexpr Duration kSetAgain = std::chrono::milliseconds(5);
+constexpr Duration kSetInterval = std::chrono::milliseconds(5);
 
 int buffer_of(int socket) {
   int bytes = 0;
@@ -40,7 +40,7 @@ int buffer_of(int socket) {
 }
 
 /// Returns the buffer size that results from requesting kRoom: net.core.rmem_max may allow less.
-int most_room() {
+int max_receive_buffer() {
   static const int most = [] {
     const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
@@ -55,7 +55,7 @@ int most_room() {
 /// be dropped. If that happens at both ends, Linux (6.18) rejects each end's acknowledgements as
 /// outside the window, and both stall forever.
 void make_room(int socket) {
-  if (buffer_of(socket) >= most_room()) return;
+  if (buffer_of(socket) >= max_receive_buffer()) return;
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
   constexpr int kTuned = 0;
   ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &kTuned, sizeof kTuned);
@@ -65,19 +65,19 @@ void make_room(int socket) {
 
 void ReceiveWindow::set(int socket, double share, Time now) {
   const int size = size_for(share, now);
-  if (size == size_ && (size == kUnlimited || now < set_again_)) return;
+  if (size == size_ && (size == kUnlimited || now < next_set_)) return;
   if (size_ == kUnlimited) make_room(socket);
   size_ = size;
-  set_again_ = now + kSetAgain;
+  next_set_ = now + kSetInterval;
   ::setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &size_, sizeof size_);
 }
 
 int ReceiveWindow::size_for(double share, Time now) {
-  if (share < 1) several_at_ = now;
-  const Duration alone = several_at_ ? now - *several_at_ : Duration::max();
-  if (alone >= kSeveral) return kUnlimited;
-  if (share == 1 && alone < kLast) share = kShareOfLast;
-  return std::max(kLeastWindow, static_cast<int>(share * kLastSwitchHolds));
+  if (share < 1) last_shared_at_ = now;
+  const Duration alone = last_shared_at_ ? now - *last_shared_at_ : Duration::max();
+  if (alone >= kSharedFor) return kUnlimited;
+  if (share == 1 && alone < kLast) share = kLastShare;
+  return std::max(kMinWindow, static_cast<int>(share * kSwitchQueueBytes));
 }
 
 }  // namespace gradwire

@@ -33,8 +33,8 @@ class ReceiveWindow {
   int size_for(double share, Time now);
 
   int size_ = kUnlimited;
-  std::optional<Time> several_at_;  ///< When it last had a share below 1.
-  Time set_again_{};
+  std::optional<Time> last_shared_at_;  ///< When it last had a share below 1.
+  Time next_set_{};
 };
 
 }  // namespace gradwire

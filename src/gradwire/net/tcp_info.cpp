@@ -11,7 +11,7 @@
 
 namespace gradwire {
 
-Duration least_round_trip(int descriptor) {
+Duration min_round_trip(int descriptor) {
   tcp_info info = {};
   socklen_t size = sizeof info;
   if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return Duration::zero();

@@ -25,28 +25,28 @@ namespace {
 
 /// Maximum payload in bytes of a GSO burst in Linux (64 KiB - 1 - MAX_TCP_HEADER), with the default
 /// limit of the network card (gso_max_size).
-constexpr int kMostAtOnce = 65536 - 1 - 320;
+constexpr int kMaxBurst = 65536 - 1 - 320;
 
-constexpr std::size_t kPiecesACall = 64;
-constexpr std::size_t kEventsACall = 64;
+constexpr std::size_t kPiecesPerCall = 64;
+constexpr std::size_t kEventsPerCall = 64;
 
-/// Limits of SO_RCVLOWAT in expect(). At most 1 / kPartOfRoom of the receive buffer, so that the
-/// sender can continue while this rank wakes up. At least kLeastExpected bytes, because less is not
+/// Limits of SO_RCVLOWAT in expect(). At most 1 / kBufferDivisor of the receive buffer, so that the
+/// sender can continue while this rank wakes up. At least kMinExpected bytes, because less is not
 /// worth a system call.
-constexpr std::size_t kPartOfRoom = 4;
-constexpr std::size_t kLeastExpected = 32 * 1024;
+constexpr std::size_t kBufferDivisor = 4;
+constexpr std::size_t kMinExpected = 32 * 1024;
 constexpr std::uint64_t kWakeup = ~std::uint64_t{0};
 constexpr std::uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 /// Pieces as an iovec array for sendmsg and recvmsg.
 struct Batch {
-  std::array<iovec, kPiecesACall> vectors;
+  std::array<iovec, kPiecesPerCall> vectors;
   std::size_t count = 0;
   std::size_t bytes = 0;
 
   template <class Pieces>
   explicit Batch(Pieces pieces) {
-    count = std::min(pieces.size(), kPiecesACall);
+    count = std::min(pieces.size(), kPiecesPerCall);
     for (std::size_t i = 0; i < count; ++i) {
       // sendmsg does not write to it.
       vectors[i] = {const_cast<std::byte*>(pieces[i].data()), pieces[i].size()};
@@ -155,14 +155,14 @@ void TcpTransport::encrypt(StreamId id, std::unique_ptr<TlsStream> tls) {
 }
 
 Error TcpTransport::broken_by(const Stream& stream, int cause) const {
-  if (stream.tls && stream.tls->complaint()) {
+  if (stream.tls && stream.tls->openssl_error()) {
     return {ErrorKind::corrupted,
             fmt::format("the encrypted connection to {} was disturbed ({}): something between the "
                         "hosts changes bytes, by a fault or an attack",
-                        stream.name, *stream.tls->complaint())};
+                        stream.name, *stream.tls->openssl_error())};
   }
   const Duration limit = rails(stream.id.peer) > 1 ? Duration::zero() : dead_after_;
-  return {ErrorKind::disconnected, words_of_broken(cause, stream.name, limit)};
+  return {ErrorKind::disconnected, describe_broken_connection(cause, stream.name, limit)};
 }
 
 Result<std::size_t> TcpTransport::write(StreamId id, std::span<const ConstBytes> pieces) {
@@ -243,14 +243,14 @@ bool TcpTransport::needs_checksums(StreamId id) const {
   return !streams_[index_of(id)].tls || rails(id.peer) > 1;
 }
 
-std::size_t TcpTransport::train_bytes(StreamId id) const {
+std::size_t TcpTransport::gso_burst_bytes(StreamId id) const {
   const Stream& stream = streams_[index_of(id)];
   if (stream.tls) return 1;
   int segment = 0;
   socklen_t size = sizeof segment;
   ::getsockopt(stream.socket.descriptor(), IPPROTO_TCP, TCP_MAXSEG, &segment, &size);
   if (segment <= 0) return 1;
-  return static_cast<std::size_t>(std::max(kMostAtOnce / segment, 1) * segment);
+  return static_cast<std::size_t>(std::max(kMaxBurst / segment, 1) * segment);
 }
 
 std::size_t TcpTransport::delivered(StreamId id) {
@@ -261,14 +261,14 @@ std::size_t TcpTransport::delivered(StreamId id) {
   }
   if (stream.end_sent && unacknowledged > 0) --unacknowledged;  // The FIN counts as a byte.
   auto missing = static_cast<std::size_t>(unacknowledged);
-  if (stream.tls) missing = stream.tls->useless_without(missing);
+  if (stream.tls) missing = stream.tls->undecryptable_without(missing);
   // The result must not decrease: a TLS record in flight may make earlier bytes uncertain.
   stream.delivered = std::max(stream.delivered, stream.written - std::min(stream.written, missing));
   return stream.delivered;
 }
 
 Duration TcpTransport::round_trip(StreamId id) const {
-  return least_round_trip(streams_[index_of(id)].socket.descriptor());
+  return min_round_trip(streams_[index_of(id)].socket.descriptor());
 }
 
 void TcpTransport::close(StreamId id) {
@@ -295,25 +295,26 @@ void TcpTransport::expect(StreamId id, std::size_t bytes, double share) {
   if (bytes > 1) {
     ::getsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &room, &size);
     room = std::min(room, stream.window.size());
-    bytes = std::min(bytes, static_cast<std::size_t>(room) / kPartOfRoom);
+    bytes = std::min(bytes, static_cast<std::size_t>(room) / kBufferDivisor);
   }
   const int before = stream.low_water;
-  const int mark = bytes < kLeastExpected ? 1 : static_cast<int>(bytes);
+  const int mark = bytes < kMinExpected ? 1 : static_cast<int>(bytes);
   // A system call is not worth a small change.
   if (mark == before || (before > 1 && mark > before / 2 && mark < 2 * before)) return;
   if (::setsockopt(stream.socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) != 0)
     return;
   stream.low_water = mark;
-  patient_ += (mark > 1 ? 1 : 0) - (before > 1 ? 1 : 0);
+  expecting_streams_ += (mark > 1 ? 1 : 0) - (before > 1 ? 1 : 0);
 }
 
 void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
   events.clear();
   if (take_repeats(events)) timeout = Duration::zero();
-  const bool patient = patient_ > 0;
-  if (!was_patient_.exchange(patient) && patient) patient_until_ = SteadyClock().now() + kPatience;
-  if (patient) timeout = std::min(timeout, kPatience);
-  std::array<epoll_event, kEventsACall> ready;
+  const bool expecting = expecting_streams_ > 0;
+  if (!was_expecting_.exchange(expecting) && expecting)
+    expecting_until_ = SteadyClock().now() + kMaxExpectDelay;
+  if (expecting) timeout = std::min(timeout, kMaxExpectDelay);
+  std::array<epoll_event, kEventsPerCall> ready;
   const int count = ::epoll_wait(epoll_.descriptor(), ready.data(), static_cast<int>(ready.size()),
                                  milliseconds_of(timeout));
   for (int i = 0; i < count; ++i) {
@@ -324,14 +325,14 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
       add_event(streams_[event.data.u64], event.events, events);
     }
   }
-  if (patient) report_patient(events);
+  if (expecting) report_expecting(events);
 }
 
-/// Streams below SO_RCVLOWAT raise no event: reports them every kPatience.
-void TcpTransport::report_patient(std::vector<ReadyEvent>& events) {
+/// Streams below SO_RCVLOWAT raise no event: reports them every kMaxExpectDelay.
+void TcpTransport::report_expecting(std::vector<ReadyEvent>& events) {
   const Time now = SteadyClock().now();
-  if (now < patient_until_.load()) return;
-  patient_until_ = now + kPatience;
+  if (now < expecting_until_.load()) return;
+  expecting_until_ = now + kMaxExpectDelay;
   for (Stream& stream : streams_) {
     if (stream.low_water > 1) add_event(stream, EPOLLIN, events);
   }

@@ -56,7 +56,7 @@ class TcpTransport final : public PollingTransport {
   /// also detect changed memory before a retransmission.
   bool needs_checksums(StreamId stream) const override;
   /// The size of a GSO burst in whole segments. One getsockopt.
-  std::size_t train_bytes(StreamId stream) const override;
+  std::size_t gso_burst_bytes(StreamId stream) const override;
   /// Written and acknowledged bytes. One ioctl.
   std::size_t delivered(StreamId stream) override;
   /// The minimum of TCP_INFO. One getsockopt.
@@ -94,7 +94,7 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read_encrypted(Stream& stream, std::span<const Bytes> pieces);
   void report_again(StreamId stream);
   bool take_repeats(std::vector<ReadyEvent>& events);
-  void report_patient(std::vector<ReadyEvent>& events);
+  void report_expecting(std::vector<ReadyEvent>& events);
   void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 
   std::vector<std::size_t> first_;  ///< The streams of peer p are first_[p] to first_[p + 1].
@@ -103,10 +103,10 @@ class TcpTransport final : public PollingTransport {
   Socket epoll_;
   Socket wakeup_;
   std::optional<CloseOnFork> close_on_fork_;
-  std::atomic<int> patient_ = 0;  ///< Streams with SO_RCVLOWAT above 1.
+  std::atomic<int> expecting_streams_ = 0;  ///< Streams with SO_RCVLOWAT above 1.
   // Set by the last thread that called poll(); several threads may.
-  std::atomic<bool> was_patient_ = false;
-  std::atomic<Time> patient_until_{};  ///< Time at which poll() reports them anyway.
+  std::atomic<bool> was_expecting_ = false;
+  std::atomic<Time> expecting_until_{};  ///< Time at which poll() reports them anyway.
   std::mutex repeats_mutex_;
   std::vector<StreamId> repeats_;
 };

@@ -159,10 +159,10 @@ void TlsStream::Deleter::operator()(ssl_st* ssl) const {
   SSL_free(ssl);
 }
 
-TlsStream::TlsStream(int descriptor, End end, const SessionKey& key, std::uint32_t records_a_key)
+TlsStream::TlsStream(int descriptor, End end, const SessionKey& key, std::uint32_t records_per_key)
     : descriptor_(descriptor),
       key_(key),
-      records_a_key_(records_a_key),
+      records_per_key_(records_per_key),
       method_(Hooks::make_method()),
       context_(Hooks::make_context()),
       ssl_(SSL_new(context_.get())) {
@@ -187,8 +187,8 @@ short TlsStream::wanted_events() const {
   return pending() > 0 ? POLLOUT : POLLIN;
 }
 
-Transfer TlsStream::greet() {
-  if (!greeted_) {
+Transfer TlsStream::handshake() {
+  if (!handshake_done_) {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     if (result != 1) {
@@ -198,11 +198,11 @@ Transfer TlsStream::greet() {
       return end.ended ? end : sent;
     }
     if (SSL_session_reused(ssl_.get()) != 1) {
-      complaint_ = "the peer has not used the job's key";
+      openssl_error_ = "the peer has not used the job's key";
       end_ = Transfer{.ended = true};
       return *end_;
     }
-    greeted_ = true;
+    handshake_done_ = true;
   }
   return send_pending();
 }
@@ -212,7 +212,7 @@ Transfer TlsStream::ended(int result) {
   const int what = SSL_get_error(ssl_.get(), result);
   if (what == SSL_ERROR_WANT_READ) return {};
   if (!end_) {
-    if (what != SSL_ERROR_ZERO_RETURN) complaint_ = words_of_openssl();
+    if (what != SSL_ERROR_ZERO_RETURN) openssl_error_ = words_of_openssl();
     end_ = Transfer{.ended = true};
   }
   return *end_;
@@ -242,7 +242,7 @@ std::size_t TlsStream::encrypt(Pieces& pieces) {
   while (out_.size() < kBatchBytes) {
     const ConstBytes part = pieces.next(kRecordBytes);
     if (part.empty()) break;
-    if (++records_ > records_a_key_) {
+    if (++records_ > records_per_key_) {
       GRADWIRE_CHECK(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
       records_ = 1;
     }
@@ -269,7 +269,7 @@ Transfer TlsStream::write(std::span<const ConstBytes> bytes) {
       held_ = encrypted > 0 && pending() > 0;
       taken.bytes += encrypted - (held_ ? 1 : 0);
     }
-    if (sent.ended || complaint_) {
+    if (sent.ended || openssl_error_) {
       return {.bytes = taken.bytes, .ended = true, .cause = sent.cause};
     }
     if (pending() > 0) return taken;
@@ -296,7 +296,7 @@ Transfer TlsStream::read(std::span<const Bytes> pieces) {
   return got;
 }
 
-std::size_t TlsStream::useless_without(std::size_t unacknowledged) const {
+std::size_t TlsStream::undecryptable_without(std::size_t unacknowledged) const {
   const std::size_t missing = unacknowledged + pending();
   return missing == 0 ? 0 : missing + kRecordBytes;
 }

@@ -43,22 +43,22 @@ class TlsStream {
 
   /// Records per key. A key of AES-GCM should encrypt at most 2^24.5 records (RFC 8446, 5.5); the
   /// key is updated earlier, after about 64 GB.
-  static constexpr std::uint32_t kRecordsAKey = 1u << 22;
+  static constexpr std::uint32_t kRecordsPerKey = 1u << 22;
 
   /// `descriptor` of a connected socket, which must outlive this object. The key must be used for
   /// this connection only.
   TlsStream(int descriptor, End end, const SessionKey& key,
-            std::uint32_t records_a_key = kRecordsAKey);
+            std::uint32_t records_per_key = kRecordsPerKey);
   ~TlsStream();
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
-  /// Advances the TLS handshake without waiting, until greeted(). The result, as that of the
+  /// Advances the TLS handshake without waiting, until handshake_done(). The result, as that of the
   /// functions below, has ended = true if the stream is unusable.
-  Transfer greet();
-  bool greeted() const { return greeted_ && pending() == 0; }
+  Transfer handshake();
+  bool handshake_done() const { return handshake_done_ && pending() == 0; }
 
-  /// Returns the poll(2) events for which greet() waits.
+  /// Returns the poll(2) events for which handshake() waits.
   short wanted_events() const;
 
   /// Writes `pieces`, in order; bytes: the number taken. If some are not taken, the socket becomes
@@ -77,11 +77,11 @@ class TlsStream {
 
   /// Returns how many of the last written bytes the peer may be unable to decrypt until
   /// `unacknowledged` bytes on the wire have reached it.
-  std::size_t useless_without(std::size_t unacknowledged) const;
+  std::size_t undecryptable_without(std::size_t unacknowledged) const;
 
   /// Returns OpenSSL's error if it ended the stream, such as "decryption failed or bad record mac";
   /// nullopt if the connection below ended.
-  const std::optional<std::string>& complaint() const { return complaint_; }
+  const std::optional<std::string>& openssl_error() const { return openssl_error_; }
 
   /// Passes pending bytes to the kernel as far as it has room, for an owner that will not write
   /// again.
@@ -102,7 +102,7 @@ class TlsStream {
 
   int descriptor_;
   SessionKey key_;
-  std::uint32_t records_a_key_;
+  std::uint32_t records_per_key_;
   std::uint32_t records_ = 0;  ///< With the current key.
   std::unique_ptr<bio_method_st, Deleter> method_;
   std::unique_ptr<ssl_ctx_st, Deleter> context_;
@@ -110,9 +110,9 @@ class TlsStream {
   std::vector<std::byte> out_;  ///< Records; those before sent_ have been taken by the kernel.
   std::size_t sent_ = 0;
   bool held_ = false;  ///< The last byte in out_ has not been counted as taken.
-  bool greeted_ = false;
+  bool handshake_done_ = false;
   std::optional<Transfer> end_;  ///< Set when reading has ended.
-  std::optional<std::string> complaint_;
+  std::optional<std::string> openssl_error_;
 };
 
 }  // namespace gradwire

@@ -57,11 +57,11 @@ class Transport {
 
   /// Requests the next `readable` event of a stream only when about `bytes` bytes are available (1:
   /// any number), for a receiver that expects many more: a wake-up costs as much as reading 50 KB.
-  /// Fewer bytes are reported after kPatience, so that a wrong estimate delays data only briefly.
+  /// Fewer bytes are reported after kMaxExpectDelay: a wrong estimate delays data only briefly.
   /// `share`: the part of the last switch's queue that the peer may have in flight while others
   /// send too (incast control); 1: it is the only sender, without limit.
   virtual void expect(StreamId, std::size_t /*bytes*/, double /*share*/) {}
-  static constexpr Duration kPatience = std::chrono::milliseconds(4);
+  static constexpr Duration kMaxExpectDelay = std::chrono::milliseconds(4);
 
   /// Returns true if frames need checksums, because bytes may be damaged in transit. The same at
   /// both ends.
@@ -69,7 +69,7 @@ class Transport {
 
   /// Returns the bytes of a GSO burst. Writes in multiples of it leave no small packet, which would
   /// cost as much to send and receive as a full one. 1: any size.
-  virtual std::size_t train_bytes(StreamId) const { return 1; }
+  virtual std::size_t gso_burst_bytes(StreamId) const { return 1; }
 
   /// Returns the number of bytes of a stream that the peer's host has acknowledged. The peer can
   /// read them even if the stream breaks afterwards.

@@ -14,17 +14,17 @@
 namespace gradwire {
 namespace {
 
-constexpr double kLeastGain = 0.001;
-constexpr int kMostCards = 4;
+constexpr double kMinGain = 0.001;
+constexpr int kMaxCards = 4;
 
 struct Change {
   std::string name, note;
   PlanInput input;
 };
 
-class Changes {
+class CandidateChanges {
  public:
-  explicit Changes(const PlanInput& input) : input_(input) {}
+  explicit CandidateChanges(const PlanInput& input) : input_(input) {}
 
   std::vector<Change> all() {
     codecs();
@@ -98,7 +98,7 @@ class Changes {
   void networks() {
     const int cards = input_.network.cards;
     constexpr std::array<const char*, 3> numbers{"second", "third", "fourth"};
-    if (cards < kMostCards)
+    if (cards < kMaxCards)
       ++add(fmt::format("{} NIC", numbers[static_cast<std::size_t>(cards - 1)])).network.cards;
     PlanInput& faster =
         add(fmt::format("network of {}", format_rate(2.5 * input_.network.bytes_per_second)));
@@ -151,11 +151,11 @@ bool fits(const PlanInput& input) {
   return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
 }
 
-std::optional<Advice> worth(Change change, const StepTime& before, bool fits_now) {
+std::optional<Advice> evaluate(Change change, const StepTime& before, bool fits_now) {
   check_strategy(change.input.strategy);
   const StepTime after = step_time(change.input);
   const bool fits_then = fits(change.input);
-  const bool helps = fits_now ? after.eta >= before.eta + kLeastGain : true;
+  const bool helps = fits_now ? after.eta >= before.eta + kMinGain : true;
   if (!fits_then || !helps) return std::nullopt;
   std::string text =
       fmt::format("{}: {:.1f} -> {:.1f} %", change.name, 100 * before.eta, 100 * after.eta);
@@ -175,8 +175,9 @@ std::vector<Advice> advise(const PlanInput& input) {
   const StepTime before = step_time(input);
   const bool fits_now = fits(input);
   std::vector<Advice> advice;
-  for (Change& change : Changes(input).all()) {
-    if (auto good = worth(std::move(change), before, fits_now)) advice.push_back(std::move(*good));
+  for (Change& change : CandidateChanges(input).all()) {
+    if (auto good = evaluate(std::move(change), before, fits_now))
+      advice.push_back(std::move(*good));
   }
   std::ranges::stable_sort(advice, [](const Advice& a, const Advice& b) { return a.eta > b.eta; });
   return advice;

@@ -10,11 +10,11 @@ namespace gradwire {
 namespace {
 
 /// Larger messages of many concurrent senders overflow a switch port's queue (incast).
-constexpr double kLargestAtOnce = 64 << 10;
+constexpr double kMaxConcurrentBytes = 64 << 10;
 /// This many concurrent senders do not overflow it.
-constexpr double kFewSenders = 3;
+constexpr double kMaxSafeSenders = 3;
 
-struct Problem {
+struct AlphaBetaInput {
   double nodes;
   double log;    ///< log2 of nodes, rounded up.
   double hop;    ///< Seconds: latency and a message's CPU time at both ends.
@@ -23,14 +23,14 @@ struct Problem {
   double cross;  ///< Oversubscription between halves of the nodes, at least 1.
 };
 
-struct Form {
+struct AlphaBetaTerms {
   std::string_view name;
-  double (*hops)(const Problem&);    ///< Seconds.
-  double (*volume)(const Problem&);  ///< Bytes through each port, in units of the data.
-  bool neighbours;                   ///< Messages only between neighbors.
+  double (*hops)(const AlphaBetaInput&);    ///< Seconds.
+  double (*volume)(const AlphaBetaInput&);  ///< Bytes through each port, in units of the data.
+  bool neighbors;                           ///< Messages only between neighbors.
 };
 
-double optimal(const Problem& p) {
+double optimal(const AlphaBetaInput& p) {
   return 2 * (p.nodes - 1) / p.nodes;
 }
 
@@ -38,32 +38,34 @@ bool power_of_two(double number) {
   return std::exp2(std::round(std::log2(number))) == number;
 }
 
-double halving_volume(const Problem& p) {
+double halving_volume(const AlphaBetaInput& p) {
   return power_of_two(p.nodes) ? optimal(p) : std::min(3.0, 2 + 6 / p.nodes);
 }
 
-double tree_volume(const Problem& p) {
+double tree_volume(const AlphaBetaInput& p) {
   return p.nodes <= 3 ? 2 : p.nodes <= 4 ? 2.3 : 3.7;
 }
 
-double double_tree_volume(const Problem& p) {
+double double_tree_volume(const AlphaBetaInput& p) {
   return p.nodes <= 3 ? optimal(p) + 0.2 : 2.05;
 }
 
-constexpr std::array<Form, 7> kForms{{
-    {"ring", [](const Problem& p) { return 2 * (p.nodes - 1) * p.hop; }, optimal, true},
-    {"halving_doubling", [](const Problem& p) { return 2 * p.log * p.hop; }, halving_volume, false},
-    {"double_tree", [](const Problem& p) { return 2 * p.log * p.hop; }, double_tree_volume, false},
-    {"recursive_doubling", [](const Problem& p) { return p.log * p.hop; },
-     [](const Problem& p) { return p.log; }, false},
-    {"tree", [](const Problem& p) { return 2 * p.log * p.hop; }, tree_volume, false},
-    {"direct", [](const Problem& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); }, optimal,
+constexpr std::array<AlphaBetaTerms, 7> kAlphaBetaTerms{{
+    {"ring", [](const AlphaBetaInput& p) { return 2 * (p.nodes - 1) * p.hop; }, optimal, true},
+    {"halving_doubling", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, halving_volume,
      false},
-    {"star", [](const Problem& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
-     [](const Problem& p) { return p.nodes - 1; }, false},
+    {"double_tree", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, double_tree_volume,
+     false},
+    {"recursive_doubling", [](const AlphaBetaInput& p) { return p.log * p.hop; },
+     [](const AlphaBetaInput& p) { return p.log; }, false},
+    {"tree", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, tree_volume, false},
+    {"direct", [](const AlphaBetaInput& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
+     optimal, false},
+    {"star", [](const AlphaBetaInput& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
+     [](const AlphaBetaInput& p) { return p.nodes - 1; }, false},
 }};
 
-Problem problem(int nodes, double bytes, const Network& network) {
+AlphaBetaInput alpha_beta_input(int nodes, double bytes, const Network& network) {
   return {.nodes = static_cast<double>(nodes),
           .log = std::ceil(std::log2(nodes)),
           .hop = network.latency + network.per_message,
@@ -72,13 +74,13 @@ Problem problem(int nodes, double bytes, const Network& network) {
           .cross = std::max(1.0, network.oversubscription)};
 }
 
-CollectiveTime time_of(const Form& form, const Problem& p, double bytes) {
-  const double volume = form.volume(p);
-  const double slower = form.neighbours ? 1 : std::max(1.0, p.cross / 2);
+CollectiveTime time_of(const AlphaBetaTerms& terms, const AlphaBetaInput& p, double bytes) {
+  const double volume = terms.volume(p);
+  const double slower = terms.neighbors ? 1 : std::max(1.0, p.cross / 2);
   return {.bandwidth = volume * p.data * slower,
-          .latency = form.hops(p),
+          .latency = terms.hops(p),
           .sent = volume * bytes,
-          .algorithm = std::string(form.name)};
+          .algorithm = std::string(terms.name)};
 }
 
 /// Returns true if `gradwire probe` measured ports of different rates, and all hosts take part.
@@ -90,7 +92,7 @@ bool unequal(const Network& network, int nodes) {
   return most > 1.05 * network.bytes_per_second;
 }
 
-CollectiveTime uneven_time(const Problem& p, double bytes, const Network& network) {
+CollectiveTime uneven_time(const AlphaBetaInput& p, double bytes, const Network& network) {
   double all = 0;
   for (int host = 0; host < network.measured->hosts(); ++host)
     all += network.measured->host(host).port().bytes_per_second * network.goodput_share;
@@ -100,9 +102,9 @@ CollectiveTime uneven_time(const Problem& p, double bytes, const Network& networ
           .algorithm = "spanning_trees"};
 }
 
-bool may_choose(const Form& form, const Problem& p, double bytes) {
-  if (form.name != "direct" && form.name != "star") return true;
-  return p.nodes <= 1 + kFewSenders || bytes / p.nodes <= kLargestAtOnce;
+bool may_choose(const AlphaBetaTerms& terms, const AlphaBetaInput& p, double bytes) {
+  if (terms.name != "direct" && terms.name != "star") return true;
+  return p.nodes <= 1 + kMaxSafeSenders || bytes / p.nodes <= kMaxConcurrentBytes;
 }
 
 /// Returns one of two equal halves.
@@ -116,7 +118,7 @@ CollectiveTime half_of(CollectiveTime time) {
 }  // namespace
 
 std::vector<std::string_view> planned_algorithms() {
-  std::vector<std::string_view> names = names_of(kForms);
+  std::vector<std::string_view> names = names_of(kAlphaBetaTerms);
   names.insert(names.begin(), "auto");
   return names;
 }
@@ -124,18 +126,18 @@ std::vector<std::string_view> planned_algorithms() {
 CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double bytes,
                                const Network& network) {
   if (nodes < 2 || bytes <= 0) return {.algorithm = "none"};
-  const Problem p = problem(nodes, bytes, network);
+  const AlphaBetaInput p = alpha_beta_input(nodes, bytes, network);
   if (algorithm != "auto") {
-    const Form* const form = find_named(kForms, algorithm);
-    if (form == nullptr) refuse_name("algorithm", algorithm, planned_algorithms());
-    return time_of(*form, p, bytes);
+    const AlphaBetaTerms* const terms = find_named(kAlphaBetaTerms, algorithm);
+    if (terms == nullptr) refuse_name("algorithm", algorithm, planned_algorithms());
+    return time_of(*terms, p, bytes);
   }
   if (unequal(network, nodes)) return uneven_time(p, bytes, network);
-  CollectiveTime best = time_of(kForms.front(), p, bytes);
-  for (const Form& form : kForms) {
-    const CollectiveTime time = time_of(form, p, bytes);
+  CollectiveTime best = time_of(kAlphaBetaTerms.front(), p, bytes);
+  for (const AlphaBetaTerms& terms : kAlphaBetaTerms) {
+    const CollectiveTime time = time_of(terms, p, bytes);
     // Prefer a ring, which loads switches least, to gains below 1 %.
-    if (may_choose(form, p, bytes) && time.total() < 0.99 * best.total()) best = time;
+    if (may_choose(terms, p, bytes) && time.total() < 0.99 * best.total()) best = time;
   }
   return best;
 }
@@ -147,7 +149,8 @@ CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& netwo
 CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network) {
   if (nodes < 2) return {.algorithm = "none"};
   const double both = (contribution + mean) / 2;
-  return time_of(*find_named(kForms, "direct"), problem(nodes, both, network), both);
+  return time_of(*find_named(kAlphaBetaTerms, "direct"), alpha_beta_input(nodes, both, network),
+                 both);
 }
 
 CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network) {
@@ -155,7 +158,7 @@ CollectiveTime coded_reduction_time(int nodes, double contribution, const Networ
 }
 
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {
-  const Problem p = problem(workers, bytes, network);
+  const AlphaBetaInput p = alpha_beta_input(workers, bytes, network);
   const double busiest = std::max(1.0, p.nodes / servers);
   return {.bandwidth = 2 * busiest * p.data,
           .latency = 2 * (p.hop + std::max(0.0, p.nodes - 1) * p.each),

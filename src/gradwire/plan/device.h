@@ -32,7 +32,7 @@ struct Device {
   double memory_bytes = 0;
   double memory_bytes_per_second = 0;
   /// Share of the peak that training reaches on one device, in large matrix products.
-  double utilisation = 0.4;
+  double utilization = 0.4;
   /// To another device in the same host, each direction.
   double inside_bytes_per_second = 0;
   double watts = 0;    ///< Under load; 0: unknown.
@@ -40,7 +40,7 @@ struct Device {
 
   double peak(ComputeType type) const { return type == ComputeType::fp32 ? peak_fp32 : peak_bf16; }
   /// FLOP/s that training reaches.
-  double rate(ComputeType type) const { return peak(type) * utilisation; }
+  double rate(ComputeType type) const { return peak(type) * utilization; }
 };
 
 std::vector<std::string_view> device_names();
@@ -51,7 +51,7 @@ Device device_named(const std::string& name);
 
 /// Measures this machine's processors for about `seconds`: FLOP/s of a matrix product on all cores,
 /// and memory bandwidth of reading and writing; the memory size is the system's. Training is
-/// assumed to reach the measured rate, so utilisation is 1. The matrix product is a plain one:
+/// assumed to reach the measured rate, so utilization is 1. The matrix product is a plain one:
 /// libraries may be faster by a small factor.
 Device measure_device(Clock& clock, double seconds = 0.4);
 

@@ -76,7 +76,7 @@ Device device_named(const std::string& name) {
           .peak_bf16 = entry->bf16 * kTera,
           .memory_bytes = entry->memory * kGiga,
           .memory_bytes_per_second = entry->memory_rate * kGiga,
-          .utilisation = kMatrixShare,
+          .utilization = kMatrixShare,
           .inside_bytes_per_second = entry->inside * kGiga,
           .watts = entry->watts,
           .source = std::string(entry->source)};

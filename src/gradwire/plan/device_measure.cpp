@@ -96,7 +96,7 @@ Device measure_device(Clock& clock, double seconds) {
           .peak_bf16 = flops,
           .memory_bytes = pages * static_cast<double>(::sysconf(_SC_PAGESIZE)),
           .memory_bytes_per_second = measured_memory_rate(clock, seconds / 2),
-          .utilisation = 1,
+          .utilization = 1,
           .inside_bytes_per_second = 4e9,
           .source = "measured now: a plain matrix product and a[i] += c on all cores"};
 }

@@ -31,7 +31,7 @@ Explained device(const PlanInput& in) {
           fmt::format("{:.4g} TFLOP/s of a peak of {:.4g}, memory {} at {:.4g} GB/s",
                       d.rate(in.strategy.compute) / 1e12, d.peak(in.strategy.compute) / 1e12,
                       gigabytes(d.memory_bytes), d.memory_bytes_per_second / 1e9),
-          fmt::format("{:.0f} % of the peak in matrix products", 100 * d.utilisation), d.source};
+          fmt::format("{:.0f} % of the peak in matrix products", 100 * d.utilization), d.source};
 }
 
 Explained network(const PlanInput& in) {
@@ -103,7 +103,7 @@ Explained overlap(const Plan& plan) {
           fmt::format("overlap {}: T_c less what backward{} hides, layer by layer",
                       name_of(plan.input.strategy.overlap),
                       plan.input.strategy.overlap == Overlap::full ? " and the next forward" : ""),
-          "src/gradwire/plan/hidden_time.h"};
+          "src/gradwire/plan/exposed_time.h"};
 }
 
 Explained efficiency(const Plan& plan) {
@@ -115,12 +115,12 @@ Explained efficiency(const Plan& plan) {
 
 Explained memory(const Plan& plan) {
   const Strategy& s = plan.input.strategy;
-  const BytesPerParameter b = bytes_per_parameter(s.compute, s.optimiser);
+  const BytesPerParameter b = bytes_per_parameter(s.compute, s.optimizer);
   return {
       "memory", gigabytes(plan.memory.total()),
       fmt::format("{:g} + {:g} + {:g} bytes a parameter (precision {}, {}), ZeRO stage {} among "
                   "{} replicas; activations of a batch of {:g}{}",
-                  b.parameter, b.gradient, b.optimiser, name_of(s.compute), name_of(s.optimiser),
+                  b.parameter, b.gradient, b.optimizer, name_of(s.compute), name_of(s.optimizer),
                   s.zero_stage, s.data(), s.batch, s.recompute ? ", recomputed" : ""),
       "arXiv:1910.02054 (states), arXiv:2205.05198 (activations of transformers)"};
 }

@@ -51,7 +51,7 @@ CollectiveTime averaging(const PlanInput& input, const Groups& groups, const Net
   if (wire.coded)
     return coded_time(groups.nodes, wire.contribution * groups.parameters,
                       wire.mean * groups.parameters, network);
-  const double bytes = bytes_per_parameter(s.compute, s.optimiser).gradient * groups.parameters;
+  const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
   if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, network);
   return all_reduce_time(s.algorithm, groups.nodes, bytes, network);
 }
@@ -60,7 +60,7 @@ CollectiveTime averaging(const PlanInput& input, const Groups& groups, const Net
 double inside_time(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   if (groups.inside < 2) return 0;
-  const double bytes = bytes_per_parameter(s.compute, s.optimiser).gradient *
+  const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient *
                        static_cast<double>(input.model.parameters()) / (s.tensor * s.pipeline);
   return ring_share(groups.inside) * bytes / input.device.inside_bytes_per_second;
 }
@@ -71,14 +71,14 @@ CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Net
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
   if (wire.coded)
     return coded_reduction_time(groups.nodes, wire.contribution * groups.parameters, network);
-  const double bytes = bytes_per_parameter(s.compute, s.optimiser).gradient * groups.parameters;
+  const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
   return reduce_scatter_time(groups.nodes, bytes, network);
 }
 
 /// ZeRO: reductions of gradients and gathers of parameters, in place of an all-reduce.
 GradientExchange sharded(const PlanInput& input, const Groups& groups, const Network& network) {
   const Strategy& s = input.strategy;
-  const double bytes = bytes_per_parameter(s.compute, s.optimiser).parameter * groups.parameters;
+  const double bytes = bytes_per_parameter(s.compute, s.optimizer).parameter * groups.parameters;
   const CollectiveTime reduce = reduction(input, groups, network);
   const CollectiveTime gather = reduce_scatter_time(groups.nodes, bytes, network);
   const bool gathers_in_passes = s.zero_stage == 3;

@@ -23,13 +23,13 @@ double kept_elements(const ModelShape& model, bool recompute) {
 /// The first stage has as many micro-batches in flight as there are stages (1F1B), at most all of
 /// them, for its share of the layers.
 double activations(const ModelShape& model, const Strategy& s) {
-  const double under_way = std::min(1.0, static_cast<double>(s.pipeline) / s.micro_batches);
-  return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * under_way /
+  const double in_flight = std::min(1.0, static_cast<double>(s.pipeline) / s.micro_batches);
+  return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * in_flight /
          (s.tensor * s.pipeline);
 }
 
 double buffers(const ModelShape& model, const Strategy& s, double parameters) {
-  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimizer);
   if (s.data() < 2) return 0;
   double total = 0;
   if (wire_bytes(s.codec, s.data()).feedback) total += 4 * parameters;
@@ -57,8 +57,10 @@ double sums_of_passes(double parameters, const BytesPerParameter& bytes, const S
 
 }  // namespace
 
-BytesPerParameter bytes_per_parameter(ComputeType compute, Optimiser optimiser) {
-  const double states = optimiser == Optimiser::adam ? 8 : optimiser == Optimiser::momentum ? 4 : 0;
+BytesPerParameter bytes_per_parameter(ComputeType compute, OptimizerKind optimizer) {
+  const double states = optimizer == OptimizerKind::adam       ? 8
+                        : optimizer == OptimizerKind::momentum ? 4
+                                                               : 0;
   if (compute != ComputeType::mixed) return {4, 4, states};
   return {2, 2, 4 + states};
 }
@@ -66,16 +68,16 @@ BytesPerParameter bytes_per_parameter(ComputeType compute, Optimiser optimiser) 
 double zero_states(double parameters, const BytesPerParameter& bytes, int stage, int ranks) {
   return parameters * (bytes.parameter * divided(stage >= 3, ranks) +
                        bytes.gradient * divided(stage >= 2, ranks) +
-                       bytes.optimiser * divided(stage >= 1, ranks));
+                       bytes.optimizer * divided(stage >= 1, ranks));
 }
 
 MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
-  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimizer);
   const double parameters = static_cast<double>(model.parameters()) / (s.tensor * s.pipeline);
   return {.parameters = zero_states(parameters, {bytes.parameter, 0, 0}, s.zero_stage, s.data()),
           .gradients = zero_states(parameters, {0, bytes.gradient, 0}, s.zero_stage, s.data()) +
                        sums_of_passes(parameters, bytes, s),
-          .optimiser = zero_states(parameters, {0, 0, bytes.optimiser}, s.zero_stage, s.data()),
+          .optimizer = zero_states(parameters, {0, 0, bytes.optimizer}, s.zero_stage, s.data()),
           .activations = activations(model, s),
           .buffers = buffers(model, s, parameters),
           .activations_known = model.kept() > 0};

@@ -13,7 +13,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kMostNodes = 1 << 20;
+constexpr int kMaxNodes = 1 << 20;
 
 bool fits(const PlanInput& input) {
   return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
@@ -34,7 +34,7 @@ bool can_fit(const PlanInput& input) {
 }
 
 /// Binary search: more nodes never need more of a device's memory.
-int fewest_nodes(const PlanInput& input, int stage) {
+int min_nodes(const PlanInput& input, int stage) {
   PlanInput one = frugal(input, stage);
   const int replica = one.strategy.tensor * one.strategy.pipeline;
   const int unit = replica / std::gcd(replica, one.strategy.devices_per_node);
@@ -42,7 +42,7 @@ int fewest_nodes(const PlanInput& input, int stage) {
     one.strategy.nodes = units * unit;
     return fits(one);
   };
-  const auto all = std::views::iota(1, kMostNodes / unit + 1);
+  const auto all = std::views::iota(1, kMaxNodes / unit + 1);
   const auto first = std::ranges::partition_point(all, std::not_fn(fits_on));
   return first == all.end() ? 0 : *first * unit;
 }
@@ -73,7 +73,7 @@ Plan make_plan(const PlanInput& input, const Prices& prices) {
   plan.fits = fits(input);
   plan.can_fit = plan.fits || can_fit(input);
   for (int stage = 0; stage <= 3 && !plan.fits; ++stage)
-    plan.fewest_nodes[static_cast<std::size_t>(stage)] = fewest_nodes(input, stage);
+    plan.min_nodes[static_cast<std::size_t>(stage)] = min_nodes(input, stage);
   plan.cost = run_cost(input, plan.time, prices);
   return plan;
 }
@@ -121,13 +121,13 @@ std::string bottleneck_sentence(const Plan& plan) {
       percent(t.t_s, t.step));
 }
 
-std::string fewest_nodes_sentence(const Plan& plan) {
-  if (plan.fewest_nodes[3] == 0)
+std::string min_nodes_sentence(const Plan& plan) {
+  if (plan.min_nodes[3] == 0)
     return "More nodes do not make it fit: --tensor, --pipeline, or devices with more memory.";
-  if (plan.fewest_nodes[0] > 0) return "Batch 1 and recomputed activations make it fit.";
+  if (plan.min_nodes[0] > 0) return "Batch 1 and recomputed activations make it fit.";
   std::string text = "It fits with";
   for (int stage = 3; stage > 0; --stage) {
-    const int nodes = plan.fewest_nodes[static_cast<std::size_t>(stage)];
+    const int nodes = plan.min_nodes[static_cast<std::size_t>(stage)];
     if (nodes == 0) break;
     text += fmt::format("{} ZeRO stage {} on {} or more nodes", stage < 3 ? "," : "", stage, nodes);
   }
@@ -142,7 +142,7 @@ std::string memory_sentence(const Plan& plan) {
       "optimizer {:.3g}, activations {}, buffers {:.3g}",
       plan.input.model.name, m.total() / giga, plan.input.device.name,
       plan.input.device.memory_bytes / giga, m.parameters / giga, m.gradients / giga,
-      m.optimiser / giga,
+      m.optimizer / giga,
       m.activations_known ? fmt::format("{:.3g}", m.activations / giga) : "unknown",
       m.buffers / giga);
 }

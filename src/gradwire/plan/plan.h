@@ -19,7 +19,7 @@ struct Plan {
   bool can_fit = true;  ///< With some ZeRO stage, batch and recomputation.
   /// If it does not fit: by ZeRO stage, the minimum number of nodes on which it fits with batch 1
   /// and recomputed activations; 0: on no number.
-  std::array<int, 4> fewest_nodes{};
+  std::array<int, 4> min_nodes{};
   std::vector<Advice> advice;  ///< Best first.
   RunCost cost;
 };
@@ -38,7 +38,7 @@ std::string bottleneck_sentence(const Plan& plan);
 std::string memory_sentence(const Plan& plan);
 
 /// "It fits with ZeRO stage 3 on 6 or more nodes, ...", or that more nodes do not help.
-std::string fewest_nodes_sentence(const Plan& plan);
+std::string min_nodes_sentence(const Plan& plan);
 
 /// Formats the plan as lines of text.
 std::string to_text(const Plan& plan);

@@ -14,7 +14,7 @@ Json strategy_json(const PlanInput& input) {
           {"batch", s.batch},
           {"global_batch", s.global_batch()},
           {"precision", name_of(s.compute)},
-          {"optimizer", name_of(s.optimiser)},
+          {"optimizer", name_of(s.optimizer)},
           {"overlap", name_of(s.overlap)},
           {"codec", s.codec},
           {"accumulate", s.accumulate},
@@ -40,7 +40,7 @@ Json phases_json(const PhaseTimes& p) {
 
 Json memory_json(const MemoryUse& m) {
   return {{"parameters", m.parameters}, {"gradients", m.gradients},
-          {"optimizer", m.optimiser},   {"activations", m.activations},
+          {"optimizer", m.optimizer},   {"activations", m.activations},
           {"buffers", m.buffers},       {"activations_known", m.activations_known}};
 }
 
@@ -51,7 +51,7 @@ Json zero_json(const PlanInput& input) {
   const double parameters = static_cast<double>(input.model.parameters()) / (s.tensor * s.pipeline);
   for (int stage = 0; stage <= 3; ++stage) {
     stages.push_back(
-        zero_states(parameters, bytes_per_parameter(s.compute, s.optimiser), stage, s.data()));
+        zero_states(parameters, bytes_per_parameter(s.compute, s.optimizer), stage, s.data()));
   }
   return stages;
 }
@@ -105,7 +105,7 @@ std::string to_json(const Plan& plan) {
                {"zero_state_bytes", zero_json(plan.input)},
                {"strategy", strategy_json(plan.input)},
                {"advice", advice_json(plan.advice)}};
-  if (!plan.fits) json["fewest_nodes"] = plan.fewest_nodes;
+  if (!plan.fits) json["fewest_nodes"] = plan.min_nodes;
   if (plan.cost.steps > 0) json["cost"] = cost_json(plan.cost);
   return json.dump(2) + "\n";
 }

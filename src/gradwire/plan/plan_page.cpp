@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostNodes = 4096;
+constexpr int kMaxNodes = 4096;
 constexpr std::array<const char*, 7> kUsual{"1gbe",   "2.5gbe", "10gbe", "25gbe",
                                             "100gbe", "ib_hdr", "ib_ndr"};
 
@@ -94,7 +94,7 @@ std::string about(const PlanInput& input) {
       "{} parameters, {} x {} a node, precision {}, {}, overlap {}, ZeRO stage {}, {} pass{} a "
       "step",
       format_count(static_cast<double>(input.model.parameters())), s.devices_per_node,
-      input.device.title, name_of(s.compute), name_of(s.optimiser), name_of(s.overlap),
+      input.device.title, name_of(s.compute), name_of(s.optimizer), name_of(s.overlap),
       s.zero_stage, s.accumulate, s.accumulate == 1 ? "" : "es");
 }
 
@@ -109,12 +109,12 @@ Json bottlenecks_json() {
 
 }  // namespace
 
-PlanGrid usual_grid(const PlanInput& input) {
+PlanGrid default_grid(const PlanInput& input) {
   PlanGrid grid;
   const Strategy& s = input.strategy;
   // A replica needs at least this many devices.
   const int replica = s.tensor * s.pipeline;
-  for (int nodes = 1; nodes <= kMostNodes; nodes *= 2) {
+  for (int nodes = 1; nodes <= kMaxNodes; nodes *= 2) {
     if (nodes * s.devices_per_node % replica == 0) grid.nodes.push_back(nodes);
   }
   bool own = false;

@@ -19,7 +19,7 @@ struct PlanGrid {
 /// Returns the default grid: nodes from 1 to 4096, the usual networks of the catalogue and
 /// `input`'s, batches around `input`'s, the usual codecs (only `input`'s with servers, or with ZeRO
 /// in mixed precision).
-PlanGrid usual_grid(const PlanInput& input);
+PlanGrid default_grid(const PlanInput& input);
 
 /// Returns a page with sliders for nodes, network, batch and codec. It contains a table with one
 /// plan per point of the grid, and interpolates between them linearly in the logarithms of nodes

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kMostAdvice = 12;
+constexpr std::size_t kMaxAdvice = 12;
 
 std::string time_text(double seconds) {
   return format_duration(Duration(std::llround(1e9 * seconds)));
@@ -38,7 +38,7 @@ std::string header(const PlanInput& input) {
                       fmt::format("({} a node)", format_rate(input.network.goodput())));
   text += fmt::format(
       "batch {:g} a pass, {:g} a step over all; {}, {}, overlap {}, codec {}, ZeRO stage {}\n",
-      s.batch, s.global_batch(), name_of(s.compute), name_of(s.optimiser), name_of(s.overlap),
+      s.batch, s.global_batch(), name_of(s.compute), name_of(s.optimizer), name_of(s.overlap),
       s.codec, s.zero_stage);
   if (s.tensor * s.pipeline > 1)
     text += fmt::format("tensor {} x pipeline {} ({} micro-batches) x data {}\n", s.tensor,
@@ -74,7 +74,7 @@ std::string phases(const StepTime& t) {
 std::string stages(const Plan& plan) {
   const Strategy& s = plan.input.strategy;
   if (s.data() < 2) return {};
-  const auto bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const auto bytes = bytes_per_parameter(s.compute, s.optimizer);
   const double parameters =
       static_cast<double>(plan.input.model.parameters()) / (s.tensor * s.pipeline);
   std::string text = "Parameters, gradients and optimizer with ZeRO's stages:";
@@ -88,7 +88,7 @@ std::string stages(const Plan& plan) {
 std::string advice(const Plan& plan) {
   if (plan.advice.empty()) return {};
   std::string text = plan.fits ? "\nWhat would help\n" : "\nWhat would make it fit\n";
-  for (std::size_t i = 0; i < std::min(kMostAdvice, plan.advice.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kMaxAdvice, plan.advice.size()); ++i) {
     const Advice& a = plan.advice[i];
     text += fmt::format("  {}{}\n", a.text, a.note.empty() ? "" : "  (" + a.note + ")");
   }
@@ -109,7 +109,7 @@ std::string cost(const RunCost& c) {
 std::string to_text(const Plan& plan) {
   return header(plan.input) + phases(plan.time) + "Bottleneck: " + bottleneck_sentence(plan) +
          "\nMemory: " + memory_sentence(plan) + (plan.fits ? ".\n" : ": it does not fit.\n") +
-         stages(plan) + (plan.fits ? "" : fewest_nodes_sentence(plan) + "\n") + advice(plan) +
+         stages(plan) + (plan.fits ? "" : min_nodes_sentence(plan) + "\n") + advice(plan) +
          cost(plan.cost);
 }
 

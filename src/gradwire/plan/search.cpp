@@ -99,14 +99,14 @@ std::vector<FoundStrategy> search_strategies(const PlanInput& input, const Searc
 
 std::string train_config(const PlanInput& input) {
   const Strategy& s = input.strategy;
-  const bool adam = s.optimiser == Optimiser::adam;
+  const bool adam = s.optimizer == OptimizerKind::adam;
   nlohmann::ordered_json json = {
       {"batch_size", std::llround(s.global_batch())},
       {"accumulation_steps", s.accumulate},
       {"precision", s.compute == ComputeType::fp32 ? "fp32" : "bf16"},
       {"optimizer", {{"name", adam ? "adam" : "sgd"}}},
       {"parallel", {{"overlap", name_of(s.overlap)}, {"codec", s.codec}}}};
-  if (!adam) json["optimizer"]["momentum"] = s.optimiser == Optimiser::momentum ? 0.9 : 0.0;
+  if (!adam) json["optimizer"]["momentum"] = s.optimizer == OptimizerKind::momentum ? 0.9 : 0.0;
   if (s.zero_stage > 0) {
     json["zero"] = {{"stage", s.zero_stage}};
     if (s.compute == ComputeType::mixed) json["precision"] = {{"parameters", "bf16"}};

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/gradient_exchange.h"
-#include "gradwire/plan/hidden_time.h"
 
 namespace gradwire {
 namespace {
@@ -59,10 +59,10 @@ Pass pass_of(const PlanInput& input) {
 double update_time(const PlanInput& input) {
   if (input.measured.step > 0) return 0;  // The measured step includes it.
   const Strategy& s = input.strategy;
-  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimiser);
+  const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimizer);
   const double owned = static_cast<double>(input.model.parameters()) / (s.tensor * s.pipeline) /
                        (s.zero_stage > 0 ? s.data() : 1);
-  return owned * (2 * (bytes.parameter + bytes.optimiser) + bytes.gradient) /
+  return owned * (2 * (bytes.parameter + bytes.optimizer) + bytes.gradient) /
          (kMemoryShare * input.device.memory_bytes_per_second);
 }
 

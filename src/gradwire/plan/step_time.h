@@ -63,7 +63,7 @@ struct StepTime {
 /// Predicts a step. Pure. `input.strategy` must pass check_strategy().
 ///
 /// T_s = accumulate * (forward + backward) + update; a measured step replaces all of it, times
-/// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: hidden_time.h.
+/// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h.
 StepTime step_time(const PlanInput& input);
 
 /// Returns the line rate, in bytes per second, at which gradients take as long as computation:

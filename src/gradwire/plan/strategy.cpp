@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kMostNodes = 1 << 20;
+constexpr int kMaxNodes = 1 << 20;
 
 void refuse_unless(bool right, const std::string& what) {
   if (!right) throw Exception(ErrorKind::invalid_argument, what);
@@ -24,12 +24,12 @@ struct Bound {
   int low, high;
 };
 constexpr std::array<Bound, 9> kBounds{
-    {{"{} nodes", &Strategy::nodes, 1, kMostNodes},
+    {{"{} nodes", &Strategy::nodes, 1, kMaxNodes},
      {"{} devices per node", &Strategy::devices_per_node, 1, 64},
      {"{} accumulated passes", &Strategy::accumulate, 1, 1 << 16},
      {"ZeRO stage {}", &Strategy::zero_stage, 0, 3},
      {"{} local steps", &Strategy::local_steps, 1, 1 << 16},
-     {"{} parameter servers", &Strategy::servers, 0, kMostNodes},
+     {"{} parameter servers", &Strategy::servers, 0, kMaxNodes},
      {"tensor-parallel degree {}", &Strategy::tensor, 1, 1 << 12},
      {"{} pipeline stages", &Strategy::pipeline, 1, 1 << 12},
      {"{} micro-batches", &Strategy::micro_batches, 1, 1 << 16}}};
@@ -53,9 +53,9 @@ void check_together(const Strategy& s) {
 
 }  // namespace
 
-std::string_view name_of(Optimiser optimiser) {
+std::string_view name_of(OptimizerKind optimizer) {
   constexpr std::array<std::string_view, 3> kNames{"sgd", "momentum", "adam"};
-  return kNames[static_cast<std::size_t>(optimiser)];
+  return kNames[static_cast<std::size_t>(optimizer)];
 }
 
 void check_strategy(const Strategy& strategy) {

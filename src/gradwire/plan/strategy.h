@@ -11,9 +11,9 @@
 namespace gradwire {
 
 /// State that the optimizer keeps, besides parameters and gradients.
-enum class Optimiser : std::uint8_t { sgd, momentum, adam };
+enum class OptimizerKind : std::uint8_t { sgd, momentum, adam };
 
-std::string_view name_of(Optimiser optimiser);
+std::string_view name_of(OptimizerKind optimizer);
 
 /// How a model is trained. The degrees multiply: nodes * devices_per_node = data() * tensor *
 /// pipeline.
@@ -22,7 +22,7 @@ struct Strategy {
   int devices_per_node = 1;
   double batch = 32;  ///< Samples per pass of a replica.
   ComputeType compute = ComputeType::fp32;
-  Optimiser optimiser = Optimiser::adam;
+  OptimizerKind optimizer = OptimizerKind::adam;
 
   Overlap overlap = Overlap::backward;
   std::string codec = "none";  ///< As in codec/catalogue.h.

@@ -11,19 +11,19 @@
 namespace gradwire {
 namespace {
 
-constexpr int kMostNodes = 1 << 20;
+constexpr int kMaxNodes = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Exception(ErrorKind::invalid_argument,
                   fmt::format("--sweep {}: expected nodes=FROM..TO, 1 to {}, as in nodes=2..4096",
-                              text, kMostNodes));
+                              text, kMaxNodes));
 }
 
 int number_of(std::string_view digits, const std::string& text) {
   int value = 0;
   const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || rest != digits.data() + digits.size() || value < 1 ||
-      value > kMostNodes) {
+      value > kMaxNodes) {
     refuse(text);
   }
   return value;

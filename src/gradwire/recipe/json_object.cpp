@@ -54,47 +54,47 @@ bool JsonObject::empty() const {
   return value_.empty();
 }
 
-double JsonObject::number(std::string_view key, double otherwise, double least, double most) {
+double JsonObject::number(std::string_view key, double fallback, double min, double max) {
   const auto* value = find(key);
-  if (value == nullptr) return otherwise;
-  if (!value->is_number() || value->get<double>() < least || value->get<double>() > most) {
-    refuse(key, *value, fmt::format("a number from {} to {}", least, most));
+  if (value == nullptr) return fallback;
+  if (!value->is_number() || value->get<double>() < min || value->get<double>() > max) {
+    refuse(key, *value, fmt::format("a number from {} to {}", min, max));
   }
   return value->get<double>();
 }
 
-std::int64_t JsonObject::integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
-                                 std::int64_t most) {
+std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t min,
+                                 std::int64_t max) {
   const auto* value = find(key);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   const bool fits = value->is_number_integer() &&
                     (!value->is_number_unsigned() || value->get<std::uint64_t>() <= INT64_MAX);
-  if (fits && value->get<std::int64_t>() >= least && value->get<std::int64_t>() <= most) {
+  if (fits && value->get<std::int64_t>() >= min && value->get<std::int64_t>() <= max) {
     return value->get<std::int64_t>();
   }
-  const bool bounded = most != std::numeric_limits<std::int64_t>::max();
+  const bool bounded = max != std::numeric_limits<std::int64_t>::max();
   refuse(key, *value,
-         bounded ? fmt::format("a whole number from {} to {}", least, most)
-                 : fmt::format("a whole number, {} or more", least));
+         bounded ? fmt::format("a whole number from {} to {}", min, max)
+                 : fmt::format("a whole number, {} or more", min));
 }
 
-bool JsonObject::flag(std::string_view key, bool otherwise) {
+bool JsonObject::flag(std::string_view key, bool fallback) {
   const auto* value = find(key);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   if (!value->is_boolean()) refuse(key, *value, "true or false");
   return value->get<bool>();
 }
 
-std::string JsonObject::text(std::string_view key, std::string otherwise) {
+std::string JsonObject::text(std::string_view key, std::string fallback) {
   const auto* value = find(key);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   if (!value->is_string()) refuse(key, *value, "a string");
   return value->get<std::string>();
 }
 
-std::string JsonObject::choice(std::string_view key, std::string otherwise,
+std::string JsonObject::choice(std::string_view key, std::string fallback,
                                const std::vector<std::string_view>& choices) {
-  auto chosen = text(key, std::move(otherwise));
+  auto chosen = text(key, std::move(fallback));
   if (std::ranges::find(choices, chosen) == choices.end()) {
     invalid(unknown_name(path_of(key), chosen, choices));
   }

@@ -22,14 +22,14 @@ class JsonObject {
   bool has(std::string_view key) const;
   bool empty() const;
 
-  double number(std::string_view key, double otherwise, double least, double most);
-  std::int64_t integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
-                       std::int64_t most = std::numeric_limits<std::int64_t>::max());
-  bool flag(std::string_view key, bool otherwise);
-  std::string text(std::string_view key, std::string otherwise);
+  double number(std::string_view key, double fallback, double min, double max);
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t min,
+                       std::int64_t max = std::numeric_limits<std::int64_t>::max());
+  bool flag(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::string fallback);
 
   /// Reads a string that must be one of `choices`.
-  std::string choice(std::string_view key, std::string otherwise,
+  std::string choice(std::string_view key, std::string fallback,
                      const std::vector<std::string_view>& choices);
 
   /// Returns a nested object; an empty one if absent.

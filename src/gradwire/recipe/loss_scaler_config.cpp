@@ -9,8 +9,8 @@
 namespace gradwire {
 namespace {
 
-constexpr double kLeast = 1e-9;  ///< Minimum of any scale.
-constexpr double kMost = 1e12;   ///< Maximum of any scale, above 2^40.
+constexpr double kMinScale = 1e-9;  ///< Minimum of any scale.
+constexpr double kMaxScale = 1e12;  ///< Maximum of any scale, above 2^40.
 
 /// "enabled" must agree with "precision", which also selects the 16-bit type.
 void check_enabled(bool enabled, Precision computing) {
@@ -29,12 +29,12 @@ void read_dynamic(JsonObject& json, LossScalerOptions& options) {
   options.hysteresis = json.integer("hysteresis", options.hysteresis, 1, 1'000'000);
   options.consecutive_hysteresis =
       json.flag("consecutive_hysteresis", options.consecutive_hysteresis);
-  options.least = json.number("min_loss_scale", options.least, kLeast, kMost);
-  if (options.least <= options.scale) return;
+  options.min_scale = json.number("min_loss_scale", options.min_scale, kMinScale, kMaxScale);
+  if (options.min_scale <= options.scale) return;
   refuse(
       fmt::format("fp16.min_loss_scale is {}, above the initial scale {}: 2 to the power of "
                   "fp16.initial_scale_power",
-                  options.least, options.scale));
+                  options.min_scale, options.scale));
 }
 
 void refuse_dynamic(const JsonObject& json, double scale) {
@@ -59,14 +59,14 @@ LossScalerOptions read_loss_scaling(JsonObject json, Precision computing) {
   }
   check_enabled(json.flag("enabled", computing == Precision::fp16), computing);
   LossScalerOptions options;
-  const double fixed = json.number("loss_scale", 0, 0, kMost);
+  const double fixed = json.number("loss_scale", 0, 0, kMaxScale);
   if (fixed > 0) refuse_dynamic(json, fixed);
   read_dynamic(json, options);
   json.refuse_unknown();
   if (fixed == 0) return options;
-  if (fixed < kLeast) {
-    refuse(
-        fmt::format("fp16.loss_scale is {}; it must be 0 (dynamic) or at least {}", fixed, kLeast));
+  if (fixed < kMinScale) {
+    refuse(fmt::format("fp16.loss_scale is {}; it must be 0 (dynamic) or at least {}", fixed,
+                       kMinScale));
   }
   options.fixed = true;
   options.scale = fixed;

@@ -30,7 +30,7 @@ void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std
 }  // namespace
 
 torch::nn::Sequential make_model(const ModelConfig& config) {
-  settle_vector_math();
+  initialize_vector_math();
   torch::nn::Sequential model;
   if (config.name == "transformer" || config.name == "gpt") {
     add_transformer(model, config);

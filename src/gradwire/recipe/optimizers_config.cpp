@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kMostSamples = 1'000'000'000;
+constexpr std::int64_t kMaxSamples = 1'000'000'000;
 
 double usual_rate(const std::string& name) {
   if (name == "adam") return 1e-3;
@@ -33,7 +33,7 @@ void read_scaling(JsonObject& json, OptimizerConfig& optimizer) {
   optimizer.scaling =
       json.choice("learning_rate_scaling", optimizer.scaling, {"none", "linear", "sqrt"});
   if (optimizer.scaling == "none") return;
-  optimizer.base_batch_size = json.integer("base_batch_size", 0, 0, kMostSamples);
+  optimizer.base_batch_size = json.integer("base_batch_size", 0, 0, kMaxSamples);
   if (optimizer.base_batch_size > 0) return;
   throw Exception(ErrorKind::invalid_argument,
                   "optimizer.learning_rate_scaling needs optimizer.base_batch_size: the batch size "

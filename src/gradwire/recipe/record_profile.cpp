@@ -94,7 +94,7 @@ LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch, Pr
     seconds += profile.layers.back().forward + profile.layers.back().backward;
   }
   profile.compute = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  normalise_shares(profile);
+  normalize_shares(profile);
   return profile;
 }
 

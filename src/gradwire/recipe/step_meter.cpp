@@ -30,10 +30,10 @@ void StepMeter::end(Time now, const ReducerStats& stats, double sent) {
   total_ += step;
   waited_ += waited;
   gradient_bytes_ += static_cast<double>(stats.bytes - stats_at_begin_.bytes);
-  sent_so_far(sent);
+  update_sent(sent);
 }
 
-void StepMeter::sent_so_far(double sent) {
+void StepMeter::update_sent(double sent) {
   sent_bytes_ = sent < 0 ? -1 : sent - sent_at_first_;
 }
 

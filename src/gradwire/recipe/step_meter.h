@@ -21,12 +21,12 @@ class StepMeter {
   /// Starts a step. `sent`: payload bytes this rank has sent in total, or < 0 if not counted.
   void begin(Time now, const ReducerStats& stats, double sent);
   /// The batch arrived: the time since begin() counts as waiting for data.
-  void got_data(Time now) { data_end_ = now; }
+  void on_data(Time now) { data_end_ = now; }
   /// Ends the step: gradients averaged, parameters updated.
   void end(Time now, const ReducerStats& stats, double sent);
   /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
   /// between steps and after the last one.
-  void sent_so_far(double sent);
+  void update_sent(double sent);
 
   /// Times of the last step, in seconds. Requires at least one step.
   StepTimes last() const { return {compute_.back(), exposed_.back(), data_.back()}; }

@@ -54,7 +54,7 @@ class ReplicatedTraining final : public TrainedModel {
       return false;
     }
     if (config_.gradient_clipping > 0) {
-      const TraceScope scope(trace_, TraceKind::optimiser, "gradient norm");
+      const TraceScope scope(trace_, TraceKind::optimizer, "gradient norm");
       torch::nn::utils::clip_grad_norm_(parameters_, config_.gradient_clipping);
     }
     model_.step(at_rate(learning_rate));
@@ -63,8 +63,8 @@ class ReplicatedTraining final : public TrainedModel {
   void finish() override { model_.finish(); }
   torch::nn::Sequential& module() override { return model_.module(); }
   torch::nn::Sequential& whole_module() override { return model_.module(); }
-  void synchronise_buffers() override { model_.synchronise_buffers(); }
-  Synchronising& core() override { return model_.core(); }
+  void synchronize_buffers() override { model_.synchronize_buffers(); }
+  SyncControl& core() override { return model_.core(); }
   ReducerStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return state_; }
   Averager* feedback() override {
@@ -76,7 +76,7 @@ class ReplicatedTraining final : public TrainedModel {
   /// Returns true if the step may be taken.
   bool unscale(LossScaler* scaler) {
     if (scaler == nullptr) return true;
-    const TraceScope scope(trace_, TraceKind::optimiser);
+    const TraceScope scope(trace_, TraceKind::optimizer);
     const bool finite = unscale_gradients(parameters_, scaler->scale());
     scaler->update(finite);
     return finite;
@@ -110,8 +110,8 @@ class ZeroTraining final : public TrainedModel {
     model_.consolidate();
     return model_.module();
   }
-  void synchronise_buffers() override { model_.synchronise_buffers(); }
-  Synchronising& core() override { return model_.core(); }
+  void synchronize_buffers() override { model_.synchronize_buffers(); }
+  SyncControl& core() override { return model_.core(); }
   ReducerStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return model_.core(); }
   Averager* feedback() override { return model_.core().feedback(); }
@@ -140,7 +140,7 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
                                : config.parallel.bucket_cap_mb,
           .overlap = zero.overlap_comm ? config.parallel.overlap : Overlap::none,
           .broadcast_buffers = config.parallel.broadcast_buffers,
-          .least_block_elements = zero.stage3_param_persistence_threshold,
+          .min_block_elements = zero.stage3_param_persistence_threshold,
           .prefetch_elements = zero.stage3_prefetch_bucket_size,
           .trace = trace};
 }

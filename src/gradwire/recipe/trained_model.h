@@ -33,9 +33,9 @@ class TrainedModel {
   virtual torch::nn::Sequential& module() = 0;
   /// Completes the step, and gathers sharded parameters until the next step. Collective.
   virtual torch::nn::Sequential& whole_module() = 0;
-  virtual void synchronise_buffers() = 0;
+  virtual void synchronize_buffers() = 0;
 
-  virtual Synchronising& core() = 0;  ///< For NoSync.
+  virtual SyncControl& core() = 0;  ///< For NoSync.
   virtual ReducerStats stats() const = 0;
   /// For saving and loading.
   virtual Checkpointable& state() = 0;

@@ -56,18 +56,18 @@ std::string model_description(const TrainConfig& config) {
 /// One run. Methods are in the order of their calls.
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, const TrainerSurroundings& surroundings)
+  Trainer(const TrainConfig& config, const TrainerContext& context)
       : config_(config),
-        surroundings_(surroundings),
-        group_(*surroundings.group),
+        context_(context),
+        group_(*context.group),
         communicator_(communicator_of(group_)),
         data_(load_data(config.data, Split::train)),
         sampler_(training_sampler(config, data_.size, group_)),
-        model_(make_trained_model(config, seeded_model(config, group_.getRank()),
-                                  surroundings.group, surroundings.trace)),
-        step_(config, *model_, surroundings.trace),
+        model_(make_trained_model(config, seeded_model(config, group_.getRank()), context.group,
+                                  context.trace)),
+        step_(config, *model_, context.trace),
         labels_(model_->module()->parameters()) {
-    if (config.local_steps.enabled) train_alone();
+    if (config.local_steps.enabled) start_local_steps();
     if (!config.resume.empty()) resume();
   }
 
@@ -76,13 +76,13 @@ class Trainer {
     const auto epochs_done = done_ / sampler_.batches();
     for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
     model_->finish();
-    meter_.sent_so_far(sent());
-    if (local_) local_->synchronise();
+    meter_.update_sent(sent());
+    if (local_) local_->synchronize();
     measure_memory();
-    if (local_ || kept_ != done_) keep();
-    if (surroundings_.progress != nullptr) surroundings_.progress->end_line();
-    model_->synchronise_buffers();
-    auto summary = summarise(evaluate_on(test));
+    if (local_ || saved_step_ != done_) save();
+    if (context_.progress != nullptr) context_.progress->end_line();
+    model_->synchronize_buffers();
+    auto summary = summarize(evaluate_on(test));
     summary.checkpoint = write_checkpoint();
     // No rank may leave while another is still in the last collective, or before the model is
     // saved.
@@ -91,7 +91,7 @@ class Trainer {
   }
 
  private:
-  Time now() const { return surroundings_.clock->now(); }
+  Time now() const { return context_.clock->now(); }
   double sent() const {
     return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
   }
@@ -99,12 +99,12 @@ class Trainer {
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
-  void train_alone() {
-    alone_.emplace(model_->core());
+  void start_local_steps() {
+    no_sync_.emplace(model_->core());
     local_ = std::make_unique<LocalSgd>(
-        trainable_parameters(*model_->module()), surroundings_.group,
+        trainable_parameters(*model_->module()), context_.group,
         LocalSgdOptions{
-            .steps = config_.local_steps, .seed = config_.seed, .trace = surroundings_.trace});
+            .steps = config_.local_steps, .seed = config_.seed, .trace = context_.trace});
   }
 
   void run_epoch(std::int64_t epoch) {
@@ -114,7 +114,7 @@ class Trainer {
     BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch),
                         first);
     for (auto step = first; step < sampler_.batches();) {
-      TraceStep scope(surroundings_.trace, done_);
+      TraceStep scope(context_.trace, done_);
       const double sent_before = sent();
       meter_.begin(now(), stats(), sent_before);
       const auto batch = next_batch(batches);
@@ -122,16 +122,16 @@ class Trainer {
       meter_.end(now(), stats(), sent());
       recorder_.step(done_ - 1, loss, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
-      show(epoch, ++step, loss);
-      if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) keep();
+      update_progress(epoch, ++step, loss);
+      if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) save();
     }
     recorder_.end_epoch(now(), first == 0);
   }
 
   Batch next_batch(BatchStream& batches) {
-    const TraceScope scope(surroundings_.trace, TraceKind::data);
+    const TraceScope scope(context_.trace, TraceKind::data);
     auto batch = batches.next();
-    meter_.got_data(now());
+    meter_.on_data(now());
     return std::move(*batch);
   }
 
@@ -140,13 +140,13 @@ class Trainer {
         scaled_learning_rate(config_.optimizer, config_.batch_size) *
         learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches());
     const double loss = step_.run(batch, rate);
-    if (local_) step_together();
+    if (local_) step_local_sgd();
     ++done_;
     return loss;
   }
 
-  void step_together() {
-    const TraceScope scope(surroundings_.trace, TraceKind::optimiser, "local steps");
+  void step_local_sgd() {
+    const TraceScope scope(context_.trace, TraceKind::optimizer, "local steps");
     local_->step();
   }
 
@@ -157,23 +157,23 @@ class Trainer {
     const auto from = load_checkpoint(path, run_state());
     const auto position = resumed_position(from.position, run_position());
     done_ = position.steps;
-    if (from.path.parent_path() == checkpoint_folder()) kept_ = done_;
-    if (surroundings_.progress == nullptr) return;
-    surroundings_.progress->say(from.summary);
-    if (!position.remark.empty()) surroundings_.progress->say(position.remark);
+    if (from.path.parent_path() == checkpoint_folder()) saved_step_ = done_;
+    if (context_.progress == nullptr) return;
+    context_.progress->print(from.summary);
+    if (!position.remark.empty()) context_.progress->print(position.remark);
   }
 
   /// Writes a checkpoint to resume from, if enabled.
-  void keep() {
+  void save() {
     if (config_.checkpoint_every == 0) return;
-    const TraceScope scope(surroundings_.trace, TraceKind::other, "checkpoint");
+    const TraceScope scope(context_.trace, TraceKind::other, "checkpoint");
     save_checkpoint(run_state(), done_,
                     {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
-    kept_ = done_;
+    saved_step_ = done_;
   }
 
   RunState run_state() {
-    return {.group = surroundings_.group,
+    return {.group = context_.group,
             .model = model_->state(),
             .feedback = model_->feedback(),
             .scaler = step_.scaler(),
@@ -189,19 +189,19 @@ class Trainer {
             .seed = config_.seed};
   }
 
-  void show(std::int64_t epoch, std::int64_t step, double loss) {
+  void update_progress(std::int64_t epoch, std::int64_t step, double loss) {
     constexpr double kMemory = 0.95;  // Decay of the displayed mean over about 20 steps.
     smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
-    if (surroundings_.progress == nullptr) return;
-    surroundings_.progress->update({.epoch = static_cast<int>(epoch + 1),
-                                    .epochs = static_cast<int>(config_.epochs),
-                                    .step = step,
-                                    .steps = sampler_.batches(),
-                                    .loss = smooth_loss_,
-                                    .images_per_second = images_per_second(),
-                                    .communication_share = meter_.communication_share(),
-                                    .left = meter_.time_of(total_steps() - done_)},
-                                   now());
+    if (context_.progress == nullptr) return;
+    context_.progress->update({.epoch = static_cast<int>(epoch + 1),
+                               .epochs = static_cast<int>(config_.epochs),
+                               .step = step,
+                               .steps = sampler_.batches(),
+                               .loss = smooth_loss_,
+                               .images_per_second = images_per_second(),
+                               .communication_share = meter_.communication_share(),
+                               .left = meter_.time_of(total_steps() - done_)},
+                              now());
   }
 
   double images_per_second() const {
@@ -211,13 +211,13 @@ class Trainer {
 
   /// Evaluates in batches of one rank's samples per training pass.
   Evaluation evaluate_on(const DataSet& test) {
-    if (surroundings_.trace != nullptr) surroundings_.trace->begin_step(-1);  // No step.
+    if (context_.trace != nullptr) context_.trace->begin_step(-1);  // No step.
     const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
     const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
     return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
   }
 
-  TrainingSummary summarise(const Evaluation& test) {
+  TrainingSummary summarize(const Evaluation& test) {
     const double ranks = group_.getSize();
     const auto sums = sum_over_ranks(
         group_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
@@ -265,18 +265,16 @@ class Trainer {
 
   /// Measures the memory of training, without evaluation.
   void measure_memory() {
-    memory_ = greatest_peak(group_, surroundings_.memory);
-    if (surroundings_.memory != nullptr) {
-      memory_timeline_ = surroundings_.memory->ledger().timeline();
+    memory_ = max_peak(group_, context_.memory);
+    if (context_.memory != nullptr) {
+      memory_timeline_ = context_.memory->ledger().timeline();
     }
   }
 
   std::filesystem::path checkpoint_folder() const {
-    return (surroundings_.output / config_.checkpoint_folder).lexically_normal();
+    return (context_.output / config_.checkpoint_folder).lexically_normal();
   }
-  std::filesystem::path checkpoint_path() const {
-    return surroundings_.output / config_.checkpoint;
-  }
+  std::filesystem::path checkpoint_path() const { return context_.output / config_.checkpoint; }
 
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
@@ -288,7 +286,7 @@ class Trainer {
   }
 
   const TrainConfig& config_;
-  const TrainerSurroundings& surroundings_;
+  const TrainerContext& context_;
   c10d::ProcessGroup& group_;
   std::shared_ptr<Communicator> communicator_;
   DataSet data_;
@@ -296,21 +294,21 @@ class Trainer {
   std::unique_ptr<TrainedModel> model_;
   TrainingStep step_;
   ParameterLabels labels_;
-  std::optional<NoSync> alone_;      ///< With local steps: gradients stay local.
+  std::optional<NoSync> no_sync_;    ///< With local steps: gradients stay local.
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.
   StepMeter meter_;
   RunRecorder recorder_;
   MemoryPeak memory_;
   MemoryTimeline memory_timeline_;
-  std::int64_t done_ = 0;   ///< Steps done, including those before a resumed run started.
-  std::int64_t kept_ = -1;  ///< Step after which the last checkpoint was written.
+  std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
+  std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
   double smooth_loss_ = 0;
 };
 
 }  // namespace
 
-TrainingResult train(const TrainConfig& config, const TrainerSurroundings& surroundings) {
-  return Trainer(config, surroundings).run();
+TrainingResult train(const TrainConfig& config, const TrainerContext& context) {
+  return Trainer(config, context).run();
 }
 
 int threads_per_rank(int cores, int local_ranks) {

@@ -15,7 +15,7 @@
 namespace gradwire {
 
 /// The environment of a training run.
-struct TrainerSurroundings {
+struct TrainerContext {
   ProcessGroup group;
   const Clock* clock = nullptr;
   ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
@@ -37,7 +37,7 @@ struct TrainingResult {
 /// number of ranks and the number of torch threads. Collective: every rank must pass the same
 /// configuration. The test accuracy is that of the final model on the test images, each counted
 /// once. The summary is the same on all ranks. Throws Exception.
-TrainingResult train(const TrainConfig& config, const TrainerSurroundings& surroundings);
+TrainingResult train(const TrainConfig& config, const TrainerContext& context);
 
 /// Torch threads for each of `local_ranks` ranks that share `cores` cores.
 int threads_per_rank(int cores, int local_ranks);

@@ -7,7 +7,7 @@
 namespace gradwire {
 namespace {
 
-constexpr double kMost = 9e15;
+constexpr double kMaxNumber = 9e15;
 constexpr int kMany = 1 << 30;
 
 /// Ignores unknown keys: the report shows the known ones.
@@ -22,11 +22,11 @@ LadderRow row_of(JsonFields& fields) {
   row.overlap = fields.text("overlap");
   if (fields.has("zero_stage")) row.zero_stage = fields.integer("zero_stage", 0, 3);
   row.ranks = fields.integer("ranks", 1, kMany);
-  row.single_ms = fields.number("single_ms", 0, kMost);
-  row.step_ms = fields.number("step_ms", 0, kMost);
-  row.exposed_ms = fields.number("exposed_ms", -kMost, kMost);
-  row.eta = fields.number("eta", 0, kMost);
-  row.bytes_per_step = fields.number("bytes_per_step", 0, kMost);
+  row.single_ms = fields.number("single_ms", 0, kMaxNumber);
+  row.step_ms = fields.number("step_ms", 0, kMaxNumber);
+  row.exposed_ms = fields.number("exposed_ms", -kMaxNumber, kMaxNumber);
+  row.eta = fields.number("eta", 0, kMaxNumber);
+  row.bytes_per_step = fields.number("bytes_per_step", 0, kMaxNumber);
   if (fields.has("bound")) row.bound = fields.number("bound", 0, 1);
   return row;
 }

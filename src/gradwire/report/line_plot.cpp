@@ -17,8 +17,8 @@ constexpr double kLeft = 70, kRight = 24, kTop = 48, kBottom = 64;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 
 /// Distinguishable with color blindness (Okabe and Ito, "Color universal design", 2008).
-constexpr std::array<const char*, 6> kColours{"#0072b2", "#d55e00", "#009e73",
-                                              "#cc79a7", "#e69f00", "#56b4e9"};
+constexpr std::array<const char*, 6> kColors{"#0072b2", "#d55e00", "#009e73",
+                                             "#cc79a7", "#e69f00", "#56b4e9"};
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -78,15 +78,15 @@ class Scale {
 };
 
 std::string marker(std::size_t line, double x, double y) {
-  const char* colour = kColours[line % kColours.size()];
+  const char* color = kColors[line % kColors.size()];
   switch (line % 3) {
     case 0:
-      return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}"/>)", x, y, colour);
+      return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}"/>)", x, y, color);
     case 1:
       return fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="7" height="7" fill="{}"/>)", x - 3.5,
-                         y - 3.5, colour);
+                         y - 3.5, color);
     default:
-      return fmt::format(R"(<path d="M{:.1f} {:.1f}l-4.5 8h9z" fill="{}"/>)", x, y - 5, colour);
+      return fmt::format(R"(<path d="M{:.1f} {:.1f}l-4.5 8h9z" fill="{}"/>)", x, y - 5, color);
   }
 }
 
@@ -161,7 +161,7 @@ class Picture {
       markers += marker(index, x, y);
     }
     add(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>)", points,
-        kColours[index % kColours.size()]);
+        kColors[index % kColors.size()]);
     add("{}", markers);
   }
 

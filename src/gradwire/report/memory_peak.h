@@ -10,7 +10,7 @@ namespace gradwire {
 struct MemoryPeak {
   std::int64_t bytes = 0;  ///< Sum over categories; 0: not measured.
   MemoryBytes at_peak{};   ///< Each category at that moment; the sum is `bytes`.
-  MemoryBytes most{};      ///< Each category's own maximum.
+  MemoryBytes max{};       ///< Each category's own maximum.
   /// Resident peak of the whole process (VmHWM), including libraries and memory outside tensors. 0:
   /// not measured.
   std::int64_t resident = 0;

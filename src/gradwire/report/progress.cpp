@@ -45,7 +45,7 @@ void ProgressPrinter::update(const TrainingProgress& progress, Time now) {
   }
 }
 
-void ProgressPrinter::say(const std::string& line) {
+void ProgressPrinter::print(const std::string& line) {
   end_line();
   out_ << line << std::endl;
 }

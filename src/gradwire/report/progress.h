@@ -36,7 +36,7 @@ class ProgressPrinter {
   void update(const TrainingProgress& progress, Time now);
 
   /// Prints a separate line.
-  void say(const std::string& line);
+  void print(const std::string& line);
 
   /// Ends the live line, so that other output can follow.
   void end_line();

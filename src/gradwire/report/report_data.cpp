@@ -35,11 +35,11 @@ Json spread_json(const std::vector<double>& values) {
   const auto spread = spread_of(values);
   if (spread.count == 0) return {};
   return {{"count", spread.count},
-          {"least", number(spread.least)},
+          {"least", number(spread.min)},
           {"lower_quartile", number(spread.lower_quartile)},
           {"median", number(spread.median)},
           {"upper_quartile", number(spread.upper_quartile)},
-          {"most", number(spread.most)}};
+          {"most", number(spread.max)}};
 }
 
 Json curve_json(const RunRecord& run) {
@@ -87,7 +87,7 @@ Json peak_json(const RunRecord& run) {
   return categories_json(std::ranges::max_element(run.memory.samples, {}, total)->bytes);
 }
 
-std::int64_t most_bytes(const RunRecord& run) {
+std::int64_t peak_bytes_of(const RunRecord& run) {
   return std::max({run.peak_rank_bytes, run.memory.peak_bytes, run.summary.memory.bytes});
 }
 
@@ -111,7 +111,7 @@ Json run_json(const ReportRun& item, const Bins& bins) {
   const RunRecord& run = item.record;
   std::vector<double> seconds;
   for (const auto& step : run.steps) seconds.push_back(step.seconds());
-  const std::int64_t peak = most_bytes(run);
+  const std::int64_t peak = peak_bytes_of(run);
   const std::int64_t resident = run.summary.memory.resident;
   return {{"name", run.name},
           {"strategy", run.strategy},

@@ -22,7 +22,7 @@ struct LossCurve {
   std::vector<double> loss;
   std::size_t not_finite = 0;
 };
-LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t most);
+LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t max_points);
 
 /// Returns the maximum difference of two runs' losses at the same step; < 0 if they share no step.
 double largest_difference(const std::vector<RunStep>& a, const std::vector<RunStep>& b);

@@ -21,9 +21,9 @@ std::vector<double> seconds_of(const RunRecord& run) {
 
 }  // namespace
 
-LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t most) {
+LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t max_points) {
   LossCurve curve;
-  const std::size_t stretches = std::min(most, steps.size());
+  const std::size_t stretches = std::min(max_points, steps.size());
   for (std::size_t i = 0; i < stretches; ++i) {
     const std::size_t begin = i * steps.size() / stretches;
     const std::size_t end = (i + 1) * steps.size() / stretches;
@@ -56,13 +56,13 @@ double largest_difference(const std::vector<RunStep>& a, const std::vector<RunSt
 }
 
 std::vector<MemorySample> busiest_step(const MemoryTimeline& memory) {
-  constexpr std::size_t kLeast = 8;
+  constexpr std::size_t kMinSamples = 8;
   std::map<std::int64_t, std::size_t> samples;
   for (const auto& sample : memory.samples) {
     if (sample.step >= 0) ++samples[sample.step];
   }
   std::int64_t busiest = -1;
-  std::size_t most = kLeast;
+  std::size_t most = kMinSamples;
   for (const auto& [step, count] : samples) {
     if (count < most) continue;
     busiest = step;

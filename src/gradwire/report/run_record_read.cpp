@@ -50,7 +50,7 @@ MemoryPeak peak_of(JsonFields& summary) {
   auto memory = summary.object("memory");
   peak.bytes = whole(memory, "peak_bytes");
   peak.at_peak = bytes_by_category(memory.object("at_peak"));
-  peak.most = bytes_by_category(memory.object("most"));
+  peak.max = bytes_by_category(memory.object("most"));
   return peak;
 }
 

@@ -16,11 +16,11 @@ Spread spread_of(std::vector<double> values) {
   if (values.empty()) return {};
   std::ranges::sort(values);
   return {.count = values.size(),
-          .least = values.front(),
+          .min = values.front(),
           .lower_quartile = quantile(values, 0.25),
           .median = quantile(values, 0.5),
           .upper_quartile = quantile(values, 0.75),
-          .most = values.back()};
+          .max = values.back()};
 }
 
 }  // namespace gradwire

@@ -10,11 +10,11 @@ namespace gradwire {
 /// numpy's default).
 struct Spread {
   std::size_t count = 0;  ///< If 0, the other members have no meaning.
-  double least = 0;
+  double min = 0;
   double lower_quartile = 0;
   double median = 0;
   double upper_quartile = 0;
-  double most = 0;
+  double max = 0;
 };
 
 /// Values must be finite.

@@ -8,15 +8,15 @@
 
 namespace gradwire {
 
-/// Keeps steps in bounded memory. Above `most` steps, drops every second one, and from then on
+/// Keeps steps in bounded memory. Above `max_steps` steps, drops every second one, and from then on
 /// keeps every second of those that it would have kept. It keeps single steps, not means, so their
 /// times have the same distribution as those of all steps.
 class StepLog {
  public:
-  static constexpr std::size_t kMost = 8192;
+  static constexpr std::size_t kMaxSteps = 8192;
 
-  /// `most` must be at least 2.
-  explicit StepLog(std::size_t most = kMost) : most_(most) {}
+  /// `max_steps` must be at least 2.
+  explicit StepLog(std::size_t max_steps = kMaxSteps) : max_steps_(max_steps) {}
 
   void add(const RunStep& step);
 
@@ -26,7 +26,7 @@ class StepLog {
   std::int64_t every() const { return every_; }
 
  private:
-  std::size_t most_;
+  std::size_t max_steps_;
   std::int64_t seen_ = 0;
   std::int64_t every_ = 1;
   std::vector<RunStep> steps_;

@@ -36,7 +36,7 @@ std::string summary_json(const TrainingSummary& s) {
   if (s.memory.bytes > 0) {
     json["memory"] = {{"peak_bytes", s.memory.bytes},
                       {"at_peak", by_category(s.memory.at_peak)},
-                      {"most", by_category(s.memory.most)}};
+                      {"most", by_category(s.memory.max)}};
   }
   return json.dump(1) + "\n";
 }

@@ -9,7 +9,7 @@ namespace {
 
 /// Both operands, in the order of the reduction.
 std::string sum(const Op& op, std::string local, std::string incoming) {
-  if (op.order == Order::incoming_first) std::swap(local, incoming);
+  if (op.order == OperandOrder::incoming_first) std::swap(local, incoming);
   return fmt::format("{} + {}", local, incoming);
 }
 
@@ -69,7 +69,7 @@ std::string describe(const Slice& slice) {
 }
 
 std::string describe(const Op& op) {
-  return fmt::format("{} {}{}", name_of(op.kind), action(op), op.finish ? ", finish" : "");
+  return fmt::format("{} {}{}", name_of(op.kind), action(op), op.postscale ? ", finish" : "");
 }
 
 std::string describe(const Schedule& schedule) {

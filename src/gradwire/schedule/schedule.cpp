@@ -87,7 +87,7 @@ OpIndex ProgramBuilder::recv(Rank peer, Slice dst, std::span<const OpIndex> afte
   return append({.kind = OpKind::recv, .peer = peer, .dst = dst}, after);
 }
 
-OpIndex ProgramBuilder::recv_reduce(Rank peer, Slice dst, Slice src, Order order,
+OpIndex ProgramBuilder::recv_reduce(Rank peer, Slice dst, Slice src, OperandOrder order,
                                     std::span<const OpIndex> after) {
   return append({.kind = OpKind::recv_reduce, .order = order, .peer = peer, .dst = dst, .src = src},
                 after);
@@ -97,12 +97,13 @@ OpIndex ProgramBuilder::copy(Slice dst, Slice src, std::span<const OpIndex> afte
   return append({.kind = OpKind::copy, .dst = dst, .src = src}, after);
 }
 
-OpIndex ProgramBuilder::reduce(Slice dst, Slice src, Order order, std::span<const OpIndex> after) {
+OpIndex ProgramBuilder::reduce(Slice dst, Slice src, OperandOrder order,
+                               std::span<const OpIndex> after) {
   return append({.kind = OpKind::reduce, .order = order, .dst = dst, .src = src}, after);
 }
 
-void ProgramBuilder::finish(OpIndex op) {
-  program_.ops[op].finish = true;
+void ProgramBuilder::postscale(OpIndex op) {
+  program_.ops[op].postscale = true;
 }
 
 Slice ProgramBuilder::scratch(std::uint32_t mirrored) {

@@ -50,8 +50,8 @@ bool has_parts(Collective collective);
 ///   scatter         C = P *     1             output[0] on rank r = the root's input[r]
 ///   all_to_all      C = P       C = P         output[c] on rank r = input[r] of rank c
 ///
-/// "sum" stands for any reduction, finish() for its postscale (Op::finish). Input and output may be
-/// the same memory in all_reduce, and on the root of reduce. In all_gather the input may be the
+/// "sum" stands for any reduction, finish() for its postscale (Op::postscale). Input and output may
+/// be the same memory in all_reduce, and on the root of reduce. In all_gather the input may be the
 /// rank's part of the output. Otherwise the input is never written. Ranks without an output keep
 /// partial results in scratch. all_to_all has no scratch, so its parts may differ in size (Splits,
 /// layout.h).
@@ -85,7 +85,7 @@ enum class OpKind : std::uint8_t {
 
 /// The left operand of a reduction. Floating-point results on different ranks are bitwise equal
 /// only if all evaluate the same expression, with operands in the same order.
-enum class Order : std::uint8_t {
+enum class OperandOrder : std::uint8_t {
   local_first,     ///< recv_reduce: src + received;  reduce: dst + src.
   incoming_first,  ///< recv_reduce: received + src;  reduce: src + dst.
 };
@@ -103,9 +103,9 @@ struct DependencySpan {
 /// recv_reduce) of b from a. Only these matches and `after` order ops.
 struct Op {
   OpKind kind = OpKind::copy;
-  Order order = Order::local_first;
+  OperandOrder order = OperandOrder::local_first;
   /// The reduction is complete: apply its postscale (mean: divide).
-  bool finish = false;
+  bool postscale = false;
   Rank peer = -1;
   Slice dst;
   Slice src;
@@ -137,7 +137,7 @@ struct Schedule {
   std::string name;
   /// Receives come in turn, as in a butterfly: a rank needs the whole message of one peer before
   /// that of the next. A sender that is ahead should leave the wire to those that are behind.
-  bool in_turn = false;
+  bool sequential_peers = false;
 };
 
 /// Returns true if op `later`, which depends on `earlier`, may follow it byte by byte. Both then
@@ -154,23 +154,23 @@ class ProgramBuilder {
 
   OpIndex send(Rank peer, Slice src, std::span<const OpIndex> after = {});
   OpIndex recv(Rank peer, Slice dst, std::span<const OpIndex> after = {});
-  OpIndex recv_reduce(Rank peer, Slice dst, Slice src, Order order,
+  OpIndex recv_reduce(Rank peer, Slice dst, Slice src, OperandOrder order,
                       std::span<const OpIndex> after = {});
   OpIndex copy(Slice dst, Slice src, std::span<const OpIndex> after = {});
-  OpIndex reduce(Slice dst, Slice src, Order order, std::span<const OpIndex> after = {});
+  OpIndex reduce(Slice dst, Slice src, OperandOrder order, std::span<const OpIndex> after = {});
 
   OpIndex send(Rank peer, Slice src, After after) { return send(peer, src, span_of(after)); }
   OpIndex recv(Rank peer, Slice dst, After after) { return recv(peer, dst, span_of(after)); }
-  OpIndex recv_reduce(Rank peer, Slice dst, Slice src, Order order, After after) {
+  OpIndex recv_reduce(Rank peer, Slice dst, Slice src, OperandOrder order, After after) {
     return recv_reduce(peer, dst, src, order, span_of(after));
   }
   OpIndex copy(Slice dst, Slice src, After after) { return copy(dst, src, span_of(after)); }
-  OpIndex reduce(Slice dst, Slice src, Order order, After after) {
+  OpIndex reduce(Slice dst, Slice src, OperandOrder order, After after) {
     return reduce(dst, src, order, span_of(after));
   }
 
-  /// Sets Op::finish: the op completes the reduction.
-  void finish(OpIndex op);
+  /// Sets Op::postscale: the op completes the reduction.
+  void postscale(OpIndex op);
 
   /// Adds a scratch slot as large as data chunk `mirrored`.
   Slice scratch(std::uint32_t mirrored);

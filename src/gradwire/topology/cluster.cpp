@@ -18,7 +18,7 @@ constexpr double kSameRate = 0.05;
 constexpr double kUsualRate = 0.1;
 constexpr double kUsualLatency = 0.5;
 
-constexpr Duration kLeastLatency = std::chrono::nanoseconds(1);
+constexpr Duration kMinLatency = std::chrono::nanoseconds(1);
 
 bool near(double a, double b, double part) {
   return std::abs(a - b) <= part * std::max(a, b);
@@ -39,7 +39,7 @@ void level(std::vector<double*> rates) {
 Host host_of(const MeasuredHost& measured) {
   Host host{.name = measured.name, .rails = {}, .cores = measured.cores, .kernel = measured.kernel};
   for (const MeasuredRail& rail : measured.rails) {
-    host.rails.push_back({std::max(rail.latency, kLeastLatency), rail.bytes_per_second});
+    host.rails.push_back({std::max(rail.latency, kMinLatency), rail.bytes_per_second});
   }
   if (measured.inside) host.inside = *measured.inside;
   return host;
@@ -61,9 +61,9 @@ std::vector<Host> levelled_hosts(const Cluster& cluster) {
 
 /// All rails of a pair as one link; nullopt if none was measured.
 std::optional<Link> link_of(const Cluster& cluster, int from, int to) {
-  Link sum{kLeastLatency, 0};
+  Link sum{kMinLatency, 0};
   for (int rail = 0; const MeasuredPath* path = cluster.path(from, to, rail); ++rail) {
-    if (rail == 0) sum.latency = std::max(path->latency, kLeastLatency);
+    if (rail == 0) sum.latency = std::max(path->latency, kMinLatency);
     sum.bytes_per_second += path->bytes_per_second;
   }
   if (sum.bytes_per_second <= 0) return std::nullopt;
@@ -110,7 +110,7 @@ bool is_black_hole(const Cluster& cluster, const MeasuredPath& path) {
     const MeasuredHost& end = cluster.hosts[static_cast<std::size_t>(host)];
     return end.rails[static_cast<std::size_t>(path.rail)].mtu;
   };
-  const int most = std::min({mtu(path.from), mtu(path.to), kLargestPacket});
+  const int most = std::min({mtu(path.from), mtu(path.to), kMaxPacketBytes});
   return path.largest_packet > 0 && path.largest_packet < most;
 }
 

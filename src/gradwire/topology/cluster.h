@@ -66,7 +66,7 @@ struct MeasuredChoice {
 };
 
 /// Upper limit of MeasuredChoice::segments.
-inline constexpr int kMostSegments = 1024;
+inline constexpr int kMaxSegments = 1024;
 
 /// Hosts and the paths between them, as measured by `gradwire probe`.
 struct Cluster {
@@ -82,7 +82,7 @@ struct Cluster {
 
 /// Maximum size of an IP packet in bytes. An MTU may be larger, such as that of the loopback
 /// interface.
-inline constexpr int kLargestPacket = 65535;
+inline constexpr int kMaxPacketBytes = 65535;
 
 /// Returns true if packets within both ends' MTU are lost on the path while smaller ones arrive
 /// (MTU black hole). TCP then stalls after the first few kilobytes.

@@ -16,11 +16,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMostRate = 1e13;         // 80 Tb/s.
-constexpr double kMostMicroseconds = 6e7;  // A minute.
-constexpr double kMostOffset = 9e15;       // 285 years, in nanoseconds just below 2^63.
-constexpr int kMostPacket = 1 << 20;
-constexpr double kMostBytes = 1e15;
+constexpr double kMaxRate = 1e13;         // 80 Tb/s.
+constexpr double kMaxMicroseconds = 6e7;  // A minute.
+constexpr double kMaxOffset = 9e15;       // 285 years, in nanoseconds just below 2^63.
+constexpr int kMaxPacket = 1 << 20;
+constexpr double kMaxBytes = 1e15;
 
 double microseconds(Duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -72,17 +72,17 @@ Json json_of(const MeasuredChoice& choice) {
 }
 
 double rate_of(JsonFields& fields, std::string_view key = "bytes_per_second") {
-  return fields.number(key, 0, kMostRate);
+  return fields.number(key, 0, kMaxRate);
 }
 
-Duration time_of(JsonFields& fields, std::string_view key, double least = 0) {
-  return from_microseconds(fields.number(key, least, least < 0 ? kMostOffset : kMostMicroseconds));
+Duration time_of(JsonFields& fields, std::string_view key, double min = 0) {
+  return from_microseconds(fields.number(key, min, min < 0 ? kMaxOffset : kMaxMicroseconds));
 }
 
 MeasuredRail rail_from(JsonFields fields) {
   MeasuredRail rail;
   rail.interface = fields.text("interface");
-  rail.mtu = fields.integer("mtu", 68, kMostPacket);
+  rail.mtu = fields.integer("mtu", 68, kMaxPacket);
   rail.bytes_per_second = rate_of(fields);
   rail.latency = time_of(fields, "latency_us");
   fields.refuse_others();
@@ -91,7 +91,7 @@ MeasuredRail rail_from(JsonFields fields) {
 
 Link link_from(JsonFields fields) {
   Link link;
-  link.bytes_per_second = fields.number("bytes_per_second", 1, kMostRate);
+  link.bytes_per_second = fields.number("bytes_per_second", 1, kMaxRate);
   link.latency = time_of(fields, "latency_us");
   fields.refuse_others();
   return link;
@@ -106,8 +106,8 @@ MeasuredHost host_from(JsonFields fields) {
   for (JsonFields& rail : fields.objects("rails", 1)) host.rails.push_back(rail_from(rail));
   if (fields.has("inside")) host.inside = link_from(fields.object("inside"));
   host.together_bytes_per_second = rate_of(fields, "together_bytes_per_second");
-  host.clock_offset = time_of(fields, "clock_offset_us", -kMostOffset);
-  host.clock_uncertainty = time_of(fields, "clock_uncertainty_us", -kMostOffset);
+  host.clock_offset = time_of(fields, "clock_offset_us", -kMaxOffset);
+  host.clock_uncertainty = time_of(fields, "clock_uncertainty_us", -kMaxOffset);
   fields.refuse_others();
   return host;
 }
@@ -124,7 +124,7 @@ MeasuredPath path_from(JsonFields fields, const std::vector<MeasuredHost>& hosts
   path.bytes_per_second = rate_of(fields);
   path.latency = time_of(fields, "latency_us");
   path.shortest_latency = time_of(fields, "shortest_latency_us");
-  path.largest_packet = fields.integer("largest_packet", 0, kMostPacket);
+  path.largest_packet = fields.integer("largest_packet", 0, kMaxPacket);
   path.loss = fields.number("loss", 0, 1);
   fields.refuse_others();
   return path;
@@ -134,10 +134,10 @@ MeasuredChoice choice_from(JsonFields fields) {
   MeasuredChoice choice;
   choice.collective = fields.text("collective");
   choice.ranks = fields.integer("ranks", 1, kMaxRanks);
-  choice.bytes = static_cast<std::size_t>(fields.number("bytes", 0, kMostBytes));
+  choice.bytes = static_cast<std::size_t>(fields.number("bytes", 0, kMaxBytes));
   choice.algorithm = fields.text("algorithm");
   choice.time = time_of(fields, "time_us");
-  if (fields.has("segments")) choice.segments = fields.integer("segments", 1, kMostSegments);
+  if (fields.has("segments")) choice.segments = fields.integer("segments", 1, kMaxSegments);
   fields.refuse_others();
   return choice;
 }

@@ -14,7 +14,7 @@ struct CompletionThreads::Queue {
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   std::vector<std::thread> threads;
-  std::size_t at_most = 0;
+  std::size_t max_threads = 0;
   std::size_t idle = 0;
   bool closed = false;
 
@@ -38,8 +38,8 @@ void CompletionThreads::Queue::work() {
   }
 }
 
-CompletionThreads::CompletionThreads(std::size_t at_most) : queue_(std::make_shared<Queue>()) {
-  queue_->at_most = at_most;
+CompletionThreads::CompletionThreads(std::size_t max_threads) : queue_(std::make_shared<Queue>()) {
+  queue_->max_threads = max_threads;
 }
 
 void CompletionThreads::run(std::function<void()> task) {
@@ -47,7 +47,7 @@ void CompletionThreads::run(std::function<void()> task) {
     const std::lock_guard lock(queue_->mutex);
     if (!queue_->closed) {
       queue_->tasks.push_back(std::move(task));
-      if (queue_->tasks.size() > queue_->idle && queue_->threads.size() < queue_->at_most) {
+      if (queue_->tasks.size() > queue_->idle && queue_->threads.size() < queue_->max_threads) {
         queue_->threads.emplace_back([queue = queue_] { queue->work(); });
       }
       queue_->changed.notify_one();

@@ -15,8 +15,8 @@ namespace gradwire {
 /// running callbacks. Threads start on demand. Thread-safe.
 class CompletionThreads {
  public:
-  /// `at_most`: maximum number of threads; with one, tasks run in order.
-  explicit CompletionThreads(std::size_t at_most = std::numeric_limits<std::size_t>::max());
+  /// `max_threads`: maximum number of threads; with one, tasks run in order.
+  explicit CompletionThreads(std::size_t max_threads = std::numeric_limits<std::size_t>::max());
   CompletionThreads(const CompletionThreads&) = delete;
   CompletionThreads& operator=(const CompletionThreads&) = delete;
   ~CompletionThreads() { close(); }

@@ -80,8 +80,8 @@ ContiguousCopies::TensorList ContiguousCopies::written(const TensorList& tensors
   return all;
 }
 
-ContiguousCopies::TensorList ContiguousCopies::reduced_apart(const TensorList& tensors,
-                                                             const ArgumentName& name) {
+ContiguousCopies::TensorList ContiguousCopies::written_separately(const TensorList& tensors,
+                                                                  const ArgumentName& name) {
   TensorList all;
   for (const at::Tensor& tensor : tensors) {
     const bool shared = std::ranges::any_of(
@@ -91,7 +91,7 @@ ContiguousCopies::TensorList ContiguousCopies::reduced_apart(const TensorList& t
   return all;
 }
 
-void ContiguousCopies::written_also(const at::Tensor& one, const at::Tensor& other) {
+void ContiguousCopies::also_copy_to(const at::Tensor& one, const at::Tensor& other) {
   replaced_ = true;
   originals_.push_back(other);
   copies_.push_back(one);

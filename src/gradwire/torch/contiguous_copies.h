@@ -28,10 +28,10 @@ class ContiguousCopies {
 
   /// The same for tensors that an operation reduces independently: each is reduced from its initial
   /// values, even if tensors are the same or overlap.
-  TensorList reduced_apart(const TensorList& tensors, const ArgumentName& name);
+  TensorList written_separately(const TensorList& tensors, const ArgumentName& name);
 
   /// Also copies the result in `one` to `other`, of the same size.
-  void written_also(const at::Tensor& one, const at::Tensor& other);
+  void also_copy_to(const at::Tensor& one, const at::Tensor& other);
 
   /// Returns true if any argument was replaced.
   bool any() const { return replaced_; }

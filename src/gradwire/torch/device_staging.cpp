@@ -9,7 +9,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
-#include "gradwire/torch/carried_state.h"
+#include "gradwire/torch/thread_state.h"
 
 namespace gradwire {
 namespace {
@@ -158,16 +158,17 @@ void StagedWork::post(const Self& self, std::size_t part) {
   } catch (const Exception&) {  // Rejected or failed on every rank alike.
     part_done(self, part, std::current_exception());
   } catch (const std::exception& error) {
-    self->fail_here(error);
+    self->report_local_failure(error);
     part_done(self, part, std::current_exception());
   }
 }
 
 /// Other ranks wait for this rank's part, and its lane's sequence number is one behind theirs.
-void StagedWork::fail_here(const std::exception& error) {
-  if (!operation_.failed_here) return;
-  operation_.failed_here(fmt::format("rank {} could not move {} between its device and host: {}",
-                                     rank_, c10d::opTypeToString(opType_), error.what()));
+void StagedWork::report_local_failure(const std::exception& error) {
+  if (!operation_.on_local_failure) return;
+  operation_.on_local_failure(
+      fmt::format("rank {} could not move {} between its device and host: {}", rank_,
+                  c10d::opTypeToString(opType_), error.what()));
 }
 
 void StagedWork::part_done(const Self& self, std::size_t part, std::exception_ptr error) {
@@ -178,7 +179,7 @@ void StagedWork::part_done(const Self& self, std::size_t part, std::exception_pt
       if (self->parts_left_ == 1) self->copied_.record(self->back_);
     } catch (const std::exception& failed) {
       error = std::current_exception();
-      self->fail_here(failed);
+      self->report_local_failure(failed);
     }
     if (error && !self->error_) self->error_ = error;
     if (--self->parts_left_ > 0) return;
@@ -198,8 +199,8 @@ void StagedWork::complete(const Self& self) {
     future = self->future_;
   }
   // On another thread: callbacks may wait for operations that this thread has yet to post.
-  if (future) self->threads_->run(as_on_this_thread([self, future] { self->mark(*future); }));
-  self->operation_.until_over.reset();
+  if (future) self->threads_->run(with_thread_state([self, future] { self->mark(*future); }));
+  self->operation_.in_flight_token.reset();
 }
 
 void StagedWork::mark(c10::ivalue::Future& future) {
@@ -272,7 +273,7 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
   auto work = c10::make_intrusive<StagedWork>(rank, number, std::move(operation), streams.to_device,
                                               callbacks_);
   work->copy_to_host(callers, streams.to_host);
-  poster_.run(as_on_this_thread([work] {
+  poster_.run(with_thread_state([work] {
     for (std::size_t part = 0; part < work->host_.size(); ++part) StagedWork::post(work, part);
   }));
   return work;

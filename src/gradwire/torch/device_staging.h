@@ -12,8 +12,8 @@
 
 #include "gradwire/base/types.h"
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/tensor_lists.h"
-#include "gradwire/torch/under_way.h"
 
 /// Operations on an accelerator's tensors, staged through pinned host memory. Uses only c10's
 /// generic streams and events, so that it needs no device library.
@@ -35,8 +35,8 @@ struct StagedOperation {
   TensorList outputs;  ///< Results of Work::result() and the future.
   /// Called with an error of this rank's device or memory, which other ranks cannot detect; may be
   /// empty.
-  std::function<void(const std::string& why)> failed_here;
-  UnderWay::Token until_over;  ///< Released when the Work completes.
+  std::function<void(const std::string& why)> on_local_failure;
+  OperationsInFlight::Token in_flight_token;  ///< Released when the Work completes.
 };
 
 /// Views two tensors as matrices with the same number of columns, and cuts them into column
@@ -85,7 +85,7 @@ class StagedWork final : public c10d::Work {
 
   void copy_to_host(const c10::Stream& callers, const c10::Stream& stream);
   void copy_back(std::size_t part);
-  void fail_here(const std::exception& error);
+  void report_local_failure(const std::exception& error);
   static void post(const Self& self, std::size_t part);
   static void part_done(const Self& self, std::size_t part, std::exception_ptr error);
   static void complete(const Self& self);

@@ -12,7 +12,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options) 
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job, const CommunicatorOptions& options) {
-  settle_vector_math();
+  initialize_vector_math();
   if (!job.launcher_store || job.world_size == 1) {
     return make_process_group(Communicator::connect(job, options));
   }

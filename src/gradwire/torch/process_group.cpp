@@ -130,10 +130,10 @@ void ProcessGroupGradwire::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void ProcessGroupGradwire::abort() {
-  abort_because(fmt::format("rank {} aborted its process group", rank_));
+  abort_with_reason(fmt::format("rank {} aborted its process group", rank_));
 }
 
-void ProcessGroupGradwire::abort_because(const std::string& why) {
+void ProcessGroupGradwire::abort_with_reason(const std::string& why) {
   std::shared_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(mutex_);

@@ -127,7 +127,7 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// Fails all operations in flight, on this rank and on the peers.
   void abort() override;
   /// The same, with the reason `why` for the peers.
-  void abort_because(const std::string& why);
+  void abort_with_reason(const std::string& why);
   /// Graceful shutdown: waits for operations in flight, within their timeouts, and sends goodbye to
   /// the peers. Returns when all callbacks have run.
   void shutdown() override;

@@ -21,7 +21,7 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
              fmt::format("is {}, but there are {} tensors", opts.rootTensor, tensors.size()));
     }
     TensorList one{tensors[root]};
-    for (const at::Tensor& tensor : tensors) copies.written_also(one.front(), tensor);
+    for (const at::Tensor& tensor : tensors) copies.also_copy_to(one.front(), tensor);
     return copies.copy_back(broadcast(one, opts), tensors);
   }
   TensorList dense = copies.written(tensors, argument);
@@ -131,7 +131,7 @@ WorkPointer ProcessGroupGradwire::gather_many(const std::vector<TensorList>& out
   ContiguousCopies copies;
   for (std::size_t list = 1; list < count; ++list) {
     for (std::size_t i = 0; i < outputs[list].size(); ++i) {
-      copies.written_also(outputs[0][i], outputs[list][i]);
+      copies.also_copy_to(outputs[0][i], outputs[list][i]);
     }
   }
   return copies.copy_back(gather_lists(by_input, inputs, c10d::OpType::ALLGATHER, options),

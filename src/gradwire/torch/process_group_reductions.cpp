@@ -15,8 +15,8 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
   const auto argument = name("all_reduce", "tensors[0]");
   ContiguousCopies copies;
   if (tensors.size() > 1) {
-    TensorList one{reduced_here(tensors, opts.reduceOp, name("all_reduce", "tensors"))};
-    for (const at::Tensor& tensor : tensors) copies.written_also(one.front(), tensor);
+    TensorList one{reduce_locally(tensors, opts.reduceOp, name("all_reduce", "tensors"))};
+    for (const at::Tensor& tensor : tensors) copies.also_copy_to(one.front(), tensor);
     return copies.copy_back(allreduce(one, opts), tensors);
   }
   TensorList dense = copies.written(tensors, argument);
@@ -34,7 +34,7 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
 WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
                                                       const c10d::AllreduceCoalescedOptions& opts) {
   ContiguousCopies copies;
-  TensorList apart = copies.reduced_apart(tensors, name("all_reduce_coalesced", "tensors"));
+  TensorList apart = copies.written_separately(tensors, name("all_reduce_coalesced", "tensors"));
   if (copies.any()) return copies.copy_back(allreduce_coalesced(apart, opts), tensors);
   // Check everything before starting anything: half a list would desynchronize the ranks.
   std::vector<std::pair<LentSpan, ReduceOp>> spans;

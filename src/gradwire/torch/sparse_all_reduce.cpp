@@ -94,7 +94,7 @@ SparseAllReduce::SparseAllReduce(c10::intrusive_ptr<ProcessGroupGradwire> group)
 
 c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, std::uint64_t number,
                                                     const c10d::AllreduceOptions& opts,
-                                                    UnderWay::Token until_over) {
+                                                    OperationsInFlight::Token in_flight_token) {
   const bool average = opts.reduceOp == c10d::ReduceOp::AVG;
   if (!average && opts.reduceOp != c10d::ReduceOp::SUM) {
     throw Exception(ErrorKind::unsupported,
@@ -103,7 +103,7 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
                                 group_->getRank(), kName));
   }
   auto work = c10::make_intrusive<SparseWork>(group_->getRank(), number, tensor, callbacks_);
-  thread_.run([work, tensor, opts, group = group_, until_over = std::move(until_over)] {
+  thread_.run([work, tensor, opts, group = group_, in_flight_token = std::move(in_flight_token)] {
     const at::NoGradGuard no_grad;
     std::exception_ptr error;
     try {
@@ -112,8 +112,8 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
       error = std::current_exception();
     } catch (const std::exception& failed) {
       error = std::current_exception();
-      group->abort_because(fmt::format("a sparse all_reduce failed on rank {}: {}",
-                                       group->getRank(), failed.what()));
+      group->abort_with_reason(fmt::format("a sparse all_reduce failed on rank {}: {}",
+                                           group->getRank(), failed.what()));
     }
     work->complete(error);
   });

@@ -3,8 +3,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/process_group.h"
-#include "gradwire/torch/under_way.h"
 
 namespace gradwire {
 
@@ -20,10 +20,10 @@ class SparseAllReduce {
 
   /// Replaces `tensor` by the coalesced SUM or AVG over all ranks, also the result of the Work.
   /// Throws Exception(unsupported) for other reductions. Different shapes on different ranks are an
-  /// error of the Work. `until_over` is released on completion.
+  /// error of the Work. `in_flight_token` is released on completion.
   c10::intrusive_ptr<c10d::Work> run(const at::Tensor& tensor, std::uint64_t number,
                                      const c10d::AllreduceOptions& opts,
-                                     UnderWay::Token until_over);
+                                     OperationsInFlight::Token in_flight_token);
 
   ProcessGroupGradwire& group() { return *group_; }
 

@@ -83,8 +83,10 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
   operation.post = [host = host_, post = std::move(post)](TensorList& inputs, TensorList& results) {
     return post(*host, inputs, results);
   };
-  operation.failed_here = [host = host_](const std::string& why) { host->abort_because(why); };
-  if (!c10d::isP2POp(type)) operation.until_over = under_way_.begin();
+  operation.on_local_failure = [host = host_](const std::string& why) {
+    host->abort_with_reason(why);
+  };
+  if (!c10d::isP2POp(type)) operation.in_flight_token = in_flight_.begin();
   WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
   collect(work);
   return work;
@@ -93,7 +95,7 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
 WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
   const auto timeout = options_with(opts.timeout).timeout.value_or(Duration::zero());
   const auto limit = std::chrono::ceil<std::chrono::milliseconds>(timeout);
-  if (!under_way_.wait(limit)) {
+  if (!in_flight_.wait(limit)) {
     throw Exception(ErrorKind::timeout,
                     fmt::format("rank {}: barrier: earlier operations on accelerator or sparse "
                                 "tensors are still in flight after {} ms",
@@ -108,7 +110,7 @@ WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
 WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
     communicator();  // Throws after shutdown().
-    WorkPointer work = sparse_.run(tensors[0], next_number(), opts, under_way_.begin());
+    WorkPointer work = sparse_.run(tensors[0], next_number(), opts, in_flight_.begin());
     collect(work);
     return work;
   }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "gradwire/torch/device_staging.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/sparse_all_reduce.h"
-#include "gradwire/torch/under_way.h"
 
 namespace gradwire {
 
@@ -86,8 +86,8 @@ class StagedProcessGroup : public ProcessGroupGradwire {
                     Post post);
 
   const std::size_t segment_bytes_;
-  HostGroup host_;      ///< Runs the operations on host memory, in a separate lane.
-  UnderWay under_way_;  ///< Collectives outside Base's lane.
+  HostGroup host_;                ///< Runs the operations on host memory, in a separate lane.
+  OperationsInFlight in_flight_;  ///< Collectives outside Base's lane.
   DeviceStaging staging_;
   SparseAllReduce sparse_;
 };

@@ -4,7 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "gradwire/torch/carried_state.h"
+#include "gradwire/torch/thread_state.h"
 
 namespace gradwire {
 
@@ -17,7 +17,7 @@ c10::intrusive_ptr<StagedWork> StagedSequence::run(c10d::OpType type, TensorList
   operation.post = [this, begin = std::move(begin)](TensorList& host_inputs,
                                                     TensorList& host_outputs) {
     auto over = c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
-    waiter_.run(as_on_this_thread([over, wait = begin(host_inputs, host_outputs)] {
+    waiter_.run(with_thread_state([over, wait = begin(host_inputs, host_outputs)] {
       try {
         wait();
         over->markCompleted();

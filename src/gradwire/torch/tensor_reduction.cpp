@@ -167,8 +167,8 @@ LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
   return lend_as(reduction.type, tensor, name);
 }
 
-at::Tensor reduced_here(const std::vector<at::Tensor>& tensors, const TorchOp& op,
-                        const ArgumentName& name) {
+at::Tensor reduce_locally(const std::vector<at::Tensor>& tensors, const TorchOp& op,
+                          const ArgumentName& name) {
   const at::NoGradGuard no_grad;
   check_alike(tensors, name);
   auto sum = tensors.front().detach().clone(at::MemoryFormat::Contiguous);

@@ -32,8 +32,8 @@ LentSpan lend_to(const TensorReduction& reduction, const torch::Tensor& tensor,
 
 /// Reduces several tensors of this rank locally, into new memory. Throws Exception:
 /// invalid_argument unless all have one size and type, unsupported for AVG and PREMUL_SUM.
-at::Tensor reduced_here(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op,
-                        const ArgumentName& name);
+at::Tensor reduce_locally(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op,
+                          const ArgumentName& name);
 
 /// Returns the tensor, or a copy multiplied by the factor or divided, if required.
 at::Tensor premultiplied(const TensorReduction& reduction, const at::Tensor& tensor);

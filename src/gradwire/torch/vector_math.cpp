@@ -4,7 +4,7 @@
 
 namespace gradwire {
 
-void settle_vector_math() {
+void initialize_vector_math() {
   // The static's initialization makes concurrent callers wait for the first.
   [[maybe_unused]] static const bool used = at::ones({8}, at::kFloat).exp().defined();
 }

@@ -47,7 +47,7 @@ std::pair<std::string_view, double> worst_part(const StepMedians& slow, const St
       {"data", slow.data - usual.data},
       {"forward", slow.forward - usual.forward},
       {"backward", slow.backward - usual.backward},
-      {"optimiser", slow.optimiser - usual.optimiser},
+      {"optimiser", slow.optimizer - usual.optimizer},
       {"other", slow.other - usual.other},
   }};
   return *std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; });
@@ -92,7 +92,7 @@ StepMedians medians_over(const std::vector<RankMedians>& ranks) {
           .data = of(&StepMedians::data),
           .forward = of(&StepMedians::forward),
           .backward = of(&StepMedians::backward),
-          .optimiser = of(&StepMedians::optimiser),
+          .optimizer = of(&StepMedians::optimizer),
           .exposed = of(&StepMedians::exposed),
           .other = of(&StepMedians::other),
           .hidden = of(&StepMedians::hidden),

@@ -17,7 +17,7 @@ namespace {
 /// Thread numbers of a process: computing from 0, communication from here.
 constexpr int kCommunication = 1000;
 
-int thread_of(const TracePlace& place) {
+int thread_of(const SpanLane& place) {
   return place.lane + (place.communication ? kCommunication : 0);
 }
 
@@ -45,7 +45,7 @@ std::string metadata(Rank process, int thread, std::string_view what, const std:
                      what, value);
 }
 
-std::string complete(const TraceOfRank& trace, const TracePlace& place, Time origin) {
+std::string complete(const RankTrace& trace, const SpanLane& place, Time origin) {
   const auto& span = trace.log.spans[place.span];
   const auto bytes = span.bytes > 0 ? fmt::format(R"(,"bytes":{})", span.bytes) : "";
   return fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}","ts":{},"dur":{},)"
@@ -56,7 +56,7 @@ std::string complete(const TraceOfRank& trace, const TracePlace& place, Time ori
 }
 
 /// Counter event with one series per category, which viewers stack.
-std::string counter(const TraceOfRank& trace, const MemorySample& sample, Time origin) {
+std::string counter(const RankTrace& trace, const MemorySample& sample, Time origin) {
   std::string bytes;
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
     bytes +=
@@ -69,7 +69,7 @@ std::string counter(const TraceOfRank& trace, const MemorySample& sample, Time o
 }
 
 /// Start, step or end of an arrow; binds to the slice of that thread at that time.
-std::string flow_point(const TraceOfRank& trace, char phase, std::size_t number, int thread,
+std::string flow_point(const RankTrace& trace, char phase, std::size_t number, int thread,
                        Duration since_origin) {
   const auto id = (static_cast<std::uint64_t>(trace.rank) << 32) + number;
   const auto binding = phase == 's' ? "" : R"(,"bp":"e")";
@@ -80,7 +80,7 @@ std::string flow_point(const TraceOfRank& trace, char phase, std::size_t number,
 
 /// Returns arrows from the launch of a communication, through its span, to the end of the wait for
 /// it.
-std::vector<std::string> arrows(const TraceOfRank& trace, const std::vector<TracePlace>& places,
+std::vector<std::string> arrows(const RankTrace& trace, const std::vector<SpanLane>& places,
                                 Time origin) {
   std::vector<int> threads(trace.log.spans.size());
   for (const auto& place : places) threads[place.span] = thread_of(place);
@@ -110,14 +110,14 @@ void ChromeTraceWriter::event(std::string_view json) {
   first_ = false;
 }
 
-void ChromeTraceWriter::add(const TraceOfRank& trace) {
+void ChromeTraceWriter::add(const RankTrace& trace) {
   const auto process = fmt::format("rank {} on {}", trace.rank, trace.host);
   event(metadata(trace.rank, 0, "process_name", "\"name\":" + json_text(process)));
   event(metadata(trace.rank, 0, "process_labels",
                  fmt::format(R"("labels":"clock +-{} us")", microseconds(trace.clock.error()))));
   event(
       metadata(trace.rank, 0, "process_sort_index", fmt::format(R"("sort_index":{})", trace.rank)));
-  const auto places = lay_out(trace.log.spans);
+  const auto places = assign_lanes(trace.log.spans);
   std::set<int> threads;
   for (const auto& place : places) threads.insert(thread_of(place));
   for (const int thread : threads) {

@@ -21,7 +21,7 @@ class ChromeTraceWriter {
   ChromeTraceWriter(Sink sink, Time origin);
 
   /// `trace` must be aligned() to the clock of `origin`.
-  void add(const TraceOfRank& trace);
+  void add(const RankTrace& trace);
 
   /// Ends the text; no call may follow.
   void finish();

@@ -13,7 +13,7 @@ namespace gradwire {
 enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
-  optimiser,      ///< Optimizer states, including master weights.
+  optimizer,      ///< Optimizer states, including master weights.
   activations,    ///< Saved by forward for backward, and temporaries of both.
   communication,  ///< Buffers of buckets, gathers and codecs.
   other,
@@ -43,8 +43,9 @@ struct MemoryTimeline {
 
 std::int64_t total_bytes(const MemoryBytes& bytes);
 
-/// Returns at most `most` samples (at least 1): divides the samples into that many groups of
+/// Returns at most `max_samples` samples (at least 1): divides the samples into that many groups of
 /// consecutive ones and keeps the maximum of each, so that peaks are preserved.
-std::vector<MemorySample> thinned(const std::vector<MemorySample>& samples, std::size_t most);
+std::vector<MemorySample> thinned(const std::vector<MemorySample>& samples,
+                                  std::size_t max_samples);
 
 }  // namespace gradwire

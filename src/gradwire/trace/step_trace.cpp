@@ -90,7 +90,7 @@ std::vector<StepBreakdown> break_down(const TraceLog& log) {
   const auto hidden = without(buckets_under_way(log), waits);
   std::vector<StepBreakdown> steps;
   for (const auto& span : log.spans) {
-    if (span.kind != TraceKind::step || span.begin < log.whole_from) continue;
+    if (span.kind != TraceKind::step || span.begin < log.complete_since) continue;
     const TraceInterval window{span.begin, span.end};
     const auto part = [&](TraceKind kind) { return length_within(parts[index_of(kind)], window); };
     StepBreakdown step{.step = span.step,
@@ -99,12 +99,12 @@ std::vector<StepBreakdown> break_down(const TraceLog& log) {
                        .data = part(TraceKind::data),
                        .forward = part(TraceKind::forward),
                        .backward = part(TraceKind::backward),
-                       .optimiser = part(TraceKind::optimiser),
+                       .optimizer = part(TraceKind::optimizer),
                        .exposed = part(TraceKind::wait),
                        .hidden = length_within(hidden, window),
                        .bytes = span.bytes};
     step.other =
-        step.total - step.data - step.forward - step.backward - step.optimiser - step.exposed;
+        step.total - step.data - step.forward - step.backward - step.optimizer - step.exposed;
     steps.push_back(step);
   }
   std::ranges::stable_sort(steps, {}, &StepBreakdown::begin);
@@ -124,7 +124,7 @@ StepMedians medians_of(const std::vector<StepBreakdown>& steps) {
           .data = of([](const auto& s) { return s.data; }),
           .forward = of([](const auto& s) { return s.forward; }),
           .backward = of([](const auto& s) { return s.backward; }),
-          .optimiser = of([](const auto& s) { return s.optimiser; }),
+          .optimizer = of([](const auto& s) { return s.optimizer; }),
           .exposed = of([](const auto& s) { return s.exposed; }),
           .other = of([](const auto& s) { return s.other; }),
           .hidden = of([](const auto& s) { return s.hidden; }),

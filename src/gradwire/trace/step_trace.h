@@ -8,7 +8,7 @@
 namespace gradwire {
 
 /// Breakdown of the time of one step on one rank. Exact:
-///   data + forward + backward + optimiser + exposed + other = total,
+///   data + forward + backward + optimizer + exposed + other = total,
 /// where each part counts the moments in which it was the innermost span. Communication = hidden +
 /// exposed: the time within this step in which a bucket is in flight or computing waits, overlaps
 /// counted once, whichever step began it. `hidden` is the share that overlaps the other parts.
@@ -19,7 +19,7 @@ struct StepBreakdown {
   Duration data{};
   Duration forward{};
   Duration backward{};
-  Duration optimiser{};
+  Duration optimizer{};
   Duration exposed{};  ///< Computing waited.
   Duration other{};
   Duration hidden{};
@@ -39,7 +39,7 @@ struct StepMedians {
   double data = 0;
   double forward = 0;
   double backward = 0;
-  double optimiser = 0;
+  double optimizer = 0;
   double exposed = 0;
   double other = 0;
   double hidden = 0;

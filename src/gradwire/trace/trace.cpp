@@ -16,8 +16,8 @@ TraceRecorder::TraceRecorder(const Clock& clock, std::size_t capacity)
 
 std::uint32_t TraceRecorder::number_of(std::string_view name) {
   if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
-  if (names_.size() == kNames) return number_of(names_.back());
-  names_.emplace_back(names_.size() + 1 == kNames ? "..." : name);
+  if (names_.size() == kMaxNames) return number_of(names_.back());
+  names_.emplace_back(names_.size() + 1 == kMaxNames ? "..." : name);
   const auto number = static_cast<std::uint32_t>(names_.size() - 1);
   numbers_.emplace(names_.back(), number);
   return number;
@@ -36,7 +36,7 @@ void TraceRecorder::record(TraceKind kind, std::string_view name, std::int64_t s
     ring_.push_back(span);
   } else {
     auto& oldest = ring_[recorded_ % capacity_];
-    whole_from_ = std::max(whole_from_, oldest.end);
+    complete_since_ = std::max(complete_since_, oldest.end);
     oldest = span;
   }
   ++recorded_;
@@ -47,7 +47,7 @@ TraceLog TraceRecorder::log() const {
   TraceLog log{.names = names_,
                .spans = ring_,
                .dropped = recorded_ - ring_.size(),
-               .whole_from = whole_from_};
+               .complete_since = complete_since_};
   const auto oldest = static_cast<std::ptrdiff_t>(log.dropped % capacity_);
   std::rotate(log.spans.begin(), log.spans.begin() + oldest, log.spans.end());
   return log;

@@ -23,7 +23,7 @@ enum class TraceKind : std::uint8_t {
   data,     ///< Waiting for the next batch.
   forward,  ///< Includes the loss.
   backward,
-  optimiser,
+  optimizer,
   wait,           ///< Computing waits for communication to complete.
   communication,  ///< A bucket is in flight, possibly during compute.
   other,          ///< Any other named span.
@@ -46,7 +46,7 @@ struct TraceLog {
   std::vector<std::string> names;
   std::vector<TraceSpan> spans;  ///< In the order in which they ended.
   std::uint64_t dropped = 0;     ///< Spans overwritten by newer ones.
-  Time whole_from{};             ///< No span that ends later is missing.
+  Time complete_since{};         ///< No span that ends later is missing.
 };
 
 /// Keeps a rank's newest spans in bounded memory (48 bytes each). A span costs two clock readings
@@ -67,7 +67,7 @@ struct TraceLog {
 class TraceRecorder {
  public:
   static constexpr std::size_t kSpans = 1 << 16;
-  static constexpr std::size_t kNames = 1 << 12;  ///< Further names become "...".
+  static constexpr std::size_t kMaxNames = 1 << 12;  ///< Further names become "...".
 
   /// `clock` must outlive this object. `capacity`: maximum number of spans kept; at least 1.
   explicit TraceRecorder(const Clock& clock, std::size_t capacity = kSpans);
@@ -81,7 +81,7 @@ class TraceRecorder {
   /// Calls `observer(step)` at each beginning and end of a TraceScope, on its thread, so that it
   /// can sample other values. To be set before the first scope.
   void observe(std::function<void(std::int64_t step)> observer) { observer_ = std::move(observer); }
-  void tell_observer() const {
+  void notify_observer() const {
     if (observer_) observer_(step());
   }
 
@@ -105,7 +105,7 @@ class TraceRecorder {
   std::vector<std::string> names_;
   std::vector<TraceSpan> ring_;
   std::uint64_t recorded_ = 0;
-  Time whole_from_{};
+  Time complete_since_{};
 };
 
 /// Records a span from construction to destruction. With a null recorder it does nothing and does
@@ -116,13 +116,13 @@ class [[nodiscard]] TraceScope {
       : recorder_(recorder), kind_(kind), name_(name) {
     if (recorder_ == nullptr) return;
     step_ = recorder_->step();
-    recorder_->tell_observer();
+    recorder_->notify_observer();
     begin_ = recorder_->now();
   }
   ~TraceScope() {
     if (recorder_ != nullptr) {
       recorder_->record(kind_, name_, step_, begin_, recorder_->now(), bytes_);
-      recorder_->tell_observer();
+      recorder_->notify_observer();
     }
   }
   TraceScope(const TraceScope&) = delete;

@@ -15,12 +15,12 @@ void close_until(Lane& lane, Time time) {
 
 }  // namespace
 
-std::vector<TracePlace> lay_out(const std::vector<TraceSpan>& spans) {
-  std::vector<TracePlace> places;
+std::vector<SpanLane> assign_lanes(const std::vector<TraceSpan>& spans) {
+  std::vector<SpanLane> places;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     places.push_back({.span = i, .communication = spans[i].kind == TraceKind::communication});
   }
-  std::ranges::stable_sort(places, {}, [&spans](const TracePlace& place) {
+  std::ranges::stable_sort(places, {}, [&spans](const SpanLane& place) {
     const auto& span = spans[place.span];
     return std::tuple(span.begin, -span.end.time_since_epoch(), span.kind != TraceKind::step);
   });

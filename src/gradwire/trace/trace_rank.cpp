@@ -72,13 +72,13 @@ MemorySample memory_of(const json& value) {
 
 }  // namespace
 
-TraceOfRank aligned(TraceOfRank trace) {
+RankTrace aligned(RankTrace trace) {
   const auto& clock = trace.clock;
   for (auto& span : trace.log.spans) {
     span.begin = clock.aligned(span.begin);
     span.end = clock.aligned(span.end);
   }
-  if (trace.log.dropped > 0) trace.log.whole_from = clock.aligned(trace.log.whole_from);
+  if (trace.log.dropped > 0) trace.log.complete_since = clock.aligned(trace.log.complete_since);
   const auto memory_begin = clock.aligned(trace.memory_begin);
   for (auto& sample : trace.memory.samples) {
     const auto at = clock.aligned(trace.memory_begin + duration_of(sample.seconds));
@@ -91,7 +91,7 @@ TraceOfRank aligned(TraceOfRank trace) {
   return trace;
 }
 
-std::vector<std::byte> encode_trace(const TraceOfRank& trace) {
+std::vector<std::byte> encode_trace(const RankTrace& trace) {
   auto spans = json::array();
   for (const auto& span : trace.log.spans) spans.push_back(to_json(span));
   auto memory = json::array();
@@ -102,7 +102,7 @@ std::vector<std::byte> encode_trace(const TraceOfRank& trace) {
                     {"last", to_json(trace.clock.last)},
                     {"names", trace.log.names},
                     {"dropped", trace.log.dropped},
-                    {"whole_from", count(trace.log.whole_from)},
+                    {"whole_from", count(trace.log.complete_since)},
                     {"spans", std::move(spans)},
                     {"memory_begin", count(trace.memory_begin)},
                     {"memory", std::move(memory)}};
@@ -111,17 +111,17 @@ std::vector<std::byte> encode_trace(const TraceOfRank& trace) {
   return {from, from + bytes.size()};
 }
 
-Result<TraceOfRank> decode_trace(ConstBytes bytes) {
+Result<RankTrace> decode_trace(ConstBytes bytes) {
   try {
     const auto* from = reinterpret_cast<const std::uint8_t*>(bytes.data());
     const auto all = json::from_cbor(from, from + bytes.size());
-    TraceOfRank trace{
+    RankTrace trace{
         .rank = all.at("rank").get<Rank>(),
         .host = all.at("host").get<std::string>(),
         .clock = {.first = reading_of(all.at("first")), .last = reading_of(all.at("last"))}};
     trace.log.names = all.at("names").get<std::vector<std::string>>();
     trace.log.dropped = all.at("dropped").get<std::uint64_t>();
-    trace.log.whole_from = time_of(all.at("whole_from"));
+    trace.log.complete_since = time_of(all.at("whole_from"));
     for (const auto& span : all.at("spans")) {
       trace.log.spans.push_back(span_of(span, trace.log.names.size()));
     }

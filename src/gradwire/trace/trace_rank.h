@@ -14,7 +14,7 @@
 namespace gradwire {
 
 /// One rank's part of a trace.
-struct TraceOfRank {
+struct RankTrace {
   Rank rank = 0;
   std::string host;
   ClockAlignment clock;
@@ -24,12 +24,12 @@ struct TraceOfRank {
 };
 
 /// Returns the trace with all times on the reference clock. The alignment then has only its error.
-TraceOfRank aligned(TraceOfRank trace);
+RankTrace aligned(RankTrace trace);
 
 /// Encodes a trace for the rank that writes the file (CBOR).
-std::vector<std::byte> encode_trace(const TraceOfRank& trace);
+std::vector<std::byte> encode_trace(const RankTrace& trace);
 
 /// Error: corrupted, if `bytes` is not a valid output of encode_trace().
-Result<TraceOfRank> decode_trace(ConstBytes bytes);
+Result<RankTrace> decode_trace(ConstBytes bytes);
 
 }  // namespace gradwire

@@ -55,7 +55,7 @@ std::string format_trace_summary(const TraceSummary& summary) {
   text += line("data", part(step.data, step.total));
   text += line("forward", part(step.forward, step.total));
   text += line("backward", part(step.backward, step.total));
-  text += line("optimiser", part(step.optimiser, step.total));
+  text += line("optimiser", part(step.optimizer, step.total));
   text += line("waiting", part(step.exposed, step.total));
   text += line("other", part(step.other, step.total));
   if (summary.ranks.size() > 1) {

@@ -64,7 +64,7 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
   flush();
 }
 
-void refuse_codec_of_other_groups(std::string_view who, const std::string& codec) {
+void refuse_codec_without_communicator(std::string_view who, const std::string& codec) {
   if (codec == "none") return;
   throw Exception(ErrorKind::unsupported,
                   fmt::format("{}: codec \"{}\" requires a gradwire process group; create it with "

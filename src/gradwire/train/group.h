@@ -21,7 +21,7 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
 
 /// Throws Exception(unsupported), on behalf of `who`, unless `codec` is "none". For groups of other
 /// backends, which have no codecs.
-void refuse_codec_of_other_groups(std::string_view who, const std::string& codec);
+void refuse_codec_without_communicator(std::string_view who, const std::string& codec);
 
 /// Gathers the texts of all ranks on every rank.
 std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::string& text);

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// More elements exceed any memory: an error in the file.
-constexpr double kMostElements = 1e12;
+constexpr double kMaxElements = 1e12;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& what) {
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", source, what));
@@ -64,7 +64,7 @@ ProfileTensor tensor_of(const Json& object, const Place& place) {
     tensor.shape.push_back(size.get<std::int64_t>());
     count *= static_cast<double>(tensor.shape.back());
   }
-  if (count > kMostElements) place.refuse_here("shape", "at most 10^12 elements");
+  if (count > kMaxElements) place.refuse_here("shape", "at most 10^12 elements");
   return tensor;
 }
 
@@ -108,7 +108,7 @@ std::size_t LayerProfile::tensors() const {
   return count;
 }
 
-void normalise_shares(LayerProfile& profile) {
+void normalize_shares(LayerProfile& profile) {
   double total = 0;
   for (const ProfileLayer& layer : profile.layers) {
     if (!(layer.forward >= 0) || !(layer.backward >= 0))
@@ -153,7 +153,7 @@ LayerProfile parse_profile(std::string_view json, const std::string& source) {
   profile.compute = std::chrono::duration_cast<Duration>(compute);
   for (std::size_t i = 0; i < layers.size(); ++i)
     profile.layers.push_back(layer_of(layers[i], top.inside("layers", i)));
-  normalise_shares(profile);
+  normalize_shares(profile);
   return profile;
 }
 

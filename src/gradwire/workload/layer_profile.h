@@ -42,7 +42,7 @@ struct LayerProfile {
 
 /// Scales the shares so that they sum to 1. Throws Exception(invalid_argument) with the name of the
 /// profile if that is impossible: no layers, a negative or non-finite share, or all shares zero.
-void normalise_shares(LayerProfile& profile);
+void normalize_shares(LayerProfile& profile);
 
 /// Converts a profile to JSON (docs/ladder.md) and back. `source`: its name in errors. Shares in
 /// JSON need not sum to 1. Throws Exception(invalid_argument) that names the layer and the key.

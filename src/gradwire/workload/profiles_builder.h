@@ -24,7 +24,7 @@ class ProfileBuilder {
   }
 
   CountedProfile finish() {
-    normalise_shares(counted_.profile);
+    normalize_shares(counted_.profile);
     return std::move(counted_);
   }
 

@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-constexpr int kMostLayers = 10'000;
+constexpr int kMaxLayers = 10'000;
 
 [[noreturn]] void refuse(const std::string& name) {
   throw Exception(
@@ -18,7 +18,7 @@ constexpr int kMostLayers = 10'000;
       fmt::format(
           "profile \"{}\": expected uniform:LAYERSxBYTES, at most {} layers of a multiple of "
           "4 bytes, as in uniform:16x6250000 or uniform:12x4M",
-          name, kMostLayers));
+          name, kMaxLayers));
 }
 
 /// The most square matrix of `count` elements.
@@ -35,7 +35,7 @@ LayerProfile uniform_profile(const std::string& name) {
   int layers = 0;
   const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), layers);
   const auto at = static_cast<std::size_t>(end - size.data());
-  if (error != std::errc() || layers < 1 || layers > kMostLayers || size.substr(at, 1) != "x")
+  if (error != std::errc() || layers < 1 || layers > kMaxLayers || size.substr(at, 1) != "x")
     refuse(name);
   const auto bytes = parse_bytes(size.substr(at + 1));
   if (!bytes || *bytes < sizeof(float) || *bytes % sizeof(float) != 0) refuse(name);

@@ -8,7 +8,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr int kMostRanks = 7;
+constexpr int kMaxRanksDrawn = 7;
 
 Duration milliseconds(std::int64_t n) {
   return std::chrono::milliseconds(n);
@@ -50,7 +50,7 @@ ExecutorOptions draw_options(Random& random) {
   ExecutorOptions options;
   options.limits.segment_bytes = std::size_t{8} << random.below(7);
   options.limits.eager_bytes = random.below(400);
-  options.limits.eager_budget = options.limits.eager_bytes + random.below(600);
+  options.limits.eager_credit = options.limits.eager_bytes + random.below(600);
   options.receive_buffer_bytes = 64 + random.below(1000);
   return options;
 }
@@ -59,7 +59,7 @@ SimOptions draw_network(Random& random) {
   return {.seed = random.next(),
           .window_bytes = 256 + random.below(8000),
           .unit_bytes = 16 + random.below(2000),
-          .train_bytes = random.one_in(2) ? 1 : 1 + random.below(600),
+          .gso_burst_bytes = random.one_in(2) ? 1 : 1 + random.below(600),
           .short_io = random.one_in(2),
           .stall_one_in = random.one_in(2) ? 8 + random.below(40) : 0,
           .max_stall = milliseconds(random.between(1, 300))};
@@ -170,7 +170,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   Random random(seed);
   Scenario s;
   s.seed = seed;
-  s.ranks = static_cast<int>(random.between(1, kMostRanks));
+  s.ranks = static_cast<int>(random.between(1, kMaxRanksDrawn));
   for (std::uint64_t n = 1 + random.below(4); n > 0; --n)
     s.cases.push_back(draw_case(random, s.ranks));
   for (Rank r = 0; r < s.ranks; ++r) {
@@ -201,12 +201,12 @@ Scenario draw_scenario(std::uint64_t seed) {
 std::string Scenario::describe() const {
   std::string text = fmt::format(
       "seed {}: {} ranks, fault {} at {} us (rank {}, rank {}, {} ms), segment {}, eager {}/{}, "
-      "window {}, unit {}, train {}{}, stall 1 in {} up to {} ms{}\n",
+      "window {}, unit {}, GSO burst {}{}, stall 1 in {} up to {} ms{}\n",
       seed, ranks, name_of(fault), fault_at.time_since_epoch().count() / 1000, victim, other,
       freeze_for.count() / 1'000'000, options.limits.segment_bytes, options.limits.eager_bytes,
-      options.limits.eager_budget, network.window_bytes, network.unit_bytes, network.train_bytes,
-      network.short_io ? ", short reads and writes" : "", network.stall_one_in,
-      network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
+      options.limits.eager_credit, network.window_bytes, network.unit_bytes,
+      network.gso_burst_bytes, network.short_io ? ", short reads and writes" : "",
+      network.stall_one_in, network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     text += fmt::format("  host {}: {} ranks, rails", h, std::ranges::count(host_of, h));
     for (const SimPort& rail : hosts[h].rails) {

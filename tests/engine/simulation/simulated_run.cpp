@@ -43,7 +43,7 @@ std::vector<ErrorKind> possible_causes(const Scenario& s) {
 }
 
 /// Maximum time from the fault and the call to the failure, stalls of the network included.
-Duration longest_notice(Fault fault) {
+Duration max_detection_time(Fault fault) {
   switch (fault) {
     case Fault::kill:
     case Fault::reset:
@@ -156,7 +156,7 @@ class Run {
     if (executor.in_flight() > 0) {
       executor.abort({ErrorKind::aborted, "closed"});
     } else {
-      executor.say_goodbye({});
+      executor.send_goodbye({});
     }
     job_.network().kill(rank);
     killed_ = true;
@@ -225,7 +225,7 @@ class Run {
       const bool done =
           std::ranges::all_of(slots_, [&](const Slot& slot) { return slot.outcomes[i]->done(); });
       if (!done || job_.network().killed(r) || job_.executor(r).error()) continue;
-      if (!left_[i]) job_.executor(r).say_goodbye({});
+      if (!left_[i]) job_.executor(r).send_goodbye({});
       left_[i] = true;
       if (job_.executor(r).flushed()) job_.network().kill(r);
     }
@@ -281,7 +281,7 @@ class Run {
                          message);
     }
     const Time posted = s_.posted[static_cast<std::size_t>(rank)][i];
-    if (outcome.at > std::max(posted, s_.fault_at) + longest_notice(s_.fault)) {
+    if (outcome.at > std::max(posted, s_.fault_at) + max_detection_time(s_.fault)) {
       return "failed late: " + message;
     }
     return std::nullopt;

@@ -42,20 +42,20 @@ class Explainer {
  public:
   Explainer(Communicator& communicator, const BenchOptions& options, const Environment& environment)
       : communicator_(communicator), options_(options), environment_(environment) {
-    if (wanted()) say(links_explained(environment));
+    if (wanted()) print_text(links_explained(environment));
   }
 
   void explain(const BenchCase& what) {
     if (!wanted()) return;
-    say(estimates_explained(what, communicator_.explain(what.collective, what.bytes),
-                            overriding_choice(options_, what.collective, environment_)));
+    print_text(estimates_explained(what, communicator_.explain(what.collective, what.bytes),
+                                   overriding_choice(options_, what.collective, environment_)));
   }
 
  private:
   bool wanted() const { return options_.explain && communicator_.rank() == 0; }
 
   /// With JSON on stdout, prints to stderr.
-  void say(const std::string& text) const {
+  void print_text(const std::string& text) const {
     fmt::print(options_.json == "-" ? stderr : stdout, "{}", text);
   }
 

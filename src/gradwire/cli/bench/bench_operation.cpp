@@ -63,11 +63,11 @@ void BenchOperation::run() {
     case Collective::barrier:
       return communicator_.barrier(options).wait();
     case Collective::point_to_point:
-      return exchange_with_neighbours(in, out);
+      return exchange_with_neighbors(in, out);
   }
 }
 
-void BenchOperation::exchange_with_neighbours(const LentConstSpan& in, const LentSpan& out) {
+void BenchOperation::exchange_with_neighbors(const LentConstSpan& in, const LentSpan& out) {
   const int ranks = communicator_.size();
   if (ranks == 1) return;
   const Work sent = communicator_.send(in, (communicator_.rank() + 1) % ranks);

@@ -26,7 +26,7 @@ class BenchOperation {
   void clear();
 
  private:
-  void exchange_with_neighbours(const LentConstSpan& in, const LentSpan& out);
+  void exchange_with_neighbors(const LentConstSpan& in, const LentSpan& out);
 
   Communicator& communicator_;
   const BenchCase& what_;

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
-#include "gradwire/cli/bench/usual_python.h"
+#include "gradwire/cli/bench/default_python.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/schedule/catalogue.h"
 
@@ -112,7 +112,7 @@ std::vector<std::string> algorithms_of(const BenchOptions& options, Collective c
 }  // namespace
 
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment) {
-  options.python = usual_python(environment);
+  options.python = default_python(environment);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
   declare_output(app, options);

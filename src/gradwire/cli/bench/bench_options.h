@@ -32,7 +32,7 @@ struct BenchOptions {
 };
 
 /// Adds the options to a command line parser; `options` must outlive it. The default of --python is
-/// usual_python().
+/// default_python().
 void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
 
 /// Returns the cases in the order of the sizes, and for each size in the order of the algorithms.

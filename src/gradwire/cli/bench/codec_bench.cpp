@@ -92,18 +92,18 @@ CodecRow measure_low_rank(const CodecSpec& spec, std::size_t count, double secon
   const std::size_t bytes = count * sizeof(float);
   std::uint64_t seed = kSeed;
   const auto encode = [&] {
-    bucket.first(values, ++seed);
-    bucket.second();
+    bucket.compute_p(values, ++seed);
+    bucket.compute_q();
   };
   encode();
-  bucket.third(decoded);
+  bucket.decompress(decoded);
   CodecRow row{.codec = spec.text(), .bytes = bytes};
   row.encoded_bytes =
       bucket.has_matrices() ? (bucket.p().count + bucket.q().count) * sizeof(float) : bytes;
   row.relative_error = relative_error(values, decoded);
   row.encode_gbps = row.encode_plain_gbps = rate(bytes, seconds, clock, encode);
   row.decode_gbps = row.decode_add_gbps =
-      rate(bytes, seconds, clock, [&] { bucket.third(decoded); });
+      rate(bytes, seconds, clock, [&] { bucket.decompress(decoded); });
   return row;
 }
 
@@ -115,13 +115,13 @@ CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
   if (spec.kind() == CodecKind::low_rank) return measure_low_rank(spec, count, seconds, clock);
   const std::unique_ptr<Codec> codec = value_or_throw(make_codec(spec));
   const std::vector<float> values = gaussian(count);
-  std::vector<float> carry(count), decoded(count);
+  std::vector<float> residual(count), decoded(count);
   std::vector<std::byte> encoded(codec->encoded_bytes(count));
   const std::size_t bytes = count * sizeof(float);
   CodecRow row{.codec = spec.text(), .bytes = bytes, .encoded_bytes = encoded.size()};
   std::uint64_t seed = kSeed;
   row.encode_gbps =
-      rate(bytes, seconds, clock, [&] { codec->encode(values, carry, ++seed, encoded); });
+      rate(bytes, seconds, clock, [&] { codec->encode(values, residual, ++seed, encoded); });
   row.encode_plain_gbps =
       rate(bytes, seconds, clock, [&] { codec->encode(values, {}, kSeed, encoded); });
   row.decode_gbps =

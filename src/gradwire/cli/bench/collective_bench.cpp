@@ -12,8 +12,8 @@
 namespace gradwire {
 namespace {
 
-constexpr int kLeastIterations = 5;
-constexpr int kMostIterations = 2000;
+constexpr int kMinIterations = 5;
+constexpr int kMaxIterations = 2000;
 
 double seconds_of(BenchOperation& operation, const Clock& clock) {
   operation.prepare();
@@ -26,8 +26,8 @@ double seconds_of(BenchOperation& operation, const Clock& clock) {
 int agree_on_iterations(Communicator& communicator, const BenchCase& what, double once) {
   double wanted = what.iterations;
   if (what.iterations <= 0) {
-    wanted = std::clamp(std::floor(what.seconds / once), double{kLeastIterations},
-                        double{kMostIterations});
+    wanted =
+        std::clamp(std::floor(what.seconds / once), double{kMinIterations}, double{kMaxIterations});
   }
   communicator.broadcast({&wanted, 1, DataType::float64, nullptr}, 0).wait();
   return static_cast<int>(wanted);

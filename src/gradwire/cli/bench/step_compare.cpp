@@ -10,7 +10,7 @@
 #include "gradwire/cli/bench/captured.h"
 #include "gradwire/cli/bench/mpi_program.h"
 #include "gradwire/cli/launch/process.h"
-#include "gradwire/cli/launch/wrong_command_line.h"
+#include "gradwire/cli/launch/usage_error.h"
 
 namespace gradwire {
 namespace {
@@ -59,7 +59,7 @@ const Peer& peer_named(const std::string& system) {
   if (found != std::end(kPeers)) return *found;
   std::vector<std::string_view> known;
   for (const Peer& peer : kPeers) known.push_back(peer.system);
-  throw WrongCommandLine(unknown_name("system to compare with", system, known));
+  throw UsageError(unknown_name("system to compare with", system, known));
 }
 
 /// Returns "" or why the peer cannot be measured.

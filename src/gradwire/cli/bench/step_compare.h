@@ -23,7 +23,7 @@ Words ddp_command(const StepOptions& options, const StepCase& what, const LayerP
 /// Measures the cases on gradwire and on the peers of --compare in turn, in --rounds rounds, so
 /// that disturbances on the machine affect all systems alike. A peer that is not installed is
 /// skipped with a line on stderr. Returns gradwire's row of each case, followed by the rows of the
-/// peers that have the case. Throws Exception if a system fails, WrongCommandLine for unknown
+/// peers that have the case. Throws Exception if a system fails, UsageError for unknown
 /// peers.
 std::vector<StepRow> compare_steps(const StepOptions& options, const std::vector<StepCase>& cases,
                                    const LayerProfile& profile);

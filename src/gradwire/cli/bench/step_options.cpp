@@ -7,7 +7,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
-#include "gradwire/cli/bench/usual_python.h"
+#include "gradwire/cli/bench/default_python.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/workload/profiles.h"
 
@@ -183,7 +183,7 @@ std::size_t bytes_of(const char* option, const std::string& text) {
 }  // namespace
 
 void declare(CLI::App& app, StepOptions& options, const Environment& environment) {
-  options.python = usual_python(environment);
+  options.python = default_python(environment);
   declare_cases(app, options);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
@@ -238,7 +238,7 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
                      .bytes = bytes_of("--bucket", options.bucket),
                      .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
-  how.plan.exact_below = options.codec_min_elements;
+  how.plan.codec_min_elements = options.codec_min_elements;
   how.averager.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (how.averager.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   return how;

@@ -43,7 +43,7 @@ struct StepOptions {
 };
 
 /// Adds the options to a command line parser; `options` must outlive it. The default of --python is
-/// usual_python() of `environment`.
+/// default_python() of `environment`.
 void declare(CLI::App& app, StepOptions& options, const Environment& environment);
 
 /// Returns the cases to measure, in order: every combination of the lists in the options, or the

@@ -11,7 +11,7 @@ namespace {
 
 using Fits = std::function<bool(const HostsFromTo&)>;
 
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamed = 8;
 
 /// Returns true if the affected paths are exactly those that fit, and more than one.
 bool are_those(const Fits& fits, const std::vector<HostsFromTo>& affected,
@@ -42,12 +42,11 @@ std::string name_paths(const std::vector<HostsFromTo>& affected,
   }
   std::vector<std::string> parts;
   for (const auto& [from, to] : affected) {
-    if (parts.size() == kMostNamed) break;
+    if (parts.size() == kMaxNamed) break;
     parts.push_back(fmt::format("from {} to {}", name(from), name(to)));
   }
-  const std::string more = affected.size() > kMostNamed
-                               ? fmt::format(", and {} more", affected.size() - kMostNamed)
-                               : "";
+  const std::string more =
+      affected.size() > kMaxNamed ? fmt::format(", and {} more", affected.size() - kMaxNamed) : "";
   return fmt::format("{}{}", fmt::join(parts, ", "), more);
 }
 

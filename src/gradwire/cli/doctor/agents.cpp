@@ -19,7 +19,7 @@ namespace gradwire {
 namespace {
 
 /// Timeout for a process to end after it closed its output.
-constexpr Duration kForEnd = std::chrono::seconds(2);
+constexpr Duration kReapTimeout = std::chrono::seconds(2);
 
 /// Shells' exit statuses for a program that cannot be run or does not exist.
 constexpr int kCannotRun = 126;
@@ -49,8 +49,8 @@ std::optional<std::size_t> host_of(const std::string& key) {
 }
 
 std::string last_lines(const std::string& text) {
-  constexpr std::size_t kMost = 500;
-  std::string last = text.size() > kMost ? text.substr(text.size() - kMost) : text;
+  constexpr std::size_t kMaxBytes = 500;
+  std::string last = text.size() > kMaxBytes ? text.substr(text.size() - kMaxBytes) : text;
   while (!last.empty() && last.back() == '\n') last.pop_back();
   return last;
 }
@@ -74,7 +74,7 @@ int reap(pid_t pid, Deadline deadline) {
 }
 
 /// `errors`: error output of the shell or the dynamic loader.
-const char* remedy_where_it_does_not_run(const std::string& errors) {
+const char* remedy_for_failed_start(const std::string& errors) {
   if (errors.find("loading shared libraries") == std::string::npos)
     return "install gradwire at the same path on every host";
   return "the program exists, but a library that it is linked with is missing: install it on that "
@@ -96,7 +96,7 @@ Agents::~Agents() {
     if (agent.process.pid < 0 || agent.ended) continue;
     agent.process.in.close();
     ::kill(-agent.process.pid, SIGTERM);
-    reap(agent.process.pid, Deadline::after(kForEnd));
+    reap(agent.process.pid, Deadline::after(kReapTimeout));
   }
 }
 
@@ -131,7 +131,7 @@ void Agents::run(Duration patience) {
   const Deadline deadline = Deadline::after(patience);
   while (!all_ended() && !deadline.passed()) {
     poll_once(deadline);
-    answer_those_waiting();
+    answer_pending_requests();
   }
 }
 
@@ -164,24 +164,24 @@ void Agents::transfer(Agent& agent) {
     agent.process.err.close();
   }
   const bool more = read_into(agent.process.out, agent.from);
-  take_lines(agent);
+  process_lines(agent);
   if (!more) end(agent);
 }
 
-void Agents::take_lines(Agent& agent) {
+void Agents::process_lines(Agent& agent) {
   for (std::size_t end; (end = agent.from.find('\n')) != std::string::npos;) {
     const std::string line = agent.from.substr(0, end);
     agent.from.erase(0, end + 1);
     // A login banner may precede the greeting.
     if (agent.greeted) {
-      act_on(agent, line);
+      handle_line(agent, line);
     } else {
       agent.greeted = line == greeting_;
     }
   }
 }
 
-void Agents::act_on(Agent& agent, const std::string& line) {
+void Agents::handle_line(Agent& agent, const std::string& line) {
   const auto request = parse_request(line);
   if (!request) {
     agent.errors += line + "\n";
@@ -192,7 +192,7 @@ void Agents::act_on(Agent& agent, const std::string& line) {
   }
 }
 
-void Agents::answer_those_waiting() {
+void Agents::answer_pending_requests() {
   for (Agent& agent : agents_) {
     if (agent.ended || !agent.waiting) continue;
     if (const auto answer = answer_to(*agent.waiting)) {
@@ -203,7 +203,7 @@ void Agents::answer_those_waiting() {
 }
 
 std::optional<Result<std::string>> Agents::answer_to(const Waiting& waiting) const {
-  if (const auto note = notes_.find(waiting.key); note != notes_.end()) return note->second;
+  if (const auto entry = entries_.find(waiting.key); entry != entries_.end()) return entry->second;
   const auto host = host_of(waiting.key);
   const bool never = host && *host < agents_.size() && agents_[*host].ended;
   if (!never && !waiting.deadline.passed()) return std::nullopt;
@@ -220,53 +220,53 @@ void Agents::end(Agent& agent) {
     const bool more = ::poll(&item, 1, 0) > 0 && read_into(agent.process.err, agent.errors);
     if (!more) agent.process.err.close();
   }
-  agent.status = reap(agent.process.pid, Deadline::after(kForEnd));
+  agent.status = reap(agent.process.pid, Deadline::after(kReapTimeout));
 }
 
-std::vector<Patient> Agents::patients() const {
-  std::vector<Patient> all;
+std::vector<HostReport> Agents::reports() const {
+  std::vector<HostReport> all;
   for (const Agent& agent : agents_) {
-    all.push_back({.name = agent.name, .failure = {}, .remedy = {}, .facts = {}, .reach = {}});
+    all.push_back({.name = agent.name, .failure = {}, .remedy = {}, .info = {}, .reach = {}});
     explain(agent, all.back());
   }
   return all;
 }
 
-void Agents::explain(const Agent& agent, Patient& patient) const {
+void Agents::explain(const Agent& agent, HostReport& report) const {
   const std::string said = agent.errors.empty() ? "" : ": " + last_lines(agent.errors);
   if (!agent.failure.empty()) {
-    patient.failure = agent.failure;
-    patient.remedy = "name a remote shell that is installed on this host with --rsh";
+    report.failure = agent.failure;
+    report.remedy = "name a remote shell that is installed on this host with --rsh";
   } else if (!agent.ended) {
-    patient.failure = agent.greeted ? "the doctor there did not finish" + said
-                                    : fmt::format("\"{}\" does not answer{}", agent.command, said);
-    patient.remedy = fmt::format("check that the host is up: {}", agent.command);
+    report.failure = agent.greeted ? "the doctor there did not finish" + said
+                                   : fmt::format("\"{}\" does not answer{}", agent.command, said);
+    report.remedy = fmt::format("check that the host is up: {}", agent.command);
   } else if (!agent.greeted && agent.status == 0) {
-    patient.failure = fmt::format("\"{}\" ran nothing{}", agent.command, said);
-    patient.remedy = kPassInputOn;
+    report.failure = fmt::format("\"{}\" ran nothing{}", agent.command, said);
+    report.remedy = kForwardStdin;
   } else if (!agent.greeted) {
-    patient.failure =
+    report.failure =
         fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);
-    patient.remedy =
+    report.remedy =
         "the remote shell must work without prompts: check the host's name, its address, and that "
         "your key is authorized there (ssh-copy-id), or name another remote shell with --rsh";
   } else if (agent.status == kNotFound || agent.status == kCannotRun) {
-    patient.failure = fmt::format("{} cannot be run there{}", program_, said);
-    patient.remedy = remedy_where_it_does_not_run(agent.errors);
+    report.failure = fmt::format("{} cannot be run there{}", program_, said);
+    report.remedy = remedy_for_failed_start(agent.errors);
   } else if (agent.status != 0) {
-    patient.failure = fmt::format("the doctor there failed with status {}{}", agent.status, said);
-    patient.remedy = "install the same gradwire on all hosts";
+    report.failure = fmt::format("the doctor there failed with status {}{}", agent.status, said);
+    report.remedy = "install the same gradwire on all hosts";
   }
 }
 
 Status Agents::set(const std::string& key, const std::string& value) {
-  notes_[key] = value;
+  entries_[key] = value;
   return {};
 }
 
 Result<std::string> Agents::get(const std::string& key, Duration) {
-  const auto note = notes_.find(key);
-  if (note != notes_.end()) return note->second;
+  const auto entry = entries_.find(key);
+  if (entry != entries_.end()) return entry->second;
   return failure(ErrorKind::timeout, "its report is incomplete");
 }
 

@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "gradwire/bootstrap/store.h"
-#include "gradwire/cli/doctor/facts.h"
+#include "gradwire/cli/doctor/host_report.h"
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/plan.h"
@@ -35,7 +35,7 @@ class Agents final : public Store {
   void run(Duration patience);
 
   /// Returns for each host its name and, if it could not be examined, the reason and the remedy.
-  std::vector<Patient> patients() const;
+  std::vector<HostReport> reports() const;
 
   Status set(const std::string& key, const std::string& value) override;
   /// Does not wait; fails with timeout if the key was not set.
@@ -66,17 +66,17 @@ class Agents final : public Store {
   bool all_ended() const;
   void poll_once(Deadline deadline);
   void transfer(Agent& agent);
-  void take_lines(Agent& agent);
-  void act_on(Agent& agent, const std::string& line);
-  void answer_those_waiting();
+  void process_lines(Agent& agent);
+  void handle_line(Agent& agent, const std::string& line);
+  void answer_pending_requests();
   std::optional<Result<std::string>> answer_to(const Waiting& waiting) const;
   void end(Agent& agent);
-  void explain(const Agent& agent, Patient& patient) const;
+  void explain(const Agent& agent, HostReport& report) const;
 
   std::string greeting_;
   std::string program_;
   std::vector<Agent> agents_;
-  std::map<std::string, std::string> notes_;
+  std::map<std::string, std::string> entries_;
 };
 
 }  // namespace gradwire

@@ -8,11 +8,11 @@
 namespace gradwire {
 namespace {
 
-void add_mesh_errors(const Examination& examination, std::vector<Finding>& findings) {
+void add_mesh_errors(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   const bool explained = std::ranges::any_of(findings, &Finding::wrong);
-  for (const Patient& patient : examination.patients) {
-    if (patient.mesh_error.empty() || explained) continue;
-    findings.push_back({true, fmt::format("{}: {}", patient.name, patient.mesh_error),
+  for (const HostReport& report : cluster_report.reports) {
+    if (report.mesh_error.empty() || explained) continue;
+    findings.push_back({true, fmt::format("{}: {}", report.name, report.mesh_error),
                         "run the doctor again when nothing else uses the network; if the problem "
                         "persists, check the host and link named"});
   }
@@ -20,36 +20,36 @@ void add_mesh_errors(const Examination& examination, std::vector<Finding>& findi
 
 }  // namespace
 
-std::vector<Finding> diagnose_hosts(const Examination& examination) {
+std::vector<Finding> diagnose_hosts(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  for (const Patient& patient : examination.patients) {
-    if (patient.facts) continue;
-    findings.push_back({true, fmt::format("{}: {}", patient.name, patient.failure),
-                        patient.remedy.empty() ? "check that host" : patient.remedy});
+  for (const HostReport& report : cluster_report.reports) {
+    if (report.info) continue;
+    findings.push_back({true, fmt::format("{}: {}", report.name, report.failure),
+                        report.remedy.empty() ? "check that host" : report.remedy});
   }
   return findings;
 }
 
-std::vector<Finding> diagnose(const Examination& examination) {
+std::vector<Finding> diagnose(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
   for (const auto part : {diagnose_hosts, diagnose_versions, diagnose_names, diagnose_interfaces,
                           diagnose_limits, diagnose_reach, diagnose_master, diagnose_speed}) {
-    for (Finding& finding : part(examination)) findings.push_back(std::move(finding));
+    for (Finding& finding : part(cluster_report)) findings.push_back(std::move(finding));
   }
-  add_mesh_errors(examination, findings);
+  add_mesh_errors(cluster_report, findings);
   return findings;
 }
 
-std::string describe(const Examination& examination, const std::vector<Finding>& findings) {
+std::string describe(const ClusterReport& cluster_report, const std::vector<Finding>& findings) {
   std::string text;
-  for (const Patient& patient : examination.patients) {
+  for (const HostReport& report : cluster_report.reports) {
     std::vector<std::string> rails;
-    for (const RailFacts& rail : patient.facts ? patient.facts->rails : std::vector<RailFacts>()) {
+    for (const RailInfo& rail : report.info ? report.info->rails : std::vector<RailInfo>()) {
       rails.push_back(fmt::format("{} {} MTU {}", rail.interface, rail.address, rail.mtu));
     }
-    text += fmt::format("{}: {}\n", patient.name,
-                        patient.facts
-                            ? fmt::format("gradwire {}, {}", patient.facts->version,
+    text += fmt::format("{}: {}\n", report.name,
+                        report.info
+                            ? fmt::format("gradwire {}, {}", report.info->version,
                                           rails.empty() ? "no usable interface"
                                                         : fmt::format("{}", fmt::join(rails, ", ")))
                             : "not examined");
@@ -59,7 +59,7 @@ std::string describe(const Examination& examination, const std::vector<Finding>&
                         finding.wrong ? "fix" : "hint", finding.remedy);
   }
   const auto wrong = std::ranges::count_if(findings, &Finding::wrong);
-  if (examination.patients.size() > 1 && !examination.cluster) {
+  if (cluster_report.reports.size() > 1 && !cluster_report.cluster) {
     text += "\nThe speed of the links was not measured: the hosts must reach each other first.\n";
   }
   text += wrong == 0 ? "\nNo problems found.\n"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/cli/doctor/facts.h"
+#include "gradwire/cli/doctor/host_report.h"
 
 namespace gradwire {
 
@@ -18,18 +18,18 @@ struct Finding {
 
 /// Returns the findings of an examination, causes before consequences. A pure function; each part
 /// covers one kind of problem.
-std::vector<Finding> diagnose(const Examination& examination);
+std::vector<Finding> diagnose(const ClusterReport& cluster_report);
 
-std::vector<Finding> diagnose_hosts(const Examination& examination);     ///< Not examined.
-std::vector<Finding> diagnose_versions(const Examination& examination);  ///< Versions differ.
-std::vector<Finding> diagnose_names(const Examination& examination);
-std::vector<Finding> diagnose_limits(const Examination& examination);      ///< Files, buffers.
-std::vector<Finding> diagnose_interfaces(const Examination& examination);  ///< Choice, MTUs.
-std::vector<Finding> diagnose_reach(const Examination& examination);       ///< Ports, MTU, loss.
-std::vector<Finding> diagnose_master(const Examination& examination);      ///< Rendezvous.
-std::vector<Finding> diagnose_speed(const Examination& examination);       ///< Slow links, clocks.
+std::vector<Finding> diagnose_hosts(const ClusterReport& cluster_report);     ///< Not examined.
+std::vector<Finding> diagnose_versions(const ClusterReport& cluster_report);  ///< Versions differ.
+std::vector<Finding> diagnose_names(const ClusterReport& cluster_report);
+std::vector<Finding> diagnose_limits(const ClusterReport& cluster_report);      ///< Files, buffers.
+std::vector<Finding> diagnose_interfaces(const ClusterReport& cluster_report);  ///< Choice, MTUs.
+std::vector<Finding> diagnose_reach(const ClusterReport& cluster_report);   ///< Ports, MTU, loss.
+std::vector<Finding> diagnose_master(const ClusterReport& cluster_report);  ///< Rendezvous.
+std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report);   ///< Slow links, clocks.
 
 /// Returns the report as text: the hosts, each finding with its remedy, and a conclusion.
-std::string describe(const Examination& examination, const std::vector<Finding>& findings);
+std::string describe(const ClusterReport& cluster_report, const std::vector<Finding>& findings);
 
 }  // namespace gradwire

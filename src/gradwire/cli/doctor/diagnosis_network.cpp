@@ -12,10 +12,10 @@
 namespace gradwire {
 namespace {
 
-using Outcome = ReachFacts::Outcome;
+using Outcome = Reachability::Outcome;
 
 /// Share of lost packets on an idle network at which TCP loses about half of its speed.
-constexpr double kMuchLoss = 0.001;
+constexpr double kLossThreshold = 0.001;
 
 /// Paths below this share of the fastest path's rate on the same rail are slow.
 constexpr double kSlow = 0.6;
@@ -27,36 +27,36 @@ constexpr Duration kFarLatency = std::chrono::microseconds(500);
 
 constexpr Duration kClocksApart = std::chrono::milliseconds(50);
 
-std::vector<std::string> names_of(const Examination& examination) {
+std::vector<std::string> names_of(const ClusterReport& cluster_report) {
   std::vector<std::string> names;
-  for (const Patient& patient : examination.patients) names.push_back(patient.name);
+  for (const HostReport& report : cluster_report.reports) names.push_back(report.name);
   return names;
 }
 
-const RailFacts* rail_of(const Examination& examination, int host, int rail) {
-  const auto& facts = examination.patients[static_cast<std::size_t>(host)].facts;
+const RailInfo* rail_of(const ClusterReport& cluster_report, int host, int rail) {
+  const auto& info = cluster_report.reports[static_cast<std::size_t>(host)].info;
   const auto number = static_cast<std::size_t>(rail);
-  return facts && number < facts->rails.size() ? &facts->rails[number] : nullptr;
+  return info && number < info->rails.size() ? &info->rails[number] : nullptr;
 }
 
 /// One ordered pair of hosts over one rail, with both ends.
 struct Path {
   int from;
-  const ReachFacts& reach;
-  const RailFacts& here;
-  const RailFacts& there;
+  const Reachability& reach;
+  const RailInfo& here;
+  const RailInfo& there;
 };
 
-std::vector<Path> paths_of(const Examination& examination) {
+std::vector<Path> paths_of(const ClusterReport& cluster_report) {
   std::vector<Path> paths;
-  const int hosts = static_cast<int>(examination.patients.size());
+  const int hosts = static_cast<int>(cluster_report.reports.size());
   for (int from = 0; from < hosts; ++from) {
-    const auto& reach = examination.patients[static_cast<std::size_t>(from)].reach;
+    const auto& reach = cluster_report.reports[static_cast<std::size_t>(from)].reach;
     if (!reach) continue;
-    for (const ReachFacts& one : *reach) {
+    for (const Reachability& one : *reach) {
       if (one.to < 0 || one.to >= hosts) continue;
-      const RailFacts* here = rail_of(examination, from, one.rail);
-      const RailFacts* there = rail_of(examination, one.to, one.rail);
+      const RailInfo* here = rail_of(cluster_report, from, one.rail);
+      const RailInfo* there = rail_of(cluster_report, one.to, one.rail);
       if (here != nullptr && there != nullptr) paths.push_back({from, one, *here, *there});
     }
   }
@@ -67,14 +67,14 @@ std::string port_of(const std::string& endpoint) {
   return endpoint.substr(endpoint.rfind(':') + 1);
 }
 
-std::string remedy_for(Outcome outcome, const RailFacts& there, const std::string& name) {
+std::string remedy_for(Outcome outcome, const RailInfo& there, const std::string& name) {
   const std::string open = fmt::format(
       "allow the hosts' network on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
       "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT); with --port N, only "
       "that one port must be open",
       name, there.interface, port_of(there.endpoint), there.interface, port_of(there.endpoint));
   switch (outcome) {
-    case Outcome::silence:
+    case Outcome::no_answer:
       return "a firewall drops the packets, or the interfaces are not in one network (choose with "
              "--interface); " +
              open;
@@ -91,7 +91,7 @@ std::string remedy_for(Outcome outcome, const RailFacts& there, const std::strin
   }
 }
 
-void add_unreached(const Examination& examination, const std::vector<Path>& paths,
+void add_unreached(const ClusterReport& cluster_report, const std::vector<Path>& paths,
                    std::vector<Finding>& findings) {
   using Key = std::tuple<int, int, Outcome>;
   std::map<Key, std::pair<const Path*, std::vector<std::string>>> groups;
@@ -99,11 +99,11 @@ void add_unreached(const Examination& examination, const std::vector<Path>& path
     if (path.reach.outcome == Outcome::reached) continue;
     auto& [example, callers] = groups[{path.reach.to, path.reach.rail, path.reach.outcome}];
     example = &path;
-    callers.push_back(examination.patients[static_cast<std::size_t>(path.from)].name);
+    callers.push_back(cluster_report.reports[static_cast<std::size_t>(path.from)].name);
   }
   for (const auto& [key, group] : groups) {
     const auto& [path, callers] = group;
-    const std::string& name = examination.patients[static_cast<std::size_t>(path->reach.to)].name;
+    const std::string& name = cluster_report.reports[static_cast<std::size_t>(path->reach.to)].name;
     findings.push_back(
         {true,
          fmt::format("{} cannot reach {} at {} ({}): {}", fmt::join(callers, ", "), name,
@@ -135,14 +135,14 @@ std::map<int, Affected> affected_by_rail(const std::vector<Path>& paths, IsWrong
   return rails;
 }
 
-int least_mtu(const Path& path) {
-  return std::min({path.here.mtu, path.there.mtu, kLargestPacket});
+int min_mtu(const Path& path) {
+  return std::min({path.here.mtu, path.there.mtu, kMaxPacketBytes});
 }
 
-void add_black_holes(const Examination& examination, const std::vector<Path>& paths,
+void add_black_holes(const ClusterReport& cluster_report, const std::vector<Path>& paths,
                      std::vector<Finding>& findings) {
   const auto is_hole = [](const Path& path) {
-    return path.reach.largest_packet > 0 && path.reach.largest_packet < least_mtu(path);
+    return path.reach.largest_packet > 0 && path.reach.largest_packet < min_mtu(path);
   };
   const auto smaller = [](const Path& a, const Path& b) {
     return a.reach.largest_packet < b.reach.largest_packet;
@@ -154,17 +154,17 @@ void add_black_holes(const Examination& examination, const std::vector<Path>& pa
          fmt::format("packets of more than {} bytes are lost {}, over {}, although the interfaces "
                      "have an MTU of {}: connections are established, but stall under load",
                      worst.reach.largest_packet,
-                     name_paths(affected.wrong, affected.all, names_of(examination)),
-                     worst.here.interface, least_mtu(worst)),
+                     name_paths(affected.wrong, affected.all, names_of(cluster_report)),
+                     worst.here.interface, min_mtu(worst)),
          fmt::format("raise the MTU of the switch or tunnel in between to {}, or lower it on these "
                      "hosts: ip link set dev {} mtu {}",
-                     least_mtu(worst), worst.here.interface, worst.reach.largest_packet)});
+                     min_mtu(worst), worst.here.interface, worst.reach.largest_packet)});
   }
 }
 
-void add_losses(const Examination& examination, const std::vector<Path>& paths,
+void add_losses(const ClusterReport& cluster_report, const std::vector<Path>& paths,
                 std::vector<Finding>& findings) {
-  const auto loses = [](const Path& path) { return path.reach.loss() >= kMuchLoss; };
+  const auto loses = [](const Path& path) { return path.reach.loss() >= kLossThreshold; };
   const auto more = [](const Path& a, const Path& b) { return a.reach.loss() > b.reach.loss(); };
   for (const auto& [rail, affected] : affected_by_rail(paths, loses, more)) {
     const Path& worst = *affected.worst;
@@ -173,14 +173,15 @@ void add_losses(const Examination& examination, const std::vector<Path>& paths,
          fmt::format(
              "up to {:.2f} % of packets ({} of {}) are lost {}, over {}, on a nearly idle network",
              100 * worst.reach.loss(), worst.reach.lost, worst.reach.datagrams,
-             name_paths(affected.wrong, affected.all, names_of(examination)), worst.here.interface),
+             name_paths(affected.wrong, affected.all, names_of(cluster_report)),
+             worst.here.interface),
          fmt::format("check cable, connector and switch port: ethtool {0}; ethtool -S {0} | grep "
                      "-iE 'err|drop|crc'; tc -s qdisc show dev {0}",
                      worst.here.interface)});
   }
 }
 
-void add_detours(const std::vector<Path>& paths, const Examination& examination,
+void add_detours(const std::vector<Path>& paths, const ClusterReport& cluster_report,
                  std::vector<Finding>& findings) {
   std::map<int, const Path*> first_of_host;
   for (const Path& path : paths) {
@@ -192,14 +193,14 @@ void add_detours(const std::vector<Path>& paths, const Examination& examination,
          fmt::format("packets from {} ({}) of {} to {} leave by another interface, because two "
                      "interfaces are in one subnet",
                      path->here.interface, path->here.address,
-                     examination.patients[static_cast<std::size_t>(host)].name,
+                     cluster_report.reports[static_cast<std::size_t>(host)].name,
                      path->there.address),
          "put the interfaces into different subnets, or set on every host: sysctl -w "
          "net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"});
   }
 }
 
-void add_silent_datagrams(const Examination& examination, const std::vector<Path>& paths,
+void add_silent_datagrams(const ClusterReport& cluster_report, const std::vector<Path>& paths,
                           std::vector<Finding>& findings) {
   const auto silent = [](const Path& path) {
     return path.reach.has_echo && path.reach.largest_packet == 0;
@@ -210,7 +211,7 @@ void add_silent_datagrams(const Examination& examination, const std::vector<Path
         {false,
          fmt::format("datagrams (UDP) do not get through {}, over {}: maximum packet size and "
                      "losses are unknown",
-                     name_paths(affected.wrong, affected.all, names_of(examination)),
+                     name_paths(affected.wrong, affected.all, names_of(cluster_report)),
                      affected.worst->here.interface),
          "jobs do not need UDP; to let the doctor measure, allow it between the hosts"});
   }
@@ -250,15 +251,16 @@ Speeds speeds_of(const Cluster& cluster, int rail) {
 }
 
 /// Adds paths that are slow compared with what their own network cards have negotiated.
-void add_broken_promises(const Examination& examination, int rail, std::vector<Finding>& findings) {
-  for (const MeasuredPath& path : examination.cluster->paths) {
-    const RailFacts* here = rail_of(examination, path.from, path.rail);
-    const RailFacts* there = rail_of(examination, path.to, path.rail);
+void add_broken_promises(const ClusterReport& cluster_report, int rail,
+                         std::vector<Finding>& findings) {
+  for (const MeasuredPath& path : cluster_report.cluster->paths) {
+    const RailInfo* here = rail_of(cluster_report, path.from, path.rail);
+    const RailInfo* there = rail_of(cluster_report, path.to, path.rail);
     if (path.rail != rail || here == nullptr || there == nullptr) continue;
     const int megabits = std::min(here->megabits, there->megabits);
     const double promised = megabits * 1e6 / 8;
     if (path.bytes_per_second <= 0 || path.bytes_per_second >= kSlow * promised) continue;
-    const auto names = names_of(examination);
+    const auto names = names_of(cluster_report);
     findings.push_back(
         {true,
          fmt::format("{} {}, over {}, on links of {}", format_rate(path.bytes_per_second),
@@ -271,28 +273,28 @@ void add_broken_promises(const Examination& examination, int rail, std::vector<F
 }
 
 /// Adds hosts whose network card has negotiated a lower rate than the fastest.
-void add_slow_cards(const Examination& examination, int rail, std::vector<Finding>& findings) {
+void add_slow_cards(const ClusterReport& cluster_report, int rail, std::vector<Finding>& findings) {
   int most = 0;
-  for (int host = 0; host < static_cast<int>(examination.patients.size()); ++host) {
-    const RailFacts* facts = rail_of(examination, host, rail);
-    if (facts != nullptr) most = std::max(most, facts->megabits);
+  for (int host = 0; host < static_cast<int>(cluster_report.reports.size()); ++host) {
+    const RailInfo* info = rail_of(cluster_report, host, rail);
+    if (info != nullptr) most = std::max(most, info->megabits);
   }
-  for (int host = 0; host < static_cast<int>(examination.patients.size()); ++host) {
-    const RailFacts* facts = rail_of(examination, host, rail);
-    if (facts == nullptr || facts->megabits == 0 || facts->megabits == most) continue;
+  for (int host = 0; host < static_cast<int>(cluster_report.reports.size()); ++host) {
+    const RailInfo* info = rail_of(cluster_report, host, rail);
+    if (info == nullptr || info->megabits == 0 || info->megabits == most) continue;
     findings.push_back(
         {true,
-         fmt::format("{} of {} has negotiated {}, others {}", facts->interface,
-                     examination.patients[static_cast<std::size_t>(host)].name,
-                     format_rate(facts->megabits * 1e6 / 8), format_rate(most * 1e6 / 8)),
+         fmt::format("{} of {} has negotiated {}, others {}", info->interface,
+                     cluster_report.reports[static_cast<std::size_t>(host)].name,
+                     format_rate(info->megabits * 1e6 / 8), format_rate(most * 1e6 / 8)),
          fmt::format("check cable and switch port, then: ethtool -s {} autoneg on",
-                     facts->interface)});
+                     info->interface)});
   }
 }
 
-void add_slow_paths(const Examination& examination, const std::string& interface,
+void add_slow_paths(const ClusterReport& cluster_report, const std::string& interface,
                     const Speeds& speeds, std::vector<Finding>& findings) {
-  const auto names = names_of(examination);
+  const auto names = names_of(cluster_report);
   if (!speeds.slow.empty()) {
     findings.push_back(
         {true,
@@ -314,54 +316,55 @@ void add_slow_paths(const Examination& examination, const std::string& interface
   }
 }
 
-void add_clocks(const Examination& examination, std::vector<Finding>& findings) {
-  const auto& hosts = examination.cluster->hosts;
-  for (std::size_t i = 0; i < hosts.size() && i < examination.patients.size(); ++i) {
+void add_clocks(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
+  const auto& hosts = cluster_report.cluster->hosts;
+  for (std::size_t i = 0; i < hosts.size() && i < cluster_report.reports.size(); ++i) {
     const MeasuredHost& host = hosts[i];
     if (std::chrono::abs(host.clock_offset) < kClocksApart + host.clock_uncertainty) continue;
-    const std::string& name = examination.patients[i].name;
+    const std::string& name = cluster_report.reports[i].name;
     findings.push_back(
         {false,
          fmt::format("the clock of {} is {} {} that of {}", name,
                      format_duration(std::chrono::abs(host.clock_offset)),
                      host.clock_offset > Duration::zero() ? "ahead of" : "behind",
-                     examination.patients.front().name),
+                     cluster_report.reports.front().name),
          "synchronize the hosts' clocks with NTP: timedatectl set-ntp true, or chronyc makestep"});
   }
 }
 
 }  // namespace
 
-std::vector<Finding> diagnose_reach(const Examination& examination) {
+std::vector<Finding> diagnose_reach(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  const std::vector<Path> paths = paths_of(examination);
-  add_unreached(examination, paths, findings);
-  add_detours(paths, examination, findings);
-  add_black_holes(examination, paths, findings);
-  add_losses(examination, paths, findings);
-  add_silent_datagrams(examination, paths, findings);
+  const std::vector<Path> paths = paths_of(cluster_report);
+  add_unreached(cluster_report, paths, findings);
+  add_detours(paths, cluster_report, findings);
+  add_black_holes(cluster_report, paths, findings);
+  add_losses(cluster_report, paths, findings);
+  add_silent_datagrams(cluster_report, paths, findings);
   return findings;
 }
 
-std::vector<Finding> diagnose_speed(const Examination& examination) {
+std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  const std::size_t rails = most_rails(examination);
+  const std::size_t rails = max_rails(cluster_report);
   for (int rail = 0; rail < static_cast<int>(rails); ++rail) {
-    add_slow_cards(examination, rail, findings);
+    add_slow_cards(cluster_report, rail, findings);
   }
   // Both number the hosts alike only if there is one process per host.
-  if (!examination.cluster || examination.cluster->hosts.size() != examination.patients.size()) {
+  if (!cluster_report.cluster ||
+      cluster_report.cluster->hosts.size() != cluster_report.reports.size()) {
     return findings;
   }
   for (int rail = 0; rail < static_cast<int>(rails); ++rail) {
-    const RailFacts* first = rail_of(examination, 0, rail);
+    const RailInfo* first = rail_of(cluster_report, 0, rail);
     if (first == nullptr) break;
-    const Speeds speeds = speeds_of(*examination.cluster, rail);
-    add_slow_paths(examination, first->interface, speeds, findings);
+    const Speeds speeds = speeds_of(*cluster_report.cluster, rail);
+    add_slow_paths(cluster_report, first->interface, speeds, findings);
     // One finding per cause: if the links differ, add_slow_paths() has reported it.
-    if (speeds.slow.empty()) add_broken_promises(examination, rail, findings);
+    if (speeds.slow.empty()) add_broken_promises(cluster_report, rail, findings);
   }
-  add_clocks(examination, findings);
+  add_clocks(cluster_report, findings);
   return findings;
 }
 

@@ -26,9 +26,9 @@ bool is_loopback(const std::string& address) {
 }
 
 /// Returns true if one of the host's interfaces has the address.
-bool has_address(const HostFacts& facts, const std::string& address) {
-  return facts.interfaces.find("(" + address) != std::string::npos ||
-         facts.interfaces.find(" " + address) != std::string::npos;
+bool has_address(const HostInfo& info, const std::string& address) {
+  return info.interfaces.find("(" + address) != std::string::npos ||
+         info.interfaces.find(" " + address) != std::string::npos;
 }
 
 /// Problems with a name, and the hosts that have them.
@@ -37,24 +37,24 @@ struct NameTrouble {
   std::string error, address;
 };
 
-NameTrouble trouble_with(const Examination& examination, std::size_t named) {
+NameTrouble trouble_with(const ClusterReport& cluster_report, std::size_t named) {
   NameTrouble trouble;
-  const auto& patients = examination.patients;
-  for (std::size_t i = 0; i < patients.size(); ++i) {
-    if (!patients[i].facts || named >= patients[i].facts->names.size()) continue;
-    const NameFacts& name = patients[i].facts->names[named];
-    const auto& target = patients[named].facts;
+  const auto& reports = cluster_report.reports;
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    if (!reports[i].info || named >= reports[i].info->names.size()) continue;
+    const ResolvedName& name = reports[i].info->names[named];
+    const auto& target = reports[named].info;
     if (!name.error.empty()) {
-      trouble.unknown_on.push_back(patients[i].name);
+      trouble.unknown_on.push_back(reports[i].name);
       trouble.error = name.error;
-    } else if (std::ranges::all_of(name.addresses, is_loopback) && patients.size() > 1) {
+    } else if (std::ranges::all_of(name.addresses, is_loopback) && reports.size() > 1) {
       // A host's own name may resolve to loopback, unless the others find rank 0 by that name.
-      if (i != named || named == 0) trouble.loopback_on.push_back(patients[i].name);
+      if (i != named || named == 0) trouble.loopback_on.push_back(reports[i].name);
       trouble.address = name.addresses.front();
     } else if (target && std::ranges::none_of(name.addresses, [&](const std::string& address) {
                  return has_address(*target, address) || is_loopback(address);
                })) {
-      trouble.elsewhere_on.push_back(patients[i].name);
+      trouble.elsewhere_on.push_back(reports[i].name);
       trouble.address = name.addresses.front();
     }
   }
@@ -63,10 +63,10 @@ NameTrouble trouble_with(const Examination& examination, std::size_t named) {
 
 /// Returns 2 * bandwidth * round-trip time of the fastest path, in bytes, which TCP must be able to
 /// buffer.
-double needed_buffer(const Examination& examination) {
+double needed_buffer(const ClusterReport& cluster_report) {
   double most = kSmallBuffer;
-  if (!examination.cluster) return most;
-  for (const MeasuredPath& path : examination.cluster->paths) {
+  if (!cluster_report.cluster) return most;
+  for (const MeasuredPath& path : cluster_report.cluster->paths) {
     const double round_trip = 2 * std::chrono::duration<double>(path.shortest_latency).count();
     most = std::max(most, 2 * path.bytes_per_second * round_trip);
   }
@@ -86,13 +86,13 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
 
 /// Adds hosts with a small net.core.rmem_max. Most systems have a small default, with little
 /// effect: only a note.
-void add_small_requests(const Examination& examination, std::vector<Finding>& findings) {
+void add_small_requests(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   Names small;
   int least = ReceiveWindow::kRoom;
-  for (const Patient& patient : examination.patients) {
-    const int most = patient.facts ? patient.facts->most_asked_for : 0;
+  for (const HostReport& report : cluster_report.reports) {
+    const int most = report.info ? report.info->max_requested_buffer : 0;
     if (most == 0 || most >= ReceiveWindow::kRoom) continue;
-    small.push_back(patient.name);
+    small.push_back(report.name);
     least = std::min(least, most);
   }
   if (small.empty()) return;
@@ -107,60 +107,61 @@ void add_small_requests(const Examination& examination, std::vector<Finding>& fi
 }
 
 /// Several ranks of a job may be on one host.
-std::size_t count_hosts(const Examination& examination) {
+std::size_t count_hosts(const ClusterReport& cluster_report) {
   std::set<std::string> hosts;
-  for (const Patient& patient : examination.patients) {
-    if (patient.facts) hosts.insert(patient.facts->host);
+  for (const HostReport& report : cluster_report.reports) {
+    if (report.info) hosts.insert(report.info->host);
   }
   return hosts.size();
 }
 
-void add_rail_findings(const Patient& patient, std::size_t hosts, std::vector<Finding>& findings) {
-  const HostFacts& facts = *patient.facts;
+void add_rail_findings(const HostReport& report, std::size_t hosts,
+                       std::vector<Finding>& findings) {
+  const HostInfo& info = *report.info;
   const std::string choose =
       fmt::format("name the right ones with --interface (or GRADWIRE_INTERFACE); {} has {}",
-                  patient.name, facts.interfaces);
-  for (const std::string& problem : facts.problems) {
-    findings.push_back({true, fmt::format("{}: {}", patient.name, problem), choose});
+                  report.name, info.interfaces);
+  for (const std::string& problem : info.problems) {
+    findings.push_back({true, fmt::format("{}: {}", report.name, problem), choose});
   }
-  for (const std::string& problem : facts.port_problems) {
-    findings.push_back({true, fmt::format("{}: {}", patient.name, problem),
+  for (const std::string& problem : info.port_problems) {
+    findings.push_back({true, fmt::format("{}: {}", report.name, problem),
                         fmt::format("on {}: ss -lntup shows what holds the port: stop it, or give "
                                     "the job another one with --port (or GRADWIRE_PORT)",
-                                    patient.name)});
+                                    report.name)});
   }
-  if (facts.rails.empty() && facts.problems.empty()) {
+  if (info.rails.empty() && info.problems.empty()) {
     findings.push_back(
-        {true, fmt::format("{} has no usable network interface", patient.name), choose});
+        {true, fmt::format("{} has no usable network interface", report.name), choose});
   }
-  for (const RailFacts& rail : facts.rails) {
+  for (const RailInfo& rail : info.rails) {
     if (!rail.loopback || hosts < 2) continue;
     findings.push_back(
         {true,
          fmt::format("{} would use its loopback interface ({} {}), which other hosts cannot reach",
-                     patient.name, rail.interface, rail.address),
+                     report.name, rail.interface, rail.address),
          choose + "; or name the first host's address on the network with --master-addr"});
   }
 }
 
-void add_faster_interfaces(const Patient& patient, std::vector<Finding>& findings) {
-  for (const std::string& faster : patient.facts->faster) {
+void add_faster_interfaces(const HostReport& report, std::vector<Finding>& findings) {
+  for (const std::string& faster : report.info->faster) {
     findings.push_back({false,
-                        fmt::format("{} would use {}, although {} is available", patient.name,
-                                    patient.facts->rails.front().interface, faster),
+                        fmt::format("{} would use {}, although {} is available", report.name,
+                                    report.info->rails.front().interface, faster),
                         "name it on all hosts with --interface, or several to use them at once"});
   }
 }
 
-void add_shared_addresses(const Examination& examination, std::vector<Finding>& findings) {
+void add_shared_addresses(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   std::map<std::string, Names> holders;
   std::map<std::string, std::string> interfaces;
   std::set<std::pair<std::string, std::string>> seen;
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts) continue;
-    for (const RailFacts& rail : patient.facts->rails) {
-      if (rail.loopback || !seen.insert({rail.address, patient.facts->host}).second) continue;
-      holders[rail.address].push_back(patient.name);
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info) continue;
+    for (const RailInfo& rail : report.info->rails) {
+      if (rail.loopback || !seen.insert({rail.address, report.info->host}).second) continue;
+      holders[rail.address].push_back(report.name);
       interfaces[rail.address] = rail.interface;
     }
   }
@@ -176,14 +177,14 @@ void add_shared_addresses(const Examination& examination, std::vector<Finding>& 
 }
 
 /// Adds hosts whose interface of a rail has another MTU than most hosts.
-void add_unequal_mtus(const Examination& examination, std::size_t rail,
+void add_unequal_mtus(const ClusterReport& cluster_report, std::size_t rail,
                       std::vector<Finding>& findings) {
   std::map<int, Names> by_mtu;
   std::string interface;
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts || rail >= patient.facts->rails.size()) continue;
-    by_mtu[patient.facts->rails[rail].mtu].push_back(patient.name);
-    interface = patient.facts->rails[rail].interface;
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info || rail >= report.info->rails.size()) continue;
+    by_mtu[report.info->rails[rail].mtu].push_back(report.name);
+    interface = report.info->rails[rail].interface;
   }
   if (by_mtu.size() < 2) return;
   // The most frequent MTU; the smallest one on a tie.
@@ -202,13 +203,13 @@ void add_unequal_mtus(const Examination& examination, std::size_t rail,
        fmt::format("on {}: ip link set dev {} mtu {}", joined(others), interface, usual->first)});
 }
 
-void add_unequal_rails(const Examination& examination, std::vector<Finding>& findings) {
+void add_unequal_rails(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   std::set<std::size_t> counts;
   std::vector<std::string> parts;
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts || patient.facts->rails.empty()) continue;
-    counts.insert(patient.facts->rails.size());
-    parts.push_back(fmt::format("{} on {}", patient.facts->rails.size(), patient.name));
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info || report.info->rails.empty()) continue;
+    counts.insert(report.info->rails.size());
+    parts.push_back(fmt::format("{} on {}", report.info->rails.size(), report.name));
   }
   if (counts.size() < 2) return;
   findings.push_back({false,
@@ -220,11 +221,11 @@ void add_unequal_rails(const Examination& examination, std::vector<Finding>& fin
 
 }  // namespace
 
-std::vector<Finding> diagnose_names(const Examination& examination) {
+std::vector<Finding> diagnose_names(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  for (std::size_t host = 0; host < examination.patients.size(); ++host) {
-    const NameTrouble trouble = trouble_with(examination, host);
-    const std::string& name = examination.patients[host].name;
+  for (std::size_t host = 0; host < cluster_report.reports.size(); ++host) {
+    const NameTrouble trouble = trouble_with(cluster_report, host);
+    const std::string& name = cluster_report.reports[host].name;
     // The other hosts resolve the first host's name to find rank 0.
     const bool wrong = host == 0;
     const std::string fix = fmt::format(
@@ -252,49 +253,50 @@ std::vector<Finding> diagnose_names(const Examination& examination) {
   return findings;
 }
 
-std::vector<Finding> diagnose_limits(const Examination& examination) {
+std::vector<Finding> diagnose_limits(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  const double buffer = needed_buffer(examination);
+  const double buffer = needed_buffer(cluster_report);
   const auto connections =
-      static_cast<int>(most_rails(examination)) * std::max(examination.ranks, 1);
+      static_cast<int>(max_rails(cluster_report)) * std::max(cluster_report.ranks, 1);
   const int files = std::max(kFewFiles, 64 + 2 * connections);
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts) continue;
-    const HostFacts& facts = *patient.facts;
-    if (facts.most_files < files) {
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info) continue;
+    const HostInfo& info = *report.info;
+    if (info.max_files < files) {
       findings.push_back(
           {true,
            fmt::format("{}: a process may open at most {} files and sockets (ulimit -Hn); a rank "
                        "may need {}",
-                       patient.name, facts.most_files, files),
+                       report.name, info.max_files, files),
            fmt::format("on {}: add \"* hard nofile 65536\" to /etc/security/limits.conf, or "
                        "LimitNOFILE=65536 for the service that starts the ranks; then log in again",
-                       patient.name)});
+                       report.name)});
     }
-    if (facts.most_received < buffer) {
+    if (info.max_receive_buffer < buffer) {
       findings.push_back(
-          small_buffer(patient.name, "net.ipv4.tcp_rmem", facts.most_received, buffer));
+          small_buffer(report.name, "net.ipv4.tcp_rmem", info.max_receive_buffer, buffer));
     }
-    if (facts.most_sent < buffer) {
-      findings.push_back(small_buffer(patient.name, "net.ipv4.tcp_wmem", facts.most_sent, buffer));
+    if (info.max_send_buffer < buffer) {
+      findings.push_back(
+          small_buffer(report.name, "net.ipv4.tcp_wmem", info.max_send_buffer, buffer));
     }
   }
-  add_small_requests(examination, findings);
+  add_small_requests(cluster_report, findings);
   return findings;
 }
 
-std::vector<Finding> diagnose_interfaces(const Examination& examination) {
+std::vector<Finding> diagnose_interfaces(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts) continue;
-    add_rail_findings(patient, count_hosts(examination), findings);
-    if (!patient.facts->rails.empty()) add_faster_interfaces(patient, findings);
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info) continue;
+    add_rail_findings(report, count_hosts(cluster_report), findings);
+    if (!report.info->rails.empty()) add_faster_interfaces(report, findings);
   }
-  add_shared_addresses(examination, findings);
-  for (std::size_t rail = 0; rail < most_rails(examination); ++rail) {
-    add_unequal_mtus(examination, rail, findings);
+  add_shared_addresses(cluster_report, findings);
+  for (std::size_t rail = 0; rail < max_rails(cluster_report); ++rail) {
+    add_unequal_mtus(cluster_report, rail, findings);
   }
-  add_unequal_rails(examination, findings);
+  add_unequal_rails(cluster_report, findings);
   return findings;
 }
 

@@ -15,11 +15,11 @@ using Group = std::pair<std::string, std::vector<std::string>>;
 
 /// Groups the hosts by value, the most frequent first. Hosts without a value ("") are omitted.
 template <class Get>
-std::vector<Group> by_value(const Examination& examination, Get get) {
+std::vector<Group> by_value(const ClusterReport& cluster_report, Get get) {
   std::map<std::string, std::vector<std::string>> groups;
-  for (const Patient& patient : examination.patients) {
-    const std::string value = patient.facts ? get(*patient.facts) : "";
-    if (!value.empty()) groups[value].push_back(patient.name);
+  for (const HostReport& report : cluster_report.reports) {
+    const std::string value = report.info ? get(*report.info) : "";
+    if (!value.empty()) groups[value].push_back(report.name);
   }
   std::vector<Group> sorted(groups.begin(), groups.end());
   std::ranges::stable_sort(sorted, std::greater<>(),
@@ -35,28 +35,28 @@ std::string list_groups(const std::vector<Group>& groups) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-void add_gradwires(const Examination& examination, std::vector<Finding>& findings) {
-  const auto groups = by_value(examination, [](const HostFacts& facts) {
-    return fmt::format("gradwire {} (build {}, protocol {})", facts.version, facts.build,
-                       facts.protocol);
+void add_gradwires(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
+  const auto groups = by_value(cluster_report, [](const HostInfo& info) {
+    return fmt::format("gradwire {} (build {}, protocol {})", info.version, info.build,
+                       info.protocol);
   });
   if (groups.size() < 2) return;
   findings.push_back({true, "the hosts have different builds of gradwire: " + list_groups(groups),
                       "install the same build on every host"});
 }
 
-void add_torches(const Examination& examination, std::vector<Finding>& findings) {
-  for (const Patient& patient : examination.patients) {
-    if (!patient.facts || patient.facts->torch_problem.empty()) continue;
+void add_torches(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
+  for (const HostReport& report : cluster_report.reports) {
+    if (!report.info || report.info->torch_problem.empty()) continue;
     findings.push_back(
         {true,
-         fmt::format("{}: gradwire train does not start: {}", patient.name,
-                     patient.facts->torch_problem),
+         fmt::format("{}: gradwire train does not start: {}", report.name,
+                     report.info->torch_problem),
          fmt::format("on {}: gradwire train --help shows the error; install the PyTorch that this "
                      "gradwire was built with, or reinstall gradwire",
-                     patient.name)});
+                     report.name)});
   }
-  const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.torch; });
+  const auto groups = by_value(cluster_report, [](const HostInfo& info) { return info.torch; });
   if (groups.size() < 2) return;
   findings.push_back(
       {true, "gradwire train would run with different versions of PyTorch: " + list_groups(groups),
@@ -65,16 +65,16 @@ void add_torches(const Examination& examination, std::vector<Finding>& findings)
 }
 
 /// Not every job uses Python, so that hosts without the package are only a note.
-void add_pythons(const Examination& examination, std::vector<Finding>& findings) {
-  const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.python; });
+void add_pythons(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
+  const auto groups = by_value(cluster_report, [](const HostInfo& info) { return info.python; });
   if (groups.size() > 1) {
     findings.push_back(
         {true, "python3 has different packages: " + list_groups(groups),
          "install the same wheel of gradwire and the same PyTorch for python3 on every host"});
   }
   std::vector<std::string> without;
-  for (const Patient& patient : examination.patients) {
-    if (patient.facts && patient.facts->python.empty()) without.push_back(patient.name);
+  for (const HostReport& report : cluster_report.reports) {
+    if (report.info && report.info->python.empty()) without.push_back(report.name);
   }
   if (groups.empty() || without.empty()) return;
   findings.push_back({false,
@@ -84,8 +84,8 @@ void add_pythons(const Examination& examination, std::vector<Finding>& findings)
                       "virtual environment on every host"});
 }
 
-void add_systems(const Examination& examination, std::vector<Finding>& findings) {
-  const auto groups = by_value(examination, [](const HostFacts& facts) { return facts.system; });
+void add_systems(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
+  const auto groups = by_value(cluster_report, [](const HostInfo& info) { return info.system; });
   if (groups.size() < 2) return;
   findings.push_back({false, "the hosts run different systems: " + list_groups(groups),
                       "no action is needed if the same gradwire runs on all hosts"});
@@ -93,12 +93,12 @@ void add_systems(const Examination& examination, std::vector<Finding>& findings)
 
 }  // namespace
 
-std::vector<Finding> diagnose_versions(const Examination& examination) {
+std::vector<Finding> diagnose_versions(const ClusterReport& cluster_report) {
   std::vector<Finding> findings;
-  add_gradwires(examination, findings);
-  add_torches(examination, findings);
-  add_pythons(examination, findings);
-  add_systems(examination, findings);
+  add_gradwires(cluster_report, findings);
+  add_torches(cluster_report, findings);
+  add_pythons(cluster_report, findings);
+  add_systems(cluster_report, findings);
   return findings;
 }
 

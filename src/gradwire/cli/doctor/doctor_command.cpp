@@ -15,8 +15,8 @@
 #include "gradwire/cli/doctor/agent.h"
 #include "gradwire/cli/doctor/agents.h"
 #include "gradwire/cli/doctor/diagnosis.h"
+#include "gradwire/cli/doctor/in_job.h"
 #include "gradwire/cli/doctor/pipe_store.h"
-#include "gradwire/cli/doctor/ward.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/cli/launch/process.h"
@@ -24,7 +24,7 @@
 namespace gradwire {
 namespace {
 
-constexpr Duration kForAll = std::chrono::minutes(10);
+constexpr Duration kTotalTimeout = std::chrono::minutes(10);
 
 struct DoctorArguments {
   LaunchArguments launch;
@@ -46,8 +46,7 @@ int be_an_agent(const DoctorArguments& given) {
   UniqueFd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   PipeStore store(std::move(in), std::move(out));
-  value_or_throw(
-      examine_from_here(Job::from_environment(), given.names, MasterPort::examined, store));
+  value_or_throw(examine_host(Job::from_environment(), given.names, MasterPort::examined, store));
   return 0;
 }
 
@@ -80,9 +79,9 @@ JobPlan plan_or_find(LaunchOptions& options, std::vector<Finding>& findings) {
   }
 }
 
-int report(const Examination& examination, std::vector<Finding> findings) {
-  for (Finding& finding : diagnose(examination)) findings.push_back(std::move(finding));
-  fmt::print("{}", describe(examination, findings));
+int print_report(const ClusterReport& cluster_report, std::vector<Finding> findings) {
+  for (Finding& finding : diagnose(cluster_report)) findings.push_back(std::move(finding));
+  fmt::print("{}", describe(cluster_report, findings));
   return std::ranges::any_of(findings, &Finding::wrong) ? 1 : 0;
 }
 
@@ -91,15 +90,15 @@ int examine_hosts(const DoctorArguments& given) {
   std::vector<Finding> findings;
   const JobPlan plan = plan_or_find(options, findings);
   Agents agents(options, plan);
-  agents.run(kForAll);
-  Examination found = collect(agents, agents.patients(), Duration::zero());
+  agents.run(kTotalTimeout);
+  ClusterReport found = collect(agents, agents.reports(), Duration::zero());
   found.ranks = std::max(given.launch.ranks, static_cast<int>(options.hosts.size()));
-  return report(found, std::move(findings));
+  return print_report(found, std::move(findings));
 }
 
 int examine_as_rank(const Job& job) {
   const auto found = value_or_throw(examine_in_job(job));
-  return found ? report(*found, {}) : 0;
+  return found ? print_report(*found, {}) : 0;
 }
 
 }  // namespace

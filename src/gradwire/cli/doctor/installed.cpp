@@ -15,7 +15,7 @@ namespace gradwire {
 namespace {
 
 /// libtorch is half a gigabyte, possibly loaded from a disk or over the network.
-constexpr Duration kForStart = std::chrono::seconds(10);
+constexpr Duration kStartTimeout = std::chrono::seconds(10);
 
 /// Prints the versions of python3's gradwire and PyTorch as JSON. Imports neither of them, which
 /// would take seconds.
@@ -45,23 +45,23 @@ std::string after(const std::string& text, const std::string& word) {
   return text.substr(begin, text.find_first_of(",\n", begin) - begin);
 }
 
-void look_at_torch_program(HostFacts& facts) {
+void read_torch_version(HostInfo& info) {
   const auto program = find_torch_program();
   if (!program) return;
-  const auto said = run_captured({*program, "--version"}, kForStart);
+  const auto said = run_captured({*program, "--version"}, kStartTimeout);
   if (!said) {
-    facts.torch_problem = said.error().message;
+    info.torch_problem = said.error().message;
   } else if (said->status != 0) {
-    facts.torch_problem =
+    info.torch_problem =
         said->err.empty() ? fmt::format("status {}", said->status) : first_line(said->err);
   } else {
-    facts.torch = after(said->out, "runs with PyTorch ");
+    info.torch = after(said->out, "runs with PyTorch ");
   }
 }
 
 /// Returns "" if there is no python3, or it has no gradwire.
-std::string look_at_python() {
-  const auto said = run_captured({"python3", "-c", kAskPython}, kForStart);
+std::string read_python_versions() {
+  const auto said = run_captured({"python3", "-c", kAskPython}, kStartTimeout);
   if (!said || said->status != 0 || said->out.empty()) return "";
   const auto read = read_json_fields(said->out, "answer of python3", [](JsonFields fields) {
     return fmt::format("gradwire {} (extension {}) and PyTorch {}", fields.text("gradwire"),
@@ -72,9 +72,9 @@ std::string look_at_python() {
 
 }  // namespace
 
-void look_at_installed(HostFacts& facts) {
-  look_at_torch_program(facts);
-  facts.python = look_at_python();
+void read_installed_versions(HostInfo& info) {
+  read_torch_version(info);
+  info.python = read_python_versions();
 }
 
 std::string checksum_of(const std::string& path) {

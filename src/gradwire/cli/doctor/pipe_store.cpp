@@ -19,7 +19,7 @@ std::string line_of(const nlohmann::json& json) {
 
 }  // namespace
 
-std::string line_of(const NoteRequest& request) {
+std::string line_of(const StoreRequest& request) {
   if (request.value)
     return line_of(nlohmann::json{{"set", request.key}, {"value", *request.value}});
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(request.patience).count();
@@ -32,20 +32,20 @@ std::string line_of(const Result<std::string>& answer) {
                                 {"error", answer.error().message}});
 }
 
-std::optional<NoteRequest> parse_request(const std::string& line) {
+std::optional<StoreRequest> parse_request(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto text = [&](const char* key) -> std::optional<std::string> {
     if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return std::nullopt;
     return json[key].get<std::string>();
   };
   if (const auto key = text("set"); key && text("value")) {
-    return NoteRequest{.key = *key, .value = text("value")};
+    return StoreRequest{.key = *key, .value = text("value")};
   }
   const auto key = text("get");
   if (!key || !json.contains("ms") || !json["ms"].is_number_integer()) return std::nullopt;
-  return NoteRequest{.key = *key,
-                     .value = std::nullopt,
-                     .patience = std::chrono::milliseconds(json["ms"].get<std::int32_t>())};
+  return StoreRequest{.key = *key,
+                      .value = std::nullopt,
+                      .patience = std::chrono::milliseconds(json["ms"].get<std::int32_t>())};
 }
 
 Result<std::string> parse_answer(const std::string& line) {
@@ -61,12 +61,12 @@ Result<std::string> parse_answer(const std::string& line) {
 
 Status PipeStore::set(const std::string& key, const std::string& value) {
   const std::lock_guard lock(mutex_);
-  return write_line(line_of(NoteRequest{.key = key, .value = value}));
+  return write_line(line_of(StoreRequest{.key = key, .value = value}));
 }
 
 Result<std::string> PipeStore::get(const std::string& key, Duration timeout) {
   const std::lock_guard lock(mutex_);
-  const NoteRequest request{.key = key, .value = std::nullopt, .patience = timeout};
+  const StoreRequest request{.key = key, .value = std::nullopt, .patience = timeout};
   if (Status asked = write_line(line_of(request)); !asked) {
     return tl::unexpected<Error>(asked.error());
   }

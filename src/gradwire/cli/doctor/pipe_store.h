@@ -10,16 +10,16 @@
 namespace gradwire {
 
 /// A request to the store in an agent's parent, sent as a line of JSON.
-struct NoteRequest {
+struct StoreRequest {
   std::string key;
   std::optional<std::string> value;  ///< Value to set; nullopt: get.
   Duration patience = {};            ///< Timeout of a get.
 };
 
-std::string line_of(const NoteRequest& request);
+std::string line_of(const StoreRequest& request);
 std::string line_of(const Result<std::string>& answer);
 /// Returns nullopt if the line is not a request.
-std::optional<NoteRequest> parse_request(const std::string& line);
+std::optional<StoreRequest> parse_request(const std::string& line);
 Result<std::string> parse_answer(const std::string& line);
 
 /// Client of the parent's store, over two pipes, so that the hosts of a job can exchange entries

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "gradwire/bootstrap/handshake.h"
-#include "gradwire/cli/doctor/endpoint.h"
+#include "gradwire/cli/doctor/reachability_server.h"
 #include "gradwire/cli/probe/binding.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/net/poll_set.h"
@@ -13,11 +13,11 @@
 namespace gradwire {
 namespace {
 
-using Outcome = ReachFacts::Outcome;
+using Outcome = Reachability::Outcome;
 
 /// One attempt to reach an endpoint by TCP.
 struct Call {
-  ReachFacts result;
+  Reachability result;
   std::unique_ptr<ClientHandshake> handshake;
   std::size_t place = 0;
 };
@@ -30,7 +30,7 @@ void conclude(Call& call, const Error& error) {
   const bool connected = call.handshake && call.handshake->connected();
   call.result.error = error.message;
   if (connected && error.kind != ErrorKind::disconnected) {
-    call.result.outcome = Outcome::stranger;
+    call.result.outcome = Outcome::unauthenticated;
   } else if (mentions(error.message, "unreachable") || mentions(error.message, "route")) {
     call.result.outcome = Outcome::no_route;
   } else {
@@ -40,7 +40,7 @@ void conclude(Call& call, const Error& error) {
 }
 
 /// `socket` is connecting to `to`.
-Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, ReachFacts result) {
+Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, Reachability result) {
   Call call{.result = std::move(result), .handshake = nullptr};
   if (!socket) {
     conclude(call, socket.error());
@@ -53,7 +53,8 @@ Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, Reach
   return call;
 }
 
-Call begin_over(const Job& job, const RailPlace& from, const SocketAddress& to, ReachFacts result) {
+Call begin_over(const Job& job, const RailEndpoint& from, const SocketAddress& to,
+                Reachability result) {
   result.detour = is_detour(from, to);
   const bool same_family = from.address.family() == to.family();
   return begin(job,
@@ -62,14 +63,14 @@ Call begin_over(const Job& job, const RailPlace& from, const SocketAddress& to, 
                to, std::move(result));
 }
 
-std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
-                            const std::vector<std::optional<HostFacts>>& others) {
+std::vector<Call> begin_all(const Job& job, const std::vector<RailEndpoint>& rails,
+                            const std::vector<std::optional<HostInfo>>& others) {
   std::vector<Call> calls;
   const auto master = SocketAddress::parse(others.front() ? others.front()->master : "");
   // No binding to an interface: a rank connects by the routes, too.
   if (job.rank != 0 && master) {
     calls.push_back(begin(job, start_connect(*master, SocketAddress(), ""), *master,
-                          {.to = 0, .rail = kMasterDoor}));
+                          {.to = 0, .rail = kMasterRail}));
   }
   for (int i = 1; i < job.world_size; ++i) {
     const int to = (job.rank + i) % job.world_size;  // Avoids incast on one host.
@@ -85,7 +86,7 @@ std::vector<Call> begin_all(const Job& job, const std::vector<RailPlace>& rails,
   return calls;
 }
 
-void shake_hands(std::vector<Call>& calls, Deadline deadline) {
+void run_handshakes(std::vector<Call>& calls, Deadline deadline) {
   PollSet set;
   for (;;) {
     set.clear();
@@ -98,7 +99,7 @@ void shake_hands(std::vector<Call>& calls, Deadline deadline) {
     if (!any || deadline.passed()) return;
     set.wait(deadline);
     for (Call& call : calls) {
-      if (!call.handshake || set.happened(call.place) == 0) continue;
+      if (!call.handshake || set.returned_events(call.place) == 0) continue;
       if (Status moved = call.handshake->advance(); !moved) {
         conclude(call, moved.error());
       } else if (call.handshake->done()) {
@@ -109,31 +110,31 @@ void shake_hands(std::vector<Call>& calls, Deadline deadline) {
 }
 
 /// Concludes calls that have neither succeeded nor failed.
-void give_up(std::vector<Call>& calls) {
+void expire(std::vector<Call>& calls) {
   for (Call& call : calls) {
     if (!call.handshake) continue;
     const bool connected = call.handshake->connected();
-    call.result.outcome = connected ? Outcome::stranger : Outcome::silence;
+    call.result.outcome = connected ? Outcome::unauthenticated : Outcome::no_answer;
     call.result.error = connected ? "it accepts connections but does not answer" : "no answer";
     call.handshake.reset();
   }
 }
 
-/// Returns the facts of the doctor that answers datagrams to a host's rail: the first of those that
+/// Returns the info of the doctor that answers datagrams to a host's rail: the first of those that
 /// share the job's port. Null: it has not reported.
-const HostFacts* who_answers(const std::vector<std::optional<HostFacts>>& others, std::size_t to,
-                             std::size_t rail) {
-  const RailFacts& there = others[to]->rails[rail];
+const HostInfo* datagram_responder(const std::vector<std::optional<HostInfo>>& others,
+                                   std::size_t to, std::size_t rail) {
+  const RailInfo& there = others[to]->rails[rail];
   if (!there.echo.empty()) return &*others[to];
   for (const auto& other : others) {
     if (!other || other->host != others[to]->host || rail >= other->rails.size()) continue;
-    const RailFacts& one = other->rails[rail];
+    const RailInfo& one = other->rails[rail];
     if (one.address == there.address && !one.echo.empty()) return &*other;
   }
   return nullptr;
 }
 
-Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& result) {
+Status try_datagrams(const RailEndpoint& from, const HostInfo& other, Reachability& result) {
   const auto to = SocketAddress::parse(other.rails[static_cast<std::size_t>(result.rail)].echo);
   if (!to) return {};
   auto client =
@@ -154,18 +155,18 @@ Status try_datagrams(const RailPlace& from, const HostFacts& other, ReachFacts& 
 
 }  // namespace
 
-std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& rails,
-                                  const std::vector<std::optional<HostFacts>>& others,
-                                  Duration patience) {
+std::vector<Reachability> reach_all(const Job& job, const std::vector<RailEndpoint>& rails,
+                                    const std::vector<std::optional<HostInfo>>& others,
+                                    Duration patience) {
   std::vector<Call> calls = begin_all(job, rails, others);
-  shake_hands(calls, Deadline::after(patience));
-  give_up(calls);
-  std::vector<ReachFacts> results;
+  run_handshakes(calls, Deadline::after(patience));
+  expire(calls);
+  std::vector<Reachability> results;
   for (Call& call : calls) {
-    if (call.result.outcome == Outcome::reached && call.result.rail != kMasterDoor) {
+    if (call.result.outcome == Outcome::reached && call.result.rail != kMasterRail) {
       const auto rail = static_cast<std::size_t>(call.result.rail);
       const auto to = static_cast<std::size_t>(call.result.to);
-      const HostFacts* answers = who_answers(others, to, rail);
+      const HostInfo* answers = datagram_responder(others, to, rail);
       call.result.has_echo = answers != nullptr;
       // Datagrams that cannot be sent count as lost: TCP has shown that a path exists.
       if (answers != nullptr) (void)try_datagrams(rails[rail], *answers, call.result);

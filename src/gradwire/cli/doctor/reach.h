@@ -3,16 +3,17 @@
 #include <vector>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rank_place.h"
-#include "gradwire/cli/doctor/facts.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
+#include "gradwire/cli/doctor/host_report.h"
 
 namespace gradwire {
 
-/// Tries to reach every other host's Endpoint from each rail of this host, and the address where
-/// rank 0 listens. Tries TCP to all concurrently, then datagrams to one after the other.
+/// Tries to reach every other host's ReachabilityServer from each rail of this host, and the
+/// address where rank 0 listens. Tries TCP to all concurrently, then datagrams to one after the
+/// other.
 /// `others[i]`: report of host i; nullopt: none. Waits at most `patience` for TCP.
-std::vector<ReachFacts> reach_all(const Job& job, const std::vector<RailPlace>& rails,
-                                  const std::vector<std::optional<HostFacts>>& others,
-                                  Duration patience);
+std::vector<Reachability> reach_all(const Job& job, const std::vector<RailEndpoint>& rails,
+                                    const std::vector<std::optional<HostInfo>>& others,
+                                    Duration patience);
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/supervisor.h"
-#include "gradwire/cli/launch/wrong_command_line.h"
+#include "gradwire/cli/launch/usage_error.h"
 #include "gradwire/net/descriptors.h"
 
 namespace gradwire {

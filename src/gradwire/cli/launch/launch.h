@@ -49,7 +49,7 @@ struct LaunchOptions {
 ///
 /// Returns 0, or the exit status of the first rank that failed (128 + signal if it was killed by a
 /// signal); a line on stderr then names that rank. Throws Exception if the job cannot be started,
-/// WrongCommandLine if the options are inconsistent.
+/// UsageError if the options are inconsistent.
 ///
 /// Changes process-wide state while it runs: signal mask and dispositions, child processes (it
 /// reaps all of them). Call it from a single-threaded process without other children.

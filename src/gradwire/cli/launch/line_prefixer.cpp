@@ -22,7 +22,7 @@ void LinePrefixer::feed(std::string_view text, std::string& out) {
     const std::size_t end = text.find_first_of("\r\n");
     if (end == std::string_view::npos) {
       line_ += text;
-      if (line_.size() > kLongestLine) end_line({}, '\n', out);
+      if (line_.size() > kMaxLineBytes) end_line({}, '\n', out);
       return;
     }
     end_line(text.substr(0, end), text[end], out);

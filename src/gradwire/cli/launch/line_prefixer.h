@@ -12,7 +12,7 @@ namespace gradwire {
 class LinePrefixer {
  public:
   /// Maximum bytes buffered for an incomplete line; a longer line is split.
-  static constexpr std::size_t kLongestLine = 1 << 20;
+  static constexpr std::size_t kMaxLineBytes = 1 << 20;
 
   /// With an empty prefix, output is still buffered into whole lines.
   explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}

@@ -57,21 +57,22 @@ std::string script_for(const RankPlan& plan, const std::string& run, const Launc
 
 }  // namespace
 
-Ending Ending::from_wait(int wait_status) {
+ExitStatus ExitStatus::from_wait(int wait_status) {
   if (WIFSIGNALED(wait_status)) return {128 + WTERMSIG(wait_status), WTERMSIG(wait_status)};
   return {WEXITSTATUS(wait_status), 0};
 }
 
-std::string describe(const Ending& ending) {
-  if (ending.signal != 0) {
-    return fmt::format("was killed by signal {} ({})", ending.signal, signal_name(ending.signal));
+std::string describe(const ExitStatus& exit_status) {
+  if (exit_status.signal != 0) {
+    return fmt::format("was killed by signal {} ({})", exit_status.signal,
+                       signal_name(exit_status.signal));
   }
-  const int signal = ending.status - 128;
+  const int signal = exit_status.status - 128;
   if (signal > 0 && signal < SIGRTMIN) {
-    return fmt::format("failed with exit status {} (128 + signal {}, {})", ending.status, signal,
-                       signal_name(signal));
+    return fmt::format("failed with exit status {} (128 + signal {}, {})", exit_status.status,
+                       signal, signal_name(signal));
   }
-  return fmt::format("failed with exit status {}", ending.status);
+  return fmt::format("failed with exit status {}", exit_status.status);
 }
 
 RankProcess::RankProcess(RankPlan plan, const std::string& run, OutputSink& out, OutputSink& err)
@@ -107,8 +108,8 @@ void RankProcess::send_signal(int signal) {
   }
 }
 
-void RankProcess::give_up_starting() {
-  gave_up_ = true;
+void RankProcess::abort_start() {
+  start_aborted_ = true;
   abandon();
 }
 
@@ -149,13 +150,13 @@ void RankProcess::read_from(Stream& stream) {
 
 void RankProcess::take_in(Stream& stream, std::string_view text) {
   if (never_ran() && &stream == &out_) {
-    look_for_ready_line(stream, text);
+    find_ready_line(stream, text);
   } else {
     stream.lines.feed(text, stream.sink.buffer());
   }
 }
 
-void RankProcess::look_for_ready_line(Stream& stream, std::string_view text) {
+void RankProcess::find_ready_line(Stream& stream, std::string_view text) {
   greeting_ += text;
   const std::string begin = ready_line(run_) + " ";
   const std::size_t at = greeting_.find(begin);
@@ -174,23 +175,23 @@ void RankProcess::write_input() {
   if (wrote < 0 && errno != EAGAIN && errno != EINTR) process_.in.close();
 }
 
-void RankProcess::set_ended(const Ending& ending) {
-  ending_ = ending;
+void RankProcess::set_ended(const ExitStatus& exit_status) {
+  exit_status_ = exit_status;
   // Report why the launcher killed the shell, not that it was killed.
-  if (gave_up_) ending_ = Ending{kCannotStart, 0};
-  if (!gave_up_ && ended_by_ && ending.signal == SIGKILL) {
-    ending_ = Ending{128 + *ended_by_, *ended_by_};
+  if (start_aborted_) exit_status_ = ExitStatus{kCannotStart, 0};
+  if (!start_aborted_ && ended_by_ && exit_status.signal == SIGKILL) {
+    exit_status_ = ExitStatus{128 + *ended_by_, *ended_by_};
   }
   process_.in.close();
-  if (!ending_->failed() && never_ran()) look_whether_it_ran();
+  if (!exit_status_->failed() && never_ran()) check_started();
 }
 
-void RankProcess::look_whether_it_ran() {
+void RankProcess::check_started() {
   // The ready line may be in the last output, which is one read at most: it fits into the pipe.
   if (out_.fd.valid()) read_from(out_);
   // Output whose reader is gone is not read, so that nothing is known about the ready line.
   ran_nothing_ = never_ran() && !out_.sink.broken();
-  if (ran_nothing_) ending_ = Ending{kCannotStart, 0};
+  if (ran_nothing_) exit_status_ = ExitStatus{kCannotStart, 0};
 }
 
 bool RankProcess::finish_output() {

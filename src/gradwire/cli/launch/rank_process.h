@@ -17,17 +17,17 @@ namespace gradwire {
 inline constexpr int kCannotStart = 127;
 
 /// How a process ended.
-struct Ending {
+struct ExitStatus {
   int status = 0;  ///< 0 to 255; 128 + signal if killed by a signal, as in shells.
   int signal = 0;  ///< 0 if not known to be killed by a signal.
 
   /// Converts a status of waitpid(2).
-  static Ending from_wait(int wait_status);
+  static ExitStatus from_wait(int wait_status);
   bool failed() const { return status != 0; }
 };
 
 /// Returns text such as "failed with exit status 3", "was killed by signal 9 (SIGKILL)".
-std::string describe(const Ending& ending);
+std::string describe(const ExitStatus& exit_status);
 
 /// One rank: its process on this host, or the remote shell that starts and supervises it.
 class RankProcess {
@@ -45,15 +45,16 @@ class RankProcess {
   /// Kills the process, or the remote shell of a host that no longer answers.
   void abandon();
 
-  /// Kills a remote shell that has not started its rank in time; ending() becomes kCannotStart.
-  void give_up_starting();
+  /// Kills a remote shell that has not started its rank in time; exit_status() becomes
+  /// kCannotStart.
+  void abort_start();
 
   void append_poll_items(std::vector<pollfd>& items) const;
   /// Reads available output and writes pending input; call it after every poll.
   void transfer();
 
   /// Called when waitpid() has reported the end; its remaining output can still be read.
-  void set_ended(const Ending& ending);
+  void set_ended(const ExitStatus& exit_status);
 
   /// Called when all processes of the job have ended: reads the remaining output and passes on
   /// incomplete lines. Returns false if the sinks are full; call it again then.
@@ -61,15 +62,15 @@ class RankProcess {
 
   const RankPlan& plan() const { return plan_; }
   pid_t pid() const { return process_.pid; }
-  bool running() const { return process_.pid > 0 && !ending_; }
-  const std::optional<Ending>& ending() const { return ending_; }
+  bool running() const { return process_.pid > 0 && !exit_status_; }
+  const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
   /// Returns true if the rank is remote and its script has not printed the ready line.
   bool never_ran() const { return plan_.remote && remote_process_.empty(); }
-  /// Returns true if the remote shell exited with 0 without running the script; ending() is
+  /// Returns true if the remote shell exited with 0 without running the script; exit_status() is
   /// kCannotStart.
   bool ran_nothing() const { return ran_nothing_; }
-  /// Returns true if the remote shell was killed by give_up_starting().
-  bool gave_up() const { return gave_up_; }
+  /// Returns true if the remote shell was killed by abort_start().
+  bool start_aborted() const { return start_aborted_; }
 
  private:
   /// stdout or stderr of the rank.
@@ -84,8 +85,8 @@ class RankProcess {
   void end_stream(Stream& stream);
   bool finish(Stream& stream);
   void take_in(Stream& stream, std::string_view text);
-  void look_whether_it_ran();
-  void look_for_ready_line(Stream& stream, std::string_view text);
+  void check_started();
+  void find_ready_line(Stream& stream, std::string_view text);
   void write_input();
 
   RankPlan plan_;
@@ -95,9 +96,9 @@ class RankProcess {
   std::string input_;           ///< Pending input of the remote script.
   std::string greeting_;        ///< Output of the remote host before the ready line.
   std::string remote_process_;  ///< Process id of the rank on its host; empty until it runs.
-  std::optional<Ending> ending_;
+  std::optional<ExitStatus> exit_status_;
   bool ran_nothing_ = false;
-  bool gave_up_ = false;
+  bool start_aborted_ = false;
   std::optional<int> ended_by_;  ///< Signal that ended the remote shell before its rank ran.
 };
 

@@ -38,7 +38,7 @@ std::string remote_script(const RemoteRank& rank);
 std::string ready_line(const std::string& run);
 
 /// Advice about a remote shell that exits with 0 although no script ran.
-inline constexpr const char* kPassInputOn =
+inline constexpr const char* kForwardStdin =
     "the remote shell must run the given command and forward its standard input (docker exec -i, "
     "not ssh -n)";
 

@@ -11,20 +11,20 @@ namespace gradwire {
 namespace {
 
 /// Maximum size of a secret, which is passed in an environment variable and keys a hash.
-constexpr std::size_t kMostBytes = 4096;
+constexpr std::size_t kMaxBytes = 4096;
 
 }  // namespace
 
 std::string read_secret_file(const std::string& path) {
-  const auto file = read_private_file(path, kMostBytes + 1);
+  const auto file = read_private_file(path, kMaxBytes + 1);
   if (!file) refuse(fmt::format("--secret-file {}: it {}", path, file.error().message));
   if (!file->exists) refuse(fmt::format("--secret-file {}: there is no such file", path));
   std::string secret = file->content;
-  if (secret.size() > kMostBytes) {
+  if (secret.size() > kMaxBytes) {
     refuse(
         fmt::format("--secret-file {}: it has more than {} bytes; `openssl rand -hex 16` prints "
                     "a secret",
-                    path, kMostBytes));
+                    path, kMaxBytes));
   }
   while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back()))) {
     secret.pop_back();

@@ -33,7 +33,7 @@ constexpr Duration kSlowShell = std::chrono::seconds(10);
 
 /// Time for the other ranks to report a failure before they are stopped: a rank that loses its peer
 /// prints which one.
-constexpr Duration kNotice = std::chrono::milliseconds(300);
+constexpr Duration kSettlingTime = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -52,7 +52,7 @@ Supervisor::Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& 
 
 int Supervisor::run() {
   start_ranks();
-  while (!over()) poll_once();
+  while (!is_finished()) poll_once();
   watcher_.release();
   // Reap processes that ended since the last poll, lest they stay zombies of the launcher's parent.
   while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
@@ -66,12 +66,12 @@ int Supervisor::status() const {
   const bool lost = out_.error() != 0 || err_.error() != 0;
   if (!first_failure_) return lost ? 1 : 0;
   const RankProcess& first = ranks_[*first_failure_];
-  return died_of_lost_output(first) ? 1 : first.ending()->status;
+  return died_of_lost_output(first) ? 1 : first.exit_status()->status;
 }
 
 bool Supervisor::died_of_lost_output(const RankProcess& rank) const {
   const bool lost = out_.error() != 0 || err_.error() != 0;
-  return lost && rank.ending()->status == 128 + SIGPIPE;
+  return lost && rank.exit_status()->status == 128 + SIGPIPE;
 }
 
 void Supervisor::start_ranks() {
@@ -80,9 +80,9 @@ void Supervisor::start_ranks() {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const Status started = ranks_[i].start(options_);
     if (started) continue;
-    say(started.error().message);
+    print_message(started.error().message);
     for (std::size_t rest = i; rest < ranks_.size(); ++rest) {
-      ranks_[rest].set_ended(Ending{kCannotStart, 0});
+      ranks_[rest].set_ended(ExitStatus{kCannotStart, 0});
     }
     first_failure_ = i;
     begin_stop(SIGTERM);
@@ -94,7 +94,7 @@ void Supervisor::deliver_output() {
   for (;;) {
     bool finished = true;
     for (RankProcess& rank : ranks_) finished &= rank.finish_output();
-    if ((finished && out_.empty() && err_.empty()) || output_unwanted_) return;
+    if ((finished && out_.empty() && err_.empty()) || output_abandoned_) return;
     poll_once();
   }
 }
@@ -108,7 +108,7 @@ void Supervisor::poll_once() {
   ::poll(items.data(), items.size(), poll_timeout());
   for (RankProcess& rank : ranks_) rank.transfer();
   on_signals();
-  if (shells_awaited_) look_at_shells();
+  if (shells_awaited_) check_shells();
   if (deadline_ && clock_.now() >= *deadline_) on_deadline();
   out_.write_some();
   err_.write_some();
@@ -138,7 +138,7 @@ void Supervisor::on_signals() {
 
 void Supervisor::on_stop_signal(int signal) {
   // Only the wait for a stalled reader of the launcher's output is left to stop.
-  if (all_ended()) output_unwanted_ = true;
+  if (all_ended()) output_abandoned_ = true;
   if (!stop_signal_) stop_signal_ = signal;
   if (signal == SIGINT && ++interrupts_ > 1) return begin_kill();
   if (phase_ < Phase::stopping) return begin_stop(signal);
@@ -151,51 +151,52 @@ void Supervisor::collect_ended() {
   for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i].pid() != pid || !ranks_[i].running()) continue;
-      ranks_[i].set_ended(Ending::from_wait(wait_status));
+      ranks_[i].set_ended(ExitStatus::from_wait(wait_status));
       ended.push_back(i);
     }
   }
   note_failures(ended);
   // Processes whose parents just died have become children of the launcher.
-  if (phase_ == Phase::killing) kill_what_is_left();
+  if (phase_ == Phase::killing) kill_remaining();
 }
 
 bool Supervisor::shells_missing() const {
   return std::ranges::any_of(ranks_, [](const auto& r) { return r.running() && r.never_ran(); });
 }
 
-void Supervisor::look_at_shells() {
+void Supervisor::check_shells() {
   shells_awaited_ = phase_ == Phase::running && shells_missing();
-  if (shells_awaited_ && clock_.now() >= after(started_, options_.start_timeout)) give_up_shells();
+  if (shells_awaited_ && clock_.now() >= after(started_, options_.start_timeout))
+    abort_slow_shells();
 }
 
 /// The hanging shells are the cause of the failure, even if another rank failed first.
-void Supervisor::give_up_shells() {
+void Supervisor::abort_slow_shells() {
   shells_awaited_ = false;
-  awaited_shells_for_ = clock_.now() - started_;
+  shell_wait_ = clock_.now() - started_;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!ranks_[i].running() || !ranks_[i].never_ran()) continue;
-    ranks_[i].give_up_starting();
-    if (!first_failure_ || !ranks_[*first_failure_].gave_up()) first_failure_ = i;
+    ranks_[i].abort_start();
+    if (!first_failure_ || !ranks_[*first_failure_].start_aborted()) first_failure_ = i;
   }
   begin_stop(SIGTERM);
 }
 
 void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
-  if (first_failure_ && phase_ > Phase::noticing) return;
+  if (first_failure_ && phase_ > Phase::settling) return;
   // A killed rank is the cause; a rank that failed by itself, because it lost its peer, is the
   // effect. This holds even if the killed rank is reported later, for instance from another host.
   const auto killed = [&](std::size_t rank) {
-    return ranks_[rank].ending()->status == 128 + SIGKILL;
+    return ranks_[rank].exit_status()->status == 128 + SIGKILL;
   };
   for (const std::size_t rank : ended) {
-    if (!ranks_[rank].ending()->failed()) continue;
+    if (!ranks_[rank].exit_status()->failed()) continue;
     if (!first_failure_ || (killed(rank) && !killed(*first_failure_))) first_failure_ = rank;
   }
   if (!first_failure_ || phase_ != Phase::running) return;
-  if (shells_missing() && clock_.now() - started_ >= kSlowShell) return give_up_shells();
-  phase_ = Phase::noticing;
-  deadline_ = clock_.now() + kNotice;
+  if (shells_missing() && clock_.now() - started_ >= kSlowShell) return abort_slow_shells();
+  phase_ = Phase::settling;
+  deadline_ = clock_.now() + kSettlingTime;
 }
 
 bool Supervisor::all_ended() const {
@@ -210,11 +211,11 @@ std::vector<pid_t> Supervisor::left_behind() const {
   return descendants_of(::getpid(), spared);
 }
 
-bool Supervisor::over() {
+bool Supervisor::is_finished() {
   if (!all_ended()) return false;
   const std::vector<pid_t> rest = left_behind();
   if (rest.empty()) return true;
-  if (!std::exchange(rest_asked_, true)) {
+  if (!std::exchange(remaining_signaled_, true)) {
     if (phase_ < Phase::stopping) begin_stop(SIGTERM);
     for (const pid_t pid : rest) ::kill(pid, SIGTERM);
   }
@@ -231,25 +232,25 @@ void Supervisor::begin_kill() {
   phase_ = Phase::killing;
   deadline_ = clock_.now() + kConfirmation;
   for (RankProcess& rank : ranks_) rank.send_signal(SIGKILL);
-  kill_what_is_left();
+  kill_remaining();
 }
 
-void Supervisor::kill_what_is_left() {
+void Supervisor::kill_remaining() {
   for (const pid_t pid : left_behind()) ::kill(pid, SIGKILL);
 }
 
 void Supervisor::on_deadline() {
-  if (phase_ == Phase::noticing) return begin_stop(SIGTERM);
+  if (phase_ == Phase::settling) return begin_stop(SIGTERM);
   if (phase_ == Phase::stopping) {
     report_late_ranks();
     return begin_kill();
   }
   for (RankProcess& rank : ranks_) rank.abandon();
-  kill_what_is_left();
+  kill_remaining();
   deadline_ = clock_.now() + kConfirmation;
 }
 
-void Supervisor::say(const std::string& sentence) {
+void Supervisor::print_message(const std::string& sentence) {
   error_sink().append(fmt::format("{}: {}\n", options_.name, sentence));
 }
 
@@ -258,18 +259,18 @@ std::string Supervisor::where(const RankProcess& rank) const {
 }
 
 std::string Supervisor::why_never_ran(const RankProcess& rank) const {
-  std::string how = describe(*rank.ending());
-  if (rank.ran_nothing()) how = fmt::format("ran nothing: {}", kPassInputOn);
-  if (rank.gave_up()) {
+  std::string how = describe(*rank.exit_status());
+  if (rank.ran_nothing()) how = fmt::format("ran nothing: {}", kForwardStdin);
+  if (rank.start_aborted()) {
     how = fmt::format(
         "had not started the rank after {:.3g} s: does the host answer? (--start-timeout)",
-        std::chrono::duration<double>(awaited_shells_for_).count());
+        std::chrono::duration<double>(shell_wait_).count());
   }
   return fmt::format("\"{} {} sh\" {}", fmt::join(options_.rsh, " "), rank.plan().host.name, how);
 }
 
 bool Supervisor::was_stopped(const RankProcess& rank) const {
-  return stop_signal_ && rank.ending()->status == 128 + *stop_signal_;
+  return stop_signal_ && rank.exit_status()->status == 128 + *stop_signal_;
 }
 
 void Supervisor::report_late_ranks() {
@@ -279,25 +280,26 @@ void Supervisor::report_late_ranks() {
       late += fmt::format("{}{}", late.empty() ? "" : ", ", rank.plan().place.rank);
   }
   if (late.empty()) return;
-  say(fmt::format("killing ranks that did not end within {:g} s: rank {}",
-                  std::chrono::duration<double>(options_.grace).count(), late));
+  print_message(fmt::format("killing ranks that did not end within {:g} s: rank {}",
+                            std::chrono::duration<double>(options_.grace).count(), late));
 }
 
 void Supervisor::report_end() {
-  if (stop_signal_) say(fmt::format("stopped by {}", signal_name(*stop_signal_)));
+  if (stop_signal_) print_message(fmt::format("stopped by {}", signal_name(*stop_signal_)));
   if (out_.error() != 0) {
-    say(fmt::format("cannot write to standard output: {}", std::strerror(out_.error())));
+    print_message(fmt::format("cannot write to standard output: {}", std::strerror(out_.error())));
   }
   if (!first_failure_) return;
   const RankProcess& rank = ranks_[*first_failure_];
   if (died_of_lost_output(rank)) return;
   const char* others = ranks_.size() > 1 ? "; the other ranks were stopped" : "";
   if (rank.pid() < 0) {
-    say(fmt::format("{} could not be started{}", where(rank), others));
+    print_message(fmt::format("{} could not be started{}", where(rank), others));
   } else if (rank.never_ran() && !was_stopped(rank)) {
-    say(fmt::format("{} could not be started: {}{}", where(rank), why_never_ran(rank), others));
+    print_message(
+        fmt::format("{} could not be started: {}{}", where(rank), why_never_ran(rank), others));
   } else if (!was_stopped(rank)) {
-    say(fmt::format("{} {}{}", where(rank), describe(*rank.ending()), others));
+    print_message(fmt::format("{} {}{}", where(rank), describe(*rank.exit_status()), others));
   }
 }
 

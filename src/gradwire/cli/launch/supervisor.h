@@ -33,7 +33,7 @@ class Supervisor {
   /// A job goes through these phases in order.
   enum class Phase : std::uint8_t {
     running,
-    noticing,  ///< A rank failed; the others may report until the deadline.
+    settling,  ///< A rank failed; the others may report until the deadline.
     stopping,  ///< Signalled to end; waits until the deadline.
     killing,   ///< SIGKILL sent; remote shells may report until the deadline.
   };
@@ -48,17 +48,17 @@ class Supervisor {
   void note_failures(const std::vector<std::size_t>& ended);
   bool all_ended() const;
   std::vector<pid_t> left_behind() const;
-  bool over();
+  bool is_finished();
 
   void begin_stop(int signal);
   void begin_kill();
-  void kill_what_is_left();
+  void kill_remaining();
   void on_deadline();
   bool shells_missing() const;
-  void look_at_shells();
-  void give_up_shells();
+  void check_shells();
+  void abort_slow_shells();
 
-  void say(const std::string& sentence);
+  void print_message(const std::string& sentence);
   void report_late_ranks();
   void report_end();
   bool died_of_lost_output(const RankProcess& rank) const;
@@ -79,12 +79,12 @@ class Supervisor {
   Phase phase_ = Phase::running;
   std::optional<Time> deadline_;
   Time started_ = {};
-  Duration awaited_shells_for_ = {};
+  Duration shell_wait_ = {};
   bool shells_awaited_ = false;     ///< Until all shells have started their ranks or were given up.
   std::optional<int> stop_signal_;  ///< First stop signal from the user.
   int interrupts_ = 0;
-  bool rest_asked_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
-  bool output_unwanted_ = false;
+  bool remaining_signaled_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
+  bool output_abandoned_ = false;
   std::optional<std::size_t> first_failure_;
 };
 

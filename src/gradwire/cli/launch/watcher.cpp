@@ -16,7 +16,7 @@ namespace gradwire {
 namespace {
 
 /// Timeout for remote shells: they end when the other host has killed its processes of the run.
-constexpr Duration kForShells = std::chrono::seconds(5);
+constexpr Duration kShellTimeout = std::chrono::seconds(5);
 
 /// Returns true if the launcher reported a regular end; on EOF it is dead.
 bool launcher_ended_well(int lifeline) {
@@ -38,7 +38,7 @@ bool launcher_ended_well(int lifeline) {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
   if (!launcher_ended_well(lifeline)) {
     kill_run(run);
-    end_shells(run, kForShells);
+    end_shells(run, kShellTimeout);
   }
   ::_exit(0);
 }

@@ -72,7 +72,7 @@ StepPhases phases_of(const SimulatedStep& step, const SimulateOptions& options) 
   phases.backward = step.backward;
   phases.update = 1e-3 * options.update_ms;
   phases.compute = step.single;
-  phases.communication = step.under_way;
+  phases.communication = step.in_flight;
   phases.exposed = step.exposed;
   phases.step = step.step;
   return phases;

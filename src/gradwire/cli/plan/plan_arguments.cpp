@@ -27,7 +27,7 @@ void declare_system(CLI::App& app, PlanArguments& given) {
   app.add_option("--device", given.device,
                  "a100, h100, rtx4090, cpu_8, ...; this: measure this machine's CPU")
       ->capture_default_str();
-  app.add_option("--utilisation", given.utilisation,
+  app.add_option("--utilisation", given.utilization,
                  "share of the device's peak that matrix products reach, 0 to 1; default: 0.5");
   app.add_option("--memory", given.memory,
                  "memory of a device, such as 24G; default: the catalogue's");
@@ -144,13 +144,13 @@ ComputeType precision_of(const PlanArguments& given, const Device& device) {
 Device device_of(const PlanArguments& given, Clock& clock) {
   Device device =
       plain_name(given.device) == "this" ? measure_device(clock) : device_named(given.device);
-  if (given.utilisation != 0) {
-    if (!(given.utilisation > 0 && given.utilisation <= 1)) {
+  if (given.utilization != 0) {
+    if (!(given.utilization > 0 && given.utilization <= 1)) {
       throw Exception(
           ErrorKind::invalid_argument,
-          fmt::format("--utilisation {}: expected more than 0, at most 1", given.utilisation));
+          fmt::format("--utilisation {}: expected more than 0, at most 1", given.utilization));
     }
-    device.utilisation = given.utilisation;
+    device.utilization = given.utilization;
   }
   if (!given.memory.empty())
     device.memory_bytes = static_cast<double>(value_or_throw(parse_bytes(given.memory)));
@@ -200,8 +200,9 @@ PlanInput plan_input(const PlanArguments& given, Clock& clock) {
                   .strategy = given.strategy};
   Strategy& s = input.strategy;
   s.compute = precision_of(given, input.device);
-  s.optimiser = one_of("optimizer", given.optimizer,
-                       std::array{Optimiser::sgd, Optimiser::momentum, Optimiser::adam});
+  s.optimizer =
+      one_of("optimizer", given.optimizer,
+             std::array{OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::adam});
   s.overlap =
       one_of("overlap", given.overlap, std::array{Overlap::none, Overlap::backward, Overlap::full});
   if (!given.storage.empty())

@@ -15,7 +15,7 @@ struct PlanArguments {
   std::string model = "resnet50", parameters;
   std::string network = "10gbe", device = "rtx4090", storage, memory, latency;
   int nics = 1;
-  double utilisation = 0, oversubscription = 1;
+  double utilization = 0, oversubscription = 1;
   Strategy strategy{.nodes = 4, .batch = 0, .overlap = Overlap::full};
   std::string precision, overlap = "full", optimizer = "adam";
   double step_ms = 0, comm_ms = 0;

@@ -95,7 +95,7 @@ int search(const PlanArguments& given, const PlanInput& input) {
         ErrorKind::invalid_argument,
         fmt::format("{}. No ZeRO stage, batch size or recomputation of gradwire train makes it fit "
                     "on {} nodes. {}",
-                    memory_sentence(plan), input.strategy.nodes, fewest_nodes_sentence(plan)));
+                    memory_sentence(plan), input.strategy.nodes, min_nodes_sentence(plan)));
   }
   const std::string config = train_config(found.front().input);
   answer(given, strategies_text(found) + config, config);
@@ -105,14 +105,14 @@ int search(const PlanArguments& given, const PlanInput& input) {
 int plan(const PlanArguments& given, const PlanInput& input) {
   const Plan made = make_plan(input, given.prices);
   if (!given.html.empty())
-    write_file(given.html, value_or_throw(plan_page(input, usual_grid(input))));
+    write_file(given.html, value_or_throw(plan_page(input, default_grid(input))));
   answer(given, to_text(made) + (given.explain ? to_text(explain(made)) : ""), to_json(made));
   if (made.can_fit) return 0;
   throw Exception(
       ErrorKind::invalid_argument,
       fmt::format("{}. Not even ZeRO stage 3 with batch 1 and recomputed activations "
                   "fits on {} nodes. {}",
-                  memory_sentence(made), input.strategy.nodes, fewest_nodes_sentence(made)));
+                  memory_sentence(made), input.strategy.nodes, min_nodes_sentence(made)));
 }
 
 int carry_out(const PlanArguments& given) {

@@ -152,7 +152,7 @@ LayerProfile profile_of(const SimulateOptions& options) {
     added.forward = layer.forward;
     added.backward = layer.backward;
   }
-  normalise_shares(profile);
+  normalize_shares(profile);
   return profile;
 }
 

@@ -53,14 +53,14 @@ RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptio
            {"step_ms", 1e3 * found.step},
            {"updates_per_second", found.updates_per_second},
            {"staleness", found.staleness},
-           {"largest_staleness", found.largest_staleness},
+           {"largest_staleness", found.max_staleness},
            {"server_busy", found.server_busy},
            {"eta", model.compute.median / found.step}},
           fmt::format(
               "{} workers, {} servers, {}: {:.1f} ms per step, {:.1f} updates per second, mean "
               "staleness {:.1f} updates, maximum {:.0f}; servers receive {:.0f} % of the time\n",
               model.workers, model.servers, model.asynchronous ? "asynchronous" : "synchronous",
-              1e3 * found.step, found.updates_per_second, found.staleness, found.largest_staleness,
+              1e3 * found.step, found.updates_per_second, found.staleness, found.max_staleness,
               100 * found.server_busy)};
 }
 

@@ -4,11 +4,11 @@
 
 namespace gradwire {
 
-std::string binding_of(const RailPlace& own, const SocketAddress& other) {
+std::string binding_of(const RailEndpoint& own, const SocketAddress& other) {
   return leaves_elsewhere(own, other) && answers_for_itself_alone(own) ? own.interface : "";
 }
 
-bool is_detour(const RailPlace& own, const SocketAddress& other) {
+bool is_detour(const RailEndpoint& own, const SocketAddress& other) {
   return leaves_elsewhere(own, other) && !answers_for_itself_alone(own);
 }
 

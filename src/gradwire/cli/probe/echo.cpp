@@ -22,12 +22,12 @@ constexpr std::size_t kEnoughLost = 20;
 
 /// Maximum questions and bytes in flight: too few to overflow a buffer, even of a socket to which
 /// several hosts send.
-constexpr std::size_t kUnderWay = 8;
-constexpr std::size_t kBytesUnderWay = 32 * 1024;
+constexpr std::size_t kMaxInFlight = 8;
+constexpr std::size_t kMaxBytesInFlight = 32 * 1024;
 
 constexpr Duration kLongest = std::chrono::seconds(1);
 
-constexpr Duration kForLateAnswers = std::chrono::milliseconds(200);
+constexpr Duration kLateAnswerTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -38,7 +38,7 @@ EchoToken echo_token(std::string_view text) {
   return token;
 }
 
-Echo::Echo(std::vector<Socket> sockets, EchoToken token)
+EchoServer::EchoServer(std::vector<Socket> sockets, EchoToken token)
     : sockets_(std::move(sockets)),
       token_(token),
       stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -46,13 +46,13 @@ Echo::Echo(std::vector<Socket> sockets, EchoToken token)
   for (const Socket& socket : sockets_) addresses_.push_back(local_address(socket));
 }
 
-Echo::~Echo() {
+EchoServer::~EchoServer() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
   thread_.join();
 }
 
-void Echo::run() {
+void EchoServer::run() {
   std::vector<pollfd> items{{stop_.descriptor(), POLLIN, 0}};
   for (const Socket& socket : sockets_) items.push_back({socket.descriptor(), POLLIN, 0});
   for (;;) {
@@ -62,7 +62,7 @@ void Echo::run() {
   }
 }
 
-void Echo::answer_all(const Socket& socket) {
+void EchoServer::answer_all(const Socket& socket) {
   std::vector<std::byte> buffer(kLargest);
   while (const auto datagram = receive_datagram(socket, buffer)) {
     if (datagram->size < kBytes || !std::equal(token_.begin(), token_.end(), buffer.begin())) {
@@ -90,7 +90,7 @@ EchoClient::EchoClient(Socket socket, const SocketAddress& to, EchoToken token)
 
 Result<DatagramSent> EchoClient::ask(std::size_t packet) {
   const std::size_t payload = packet - std::min(packet, datagram_overhead(to_));
-  std::vector<std::byte> question(std::max(payload, Echo::kBytes));
+  std::vector<std::byte> question(std::max(payload, EchoServer::kBytes));
   std::ranges::copy(token_, question.begin());
   store_little_endian(question.data() + 16, ++number_);
   const auto sent = send_datagram(socket_, to_, question);
@@ -110,10 +110,10 @@ Result<bool> EchoClient::passes(std::size_t packet, int tries, Duration patience
 }
 
 bool EchoClient::take_answers(std::uint32_t first) {
-  std::array<std::byte, Echo::kBytes> answer;
+  std::array<std::byte, EchoServer::kBytes> answer;
   bool fits = false;
   while (const auto datagram = receive_datagram(socket_, answer)) {
-    if (datagram->size != Echo::kBytes || !(datagram->from == to_)) continue;
+    if (datagram->size != EchoServer::kBytes || !(datagram->from == to_)) continue;
     const auto number = load_little_endian<std::uint32_t>(answer.data() + 16);
     missing_.erase(number);
     fits = fits || number >= first;
@@ -130,7 +130,7 @@ bool EchoClient::wait_for_answer(std::uint32_t first, Duration patience) {
 }
 
 Result<std::size_t> EchoClient::largest_packet(std::size_t mtu) {
-  std::size_t good = datagram_overhead(to_) + Echo::kBytes;
+  std::size_t good = datagram_overhead(to_) + EchoServer::kBytes;
   const auto any = passes(good, kTries, kPatience);
   if (!any) return tl::unexpected<Error>(any.error());
   if (!*any) return std::size_t{0};
@@ -149,27 +149,27 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
     Deadline given_up;
   };
   const Deadline deadline = Deadline::after(kLongest);
-  const std::size_t most = std::clamp<std::size_t>(kBytesUnderWay / packet, 1, kUnderWay);
+  const std::size_t most = std::clamp<std::size_t>(kMaxBytesInFlight / packet, 1, kMaxInFlight);
   missing_.clear();
-  std::vector<Asked> under_way;
+  std::vector<Asked> in_flight;
   LossSample sample;
   while (sample.asked < questions && !deadline.passed()) {
-    std::erase_if(under_way, [&](const Asked& one) {
+    std::erase_if(in_flight, [&](const Asked& one) {
       return !missing_.contains(one.number) || one.given_up.passed();
     });
-    if (missing_.size() - under_way.size() >= kEnoughLost) break;
-    if (under_way.size() == most) {
-      wait_for(socket_, POLLIN, under_way.front().given_up);
+    if (missing_.size() - in_flight.size() >= kEnoughLost) break;
+    if (in_flight.size() == most) {
+      wait_for(socket_, POLLIN, in_flight.front().given_up);
     } else {
       const auto sent = ask(packet);
       if (!sent) return tl::unexpected<Error>(sent.error());
       if (*sent == DatagramSent::too_big) break;  // The path MTU has decreased.
-      under_way.push_back({number_, Deadline::after(kPatience)});
+      in_flight.push_back({number_, Deadline::after(kPatience)});
       ++sample.asked;
     }
     take_answers(number_);
   }
-  const Deadline late = Deadline::after(kForLateAnswers);
+  const Deadline late = Deadline::after(kLateAnswerTimeout);
   while (!missing_.empty() && wait_for(socket_, POLLIN, late)) take_answers(number_);
   sample.lost = static_cast<int>(missing_.size());
   return sample;

@@ -13,7 +13,7 @@
 
 namespace gradwire {
 
-/// Prefix of every datagram; an Echo ignores datagrams without its token.
+/// Prefix of every datagram; an EchoServer ignores datagrams without its token.
 using EchoToken = std::array<std::byte, 16>;
 
 /// Converts a text of 16 characters. Use random_hex(8): it cannot be guessed.
@@ -21,15 +21,15 @@ EchoToken echo_token(std::string_view text);
 
 /// Answers datagrams on its own thread: with their prefix and size, never with more bytes than
 /// received.
-class Echo {
+class EchoServer {
  public:
   /// Size of an answer, and minimum size of a question, in bytes.
   static constexpr std::size_t kBytes = 16 + 8;
 
-  Echo(std::vector<Socket> sockets, EchoToken token);
-  ~Echo();
-  Echo(const Echo&) = delete;
-  Echo& operator=(const Echo&) = delete;
+  EchoServer(std::vector<Socket> sockets, EchoToken token);
+  ~EchoServer();
+  EchoServer(const EchoServer&) = delete;
+  EchoServer& operator=(const EchoServer&) = delete;
 
   /// Addresses at which it answers, in the order of the sockets.
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
@@ -45,7 +45,7 @@ class Echo {
   std::thread thread_;
 };
 
-/// Questions to an Echo, and the number without an answer.
+/// Questions to an EchoServer, and the number without an answer.
 struct LossSample {
   int asked = 0;
   int lost = 0;
@@ -56,7 +56,7 @@ struct LossSample {
 /// Enough questions to detect a loss of 1 % in each direction: about forty of these are then lost.
 inline constexpr int kLossQuestions = 2000;
 
-/// Sends questions to one Echo.
+/// Sends questions to one EchoServer.
 class EchoClient {
  public:
   /// `from`: local address; `interface`: interface to bind to, unless empty.

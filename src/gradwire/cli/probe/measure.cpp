@@ -24,7 +24,7 @@ namespace {
 
 /// Measurements of a rate, and their maximum if the rate is below kDoubtful of the fastest.
 constexpr int kTimes = 2;
-constexpr int kMostTimes = 5;
+constexpr int kMaxTimes = 5;
 constexpr double kDoubtful = 0.7;
 
 /// One rank's part in a measurement of the whole cluster.
@@ -164,7 +164,7 @@ Result<double> Probe::rate(StreamId stream, bool sends) {
     best = std::max(best, *found);
     fastest_ = std::max(fastest_, best);
     const bool slow = best < kDoubtful * fastest_;
-    std::array<std::byte, 1> again = {std::byte{times < kTimes || (slow && times < kMostTimes)}};
+    std::array<std::byte, 1> again = {std::byte{times < kTimes || (slow && times < kMaxTimes)}};
     const Status told = sends ? wire_.send(stream, again) : wire_.receive(stream, again);
     if (!told) return tl::unexpected<Error>(told.error());
     if (again.front() == std::byte{0}) return best;
@@ -194,7 +194,7 @@ Status Probe::send_datagrams(MeasuredPath& path) {
   const auto rail = static_cast<std::size_t>(path.rail);
   const RosterEntry& there = roster_.entry(roster_.leader(path.to));
   if (rail >= me_.rails.size() || rail >= there.echoes.size()) return {};
-  const RailPlace& from = me_.rails[rail];
+  const RailEndpoint& from = me_.rails[rail];
   const SocketAddress& to = there.echoes[rail];
   auto client = EchoClient::create(from.address, binding_of(from, to), to, echo_token(there.token));
   if (!client) return tl::unexpected<Error>(client.error());
@@ -286,14 +286,14 @@ Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
                    .kernel = me.kernel.empty() ? me.host : me.kernel,
                    .cores = me.cores,
                    .token = random_hex(8)};
-  for (const RailPlace& rail : me.rails) {
+  for (const RailEndpoint& rail : me.rails) {
     auto socket = bind_echo(rail.address, me.port);
     if (!socket) return tl::unexpected<Error>(socket.error());
     sockets.push_back(std::move(*socket));
     mine.rails.push_back({.interface = rail.interface,
                           .mtu = interface_mtu(rail.interface).value_or(MeasuredRail().mtu)});
   }
-  const Echo echo(std::move(sockets), echo_token(mine.token));
+  const EchoServer echo(std::move(sockets), echo_token(mine.token));
   mine.echoes = echo.addresses();
   const auto entries = share(wire, me.rank, me.ranks, to_json(mine));
   if (!entries) return tl::unexpected<Error>(entries.error());

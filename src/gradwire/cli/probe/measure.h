@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/bootstrap/rank_place.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
 #include "gradwire/topology/cluster.h"
@@ -19,7 +19,7 @@ struct Prober {
   std::string machine;  ///< Distinguishes hosts.
   std::string kernel;   ///< Equal for hosts that share processors; empty: as host.
   int cores = 0;
-  std::vector<RailPlace> rails;
+  std::vector<RailEndpoint> rails;
   std::uint16_t port = 0;  ///< UDP port of its echo; 0: a free port.
 };
 

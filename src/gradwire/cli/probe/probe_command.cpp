@@ -37,7 +37,7 @@ void declare(CLI::App& app, ProbeArguments& given) {
 
 int be_a_rank(const Job& job, const ProbeArguments& given) {
   if (job.world_size < 2) {
-    throw WrongCommandLine(
+    throw UsageError(
         "probing requires at least two ranks: gradwire probe --hosts a,b,c, or -n 2 for the link "
         "inside this host");
   }

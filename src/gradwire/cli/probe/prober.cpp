@@ -17,14 +17,14 @@ std::string boot_id() {
 }
 
 /// Returns the id of the machine; the host name if it has none.
-std::string machine_of(const RankPlace& place) {
-  return place.machine.empty() ? place.host : place.machine;
+std::string machine_of(const RankEndpoint& endpoint) {
+  return endpoint.machine.empty() ? endpoint.host : endpoint.machine;
 }
 
 /// Returns true if the rank is its machine's leader.
-bool leads(Rank rank, const std::vector<RankPlace>& places) {
+bool leads(Rank rank, const std::vector<RankEndpoint>& endpoints) {
   std::vector<std::string> names;
-  for (const RankPlace& place : places) names.push_back(machine_of(place));
+  for (const RankEndpoint& endpoint : endpoints) names.push_back(machine_of(endpoint));
   const Machines machines(names);
   return machines.leader(machines.number_of(rank)) == rank;
 }
@@ -32,15 +32,15 @@ bool leads(Rank rank, const std::vector<RankPlace>& places) {
 }  // namespace
 
 Prober prober_of(const Job& job, const Mesh& mesh) {
-  const RankPlace& place = mesh.places[static_cast<std::size_t>(job.rank)];
+  const RankEndpoint& endpoint = mesh.endpoints[static_cast<std::size_t>(job.rank)];
   return {.rank = job.rank,
           .ranks = job.world_size,
-          .host = place.host,
-          .machine = machine_of(place),
+          .host = endpoint.host,
+          .machine = machine_of(endpoint),
           .kernel = boot_id(),
           .cores = usable_cores(),
-          .rails = place.rails,
-          .port = leads(job.rank, mesh.places) ? job.port : std::uint16_t{0}};
+          .rails = endpoint.rails,
+          .port = leads(job.rank, mesh.endpoints) ? job.port : std::uint16_t{0}};
 }
 
 }  // namespace gradwire

@@ -149,8 +149,7 @@ void remember(Cluster& cluster, const MeasuredChoice& choice) {
 
 int be_a_rank(const Job& job, const TuneArguments& given) {
   if (job.world_size < 2) {
-    throw WrongCommandLine(
-        "tuning requires at least two ranks: gradwire tune --hosts a,b,c, or -n 2");
+    throw UsageError("tuning requires at least two ranks: gradwire tune --hosts a,b,c, or -n 2");
   }
   const auto communicator = Communicator::connect(job, {.topology = given.topology});
   Cluster cluster;

@@ -13,7 +13,7 @@ namespace gradwire {
 namespace {
 
 constexpr Duration kSpin = std::chrono::microseconds(200);
-constexpr std::uint32_t kMostText = 16 << 20;
+constexpr std::uint32_t kMaxTextBytes = 16 << 20;
 
 /// Texts are sent in small acknowledged pieces, so that no packet is large: they must pass where
 /// large packets are lost.
@@ -136,7 +136,7 @@ Result<std::string> Wire::receive_text(StreamId stream) {
   std::array<std::byte, 4> size;
   if (Status got = receive(stream, size); !got) return tl::unexpected<Error>(got.error());
   const auto length = load_little_endian<std::uint32_t>(size.data());
-  if (length > kMostText) {
+  if (length > kMaxTextBytes) {
     return failure(ErrorKind::corrupted,
                    fmt::format("{} sent an unexpected message", transport_.describe(stream)));
   }

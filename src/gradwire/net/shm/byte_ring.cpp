@@ -13,7 +13,7 @@ namespace gradwire {
 namespace {
 
 /// Maximum growth in one step. One system call per page would cost more than the pages.
-constexpr std::size_t kLargestStep = 64 * 1024;
+constexpr std::size_t kMaxStep = 64 * 1024;
 
 std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
@@ -53,7 +53,7 @@ void RingWriter::get_memory(std::size_t size) {
     if (size <= in_memory_) return;
   }
   const std::size_t step = std::max(position() + size - in_memory_,  // The bytes needed, or double.
-                                    std::min(in_memory_, kLargestStep));
+                                    std::min(in_memory_, kMaxStep));
   const std::size_t more = std::min(round_up(step, page_bytes()), memory_.capacity - in_memory_);
   // Kernels before 5.14 do not support this (EINVAL); they allocate memory on first access.
   if (::madvise(memory_.data + in_memory_, more, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
@@ -80,8 +80,8 @@ bool RingWriter::block() {
 ConstBytes RingReader::peek() {
   const std::uint64_t written = memory_.control->written.load(std::memory_order_acquire);
   const auto size = static_cast<std::size_t>(written - read_);
-  garbled_ = size > memory_.capacity;
-  if (garbled_) return {};
+  corrupt_ = size > memory_.capacity;
+  if (corrupt_) return {};
   const std::uint64_t origin = memory_.control->origin.load(std::memory_order_relaxed);
   return {memory_.data + ((read_ - origin) & (memory_.capacity - 1)), size};
 }

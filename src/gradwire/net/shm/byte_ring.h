@@ -112,12 +112,12 @@ class RingReader {
   bool ended() const { return memory_.control->ended.load(std::memory_order_acquire) != 0; }
 
   /// Returns true if the other end has written an invalid cursor, beyond the ring.
-  bool garbled() const { return garbled_; }
+  bool corrupt() const { return corrupt_; }
 
  private:
   RingMemory memory_;
   std::uint64_t read_ = 0;
-  bool garbled_ = false;
+  bool corrupt_ = false;
 };
 
 /// Read-only view of a ring's state (except unblock_writer()), usable from any thread of either

@@ -3,18 +3,18 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/shm/neighbors.h"
 #include "gradwire/net/shm/ring_transport.h"
 #include "gradwire/net/tcp_transport.h"
-#include "gradwire/net/tls_greeting.h"
+#include "gradwire/net/tls_handshake.h"
 
 namespace gradwire {
 namespace {
 
 std::vector<Candidate> candidates_of(const Connections& connections,
-                                     const std::vector<Rank>& neighbours) {
+                                     const std::vector<Rank>& neighbors) {
   std::vector<Candidate> candidates;
-  for (const Rank rank : neighbours) {
+  for (const Rank rank : neighbors) {
     const auto p = static_cast<std::size_t>(rank);
     GRADWIRE_CHECK(rank != connections.rank && !connections.sockets.at(p).empty());
     candidates.push_back({rank, &connections.sockets[p].front(), connections.names[p].front()});
@@ -25,7 +25,7 @@ std::vector<Candidate> candidates_of(const Connections& connections,
 /// The streams to be encrypted, and their TLS handshakes.
 struct Encryption {
   std::vector<StreamId> streams;
-  std::vector<Greeting> greetings;
+  std::vector<TlsConnection> connections;
 };
 
 Encryption encryption_of(const Connections& connections) {
@@ -34,7 +34,7 @@ Encryption encryption_of(const Connections& connections) {
     for (std::size_t i = 0; i < connections.keys[p].size(); ++i) {
       const bool called = static_cast<Rank>(p) < connections.rank;
       encryption.streams.push_back({static_cast<Rank>(p), static_cast<int>(i)});
-      encryption.greetings.push_back(
+      encryption.connections.push_back(
           {.socket = &connections.sockets[p][i],
            .name = connections.names[p][i],
            .end = called ? TlsStream::End::client : TlsStream::End::server,
@@ -47,20 +47,20 @@ Encryption encryption_of(const Connections& connections) {
 }  // namespace
 
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,
-                                                         const std::vector<Rank>& neighbours,
+                                                         const std::vector<Rank>& neighbors,
                                                          Deadline deadline) {
   Socket bell = TcpTransport::make_wakeup();
   auto met =
-      meet_neighbours(connections.rank, candidates_of(connections, neighbours), bell, deadline);
+      connect_neighbors(connections.rank, candidates_of(connections, neighbors), bell, deadline);
   if (!met) return tl::unexpected<Error>(met.error());
-  for (const Neighbour& neighbour : *met) {
-    const auto p = static_cast<std::size_t>(neighbour.rank);
+  for (const Neighbor& neighbor : *met) {
+    const auto p = static_cast<std::size_t>(neighbor.rank);
     connections.sockets[p].resize(1);
     connections.names[p].resize(1);
     if (!connections.keys.empty()) connections.keys[p].clear();
   }
   const Encryption encryption = encryption_of(connections);
-  auto streams = greet_all(encryption.greetings, deadline);
+  auto streams = handshake_all(encryption.connections, deadline);
   if (!streams) return tl::unexpected<Error>(streams.error());
   auto tcp = TcpTransport::create(std::move(connections.sockets), std::move(connections.names),
                                   connections.dead_after, std::move(bell));

@@ -22,10 +22,10 @@ struct Connections {
   Duration dead_after{};
 };
 
-/// Opens the streams to all peers: through shared memory to those `neighbours` for which it is
+/// Opens the streams to all peers: through shared memory to those `neighbors` for which it is
 /// possible, over TCP to the others.
 ///
-/// `neighbours` are the peers that may be on the same machine. They must be symmetric, and both
+/// `neighbors` are the peers that may be on the same machine. They must be symmetric, and both
 /// ends must call this, because they negotiate over their first connection. A false claim is
 /// harmless: shared memory is used only if a descriptor could be passed, which requires that both
 /// see the same abstract Unix sockets (one network namespace). rails() is then 1: the other
@@ -37,7 +37,7 @@ struct Connections {
 /// Fails with disconnected (a peer is gone), timeout (it does not respond), refused (it has another
 /// key) or system.
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,
-                                                         const std::vector<Rank>& neighbours,
+                                                         const std::vector<Rank>& neighbors,
                                                          Deadline deadline);
 
 }  // namespace gradwire

@@ -22,17 +22,17 @@ constexpr unsigned kPollsWithoutTcp = 16;
 }  // namespace
 
 struct RingTransport::Link {
-  Link(Neighbour neighbour, std::string peer_name)
-      : peer(neighbour.rank),
+  Link(Neighbor neighbor, std::string peer_name)
+      : peer(neighbor.rank),
         name(std::move(peer_name)),
-        memory(std::move(neighbour.memory)),
-        bell(std::move(neighbour.bell)),
+        memory(std::move(neighbor.memory)),
+        bell(std::move(neighbor.bell)),
         out(memory.outgoing()),
         in(memory.incoming()) {}
 
   /// Cheap, because waiting threads call it repeatedly.
   bool may_have_ended() const {
-    return gone.load(std::memory_order_acquire) || in.ended() || in.garbled();
+    return gone.load(std::memory_order_acquire) || in.ended() || in.corrupt();
   }
 
   Rank peer;
@@ -50,12 +50,12 @@ struct RingTransport::Link {
   bool end_reported = false;
 };
 
-RingTransport::RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours)
+RingTransport::RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbor> neighbors)
     : tcp_(std::move(tcp)), link_of_(static_cast<std::size_t>(tcp_->ranks())) {
-  for (Neighbour& neighbour : neighbours) {
-    const Rank rank = neighbour.rank;
+  for (Neighbor& neighbor : neighbors) {
+    const Rank rank = neighbor.rank;
     links_.push_back(
-        std::make_unique<Link>(std::move(neighbour), tcp_->describe({.peer = rank, .rail = 0})));
+        std::make_unique<Link>(std::move(neighbor), tcp_->describe({.peer = rank, .rail = 0})));
     link_of_[static_cast<std::size_t>(rank)] = links_.back().get();
   }
   all_linked_ = links_.size() + 1 == link_of_.size();
@@ -110,21 +110,21 @@ Result<std::size_t> RingTransport::write(StreamId stream, std::span<const ConstB
                                    link->name));
       }
       if (size == 0 && !link->out.block()) {
-        ring_if_asleep(*link);
+        wake_if_asleep(*link);
         return taken;
       }
       if (link->out.unpublished() < kPublishBytes) continue;
       link->out.publish();
-      ring_if_asleep(*link);
+      wake_if_asleep(*link);
     }
   }
   link->out.publish();
-  ring_if_asleep(*link);
+  wake_if_asleep(*link);
   return taken;
 }
 
 /// Called after a change for which a sleeping neighbor may wait.
-void RingTransport::ring_if_asleep(Link& link) {
+void RingTransport::wake_if_asleep(Link& link) {
   // Either this rank sees the neighbor's flag, or the neighbor sees the change in its last check.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic<std::uint32_t>& sleeps = link.memory.they_sleep();
@@ -137,7 +137,7 @@ Result<ConstBytes> RingTransport::look(Link& link) {
   ConstBytes bytes = link.in.peek();
   if (!bytes.empty() && !link.closed) [[likely]]
     return bytes;
-  if (link.in.garbled()) {
+  if (link.in.corrupt()) {
     return failure(ErrorKind::corrupted,
                    fmt::format("the memory shared with {} is corrupted", link.name));
   }
@@ -161,7 +161,7 @@ void RingTransport::consume(StreamId stream, std::size_t bytes) {
   link->in.consume(bytes);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const RingView in(link->memory.incoming());
-  if (in.writer_blocked() && in.has_room_worth_waking()) ring_if_asleep(*link);
+  if (in.writer_blocked() && in.has_room_worth_waking()) wake_if_asleep(*link);
 }
 
 Result<std::size_t> RingTransport::read(StreamId stream, std::span<const Bytes> pieces) {
@@ -203,7 +203,7 @@ void RingTransport::close(StreamId stream) {
   Link* link = find(stream);
   if (link != nullptr && !link->closed.exchange(true)) {
     link->out.end();
-    ring_if_asleep(*link);
+    wake_if_asleep(*link);
   }
   tcp_->close(stream);
 }

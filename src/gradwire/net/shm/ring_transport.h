@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/net/shm/neighbours.h"
+#include "gradwire/net/shm/neighbors.h"
 #include "gradwire/net/tcp_transport.h"
 #include "gradwire/net/transport.h"
 
@@ -25,7 +25,7 @@ class RingTransport final : public PollingTransport {
  public:
   /// `tcp` must have a connection to every neighbor, too, and is woken by the eventfd that they
   /// were given.
-  RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbour> neighbours);
+  RingTransport(std::unique_ptr<TcpTransport> tcp, std::vector<Neighbor> neighbors);
   ~RingTransport() override;
   RingTransport(const RingTransport&) = delete;
   RingTransport& operator=(const RingTransport&) = delete;
@@ -39,8 +39,8 @@ class RingTransport final : public PollingTransport {
   bool needs_checksums(StreamId stream) const override {
     return find(stream) == nullptr && tcp_->needs_checksums(stream);
   }
-  std::size_t train_bytes(StreamId stream) const override {
-    return find(stream) == nullptr ? tcp_->train_bytes(stream) : 1;
+  std::size_t gso_burst_bytes(StreamId stream) const override {
+    return find(stream) == nullptr ? tcp_->gso_burst_bytes(stream) : 1;
   }
   std::size_t delivered(StreamId stream) override;
   Duration round_trip(StreamId stream) const override;
@@ -55,7 +55,7 @@ class RingTransport final : public PollingTransport {
   Link* find(StreamId stream) const;
   Result<ConstBytes> look(Link& link);
   std::optional<Error> end_of(Link& link);
-  void ring_if_asleep(Link& link);
+  void wake_if_asleep(Link& link);
   void report_end_again(Link& link);
   bool tcp_is_due(bool found);
   void scan(std::vector<ReadyEvent>& events);

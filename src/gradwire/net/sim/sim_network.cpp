@@ -50,7 +50,7 @@ class SimNetwork::Endpoint final : public Transport {
   Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
     return network_.read({from.peer, rank_, from.rail}, pieces);
   }
-  std::size_t train_bytes(StreamId) const override { return network_.options_.train_bytes; }
+  std::size_t gso_burst_bytes(StreamId) const override { return network_.options_.gso_burst_bytes; }
   std::size_t delivered(StreamId to) override {
     return network_.delivered({rank_, to.peer, to.rail});
   }
@@ -76,16 +76,16 @@ SimNetwork::SimNetwork(std::vector<SimHost> hosts, std::vector<int> host_of,
     : options_(options), random_(options.seed) {
   for (const SimHost& host : hosts) {
     GRADWIRE_CHECK(!host.rails.empty());
-    most_rails_ = std::max(most_rails_, host.rails.size());
+    max_rails_ = std::max(max_rails_, host.rails.size());
     std::vector<Port>& ports = ports_.emplace_back();
-    for (const SimPort& port : host.rails) ports.push_back({.does = port});
+    for (const SimPort& port : host.rails) ports.push_back({.spec = port});
   }
   for (std::size_t r = 0; r < host_of.size(); ++r) {
     const SimHost& host = hosts.at(static_cast<std::size_t>(host_of[r]));
-    processes_.push_back({.host = host_of[r], .inside = {.does = host.inside}});
+    processes_.push_back({.host = host_of[r], .inside = {.spec = host.inside}});
     endpoints_.push_back(std::make_unique<Endpoint>(*this, static_cast<Rank>(r)));
   }
-  streams_.resize(processes_.size() * processes_.size() * most_rails_);
+  streams_.resize(processes_.size() * processes_.size() * max_rails_);
 }
 
 SimNetwork::~SimNetwork() = default;
@@ -106,7 +106,7 @@ SimNetwork::Stream& SimNetwork::stream(Path path) {
   const auto from = static_cast<std::size_t>(path.from);
   const auto to = static_cast<std::size_t>(path.to);
   GRADWIRE_CHECK(path.rail >= 0 && path.rail < rails(path.from, path.to));
-  return streams_[(from * processes_.size() + to) * most_rails_ +
+  return streams_[(from * processes_.size() + to) * max_rails_ +
                   static_cast<std::size_t>(path.rail)];
 }
 
@@ -117,7 +117,7 @@ SimNetwork::Port& SimNetwork::port(Rank rank, Path path) {
 }
 
 Duration SimNetwork::latency(Path path) {
-  return std::max(port(path.from, path).does.latency, port(path.to, path).does.latency);
+  return std::max(port(path.from, path).spec.latency, port(path.to, path).spec.latency);
 }
 
 std::size_t SimNetwork::part_of(std::size_t size) {
@@ -173,7 +173,7 @@ void SimNetwork::dispatch(Path path, std::vector<std::byte> bytes) {
 Time SimNetwork::arrival(Path path, std::size_t bytes) {
   const auto on_port = [&](const Port& p) {
     return Duration(
-        static_cast<std::int64_t>(static_cast<double>(bytes) / p.does.bytes_per_second * 1e9));
+        static_cast<std::int64_t>(static_cast<double>(bytes) / p.spec.bytes_per_second * 1e9));
   };
   Port& sender = port(path.from, path);
   Port& receiver = port(path.to, path);
@@ -218,7 +218,7 @@ void SimNetwork::make_room(Path path, std::size_t bytes) {
   Stream& in = stream(path);
   in.in_window -= bytes;
   if (bytes > 0 && !severed(path) && std::exchange(in.writer_waits, false)) {
-    schedule(now_ + port(path.to, path).does.latency, EventKind::writable, path);
+    schedule(now_ + port(path.to, path).spec.latency, EventKind::writable, path);
   }
 }
 
@@ -238,7 +238,7 @@ void SimNetwork::take_acknowledgements(Stream& out) {
 void SimNetwork::close(Path path) {
   Stream& out = stream(path);
   if (std::exchange(out.ended, true)) return;
-  out.last_arrival = std::max(out.last_arrival, now_ + port(path.from, path).does.latency);
+  out.last_arrival = std::max(out.last_arrival, now_ + port(path.from, path).spec.latency);
   schedule(out.last_arrival, EventKind::end, path);
   // Bytes that arrive at a closed end are discarded.
   Stream& in = stream(path.reversed());
@@ -374,7 +374,7 @@ void SimNetwork::retransmit(Path path) {
 
 void SimNetwork::set_speed(Rank rank, int rail, double bytes_per_second) {
   const auto host = static_cast<std::size_t>(process(rank).host);
-  ports_[host][static_cast<std::size_t>(rail)].does.bytes_per_second = bytes_per_second;
+  ports_[host][static_cast<std::size_t>(rail)].spec.bytes_per_second = bytes_per_second;
 }
 
 void SimNetwork::freeze(Rank rank, Time until) {

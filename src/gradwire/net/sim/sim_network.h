@@ -31,7 +31,7 @@ struct SimOptions {
   std::uint64_t seed = 1;
   std::size_t window_bytes = 1 << 20;  ///< Maximum bytes written and not yet read, per stream.
   std::size_t unit_bytes = 64 * 1024;  ///< Unit in which streams share a port.
-  std::size_t train_bytes = 1;         ///< As Transport::train_bytes().
+  std::size_t gso_burst_bytes = 1;     ///< As Transport::gso_burst_bytes().
   bool short_io = false;  ///< Reads and writes transfer a random part of the possible bytes.
   std::uint64_t stall_one_in = 0;  ///< One in N units is late by up to max_stall; 0: none.
   Duration max_stall = std::chrono::milliseconds(50);
@@ -125,7 +125,7 @@ class SimNetwork {
     bool flip_next = false;
   };
   struct Port {
-    SimPort does;
+    SimPort spec;
     Time egress_free{};
     Time ingress_free{};
     bool cut = false;
@@ -172,7 +172,7 @@ class SimNetwork {
   std::uint64_t order_ = 0;
   std::vector<std::vector<Port>> ports_;  ///< Per host and rail.
   std::vector<Process> processes_;
-  std::size_t most_rails_ = 1;
+  std::size_t max_rails_ = 1;
   std::vector<Stream> streams_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::priority_queue<Event, std::vector<Event>, Later> events_;

@@ -17,7 +17,7 @@ namespace {
 std::optional<TraceKind> kind_named(const std::string& name) {
   for (const TraceKind kind :
        {TraceKind::step, TraceKind::data, TraceKind::forward, TraceKind::backward,
-        TraceKind::optimiser, TraceKind::wait, TraceKind::communication, TraceKind::other}) {
+        TraceKind::optimizer, TraceKind::wait, TraceKind::communication, TraceKind::other}) {
     if (name_of(kind) == name) return kind;
   }
   return std::nullopt;
@@ -50,7 +50,7 @@ StepPhases phases_of(const StepMedians& medians) {
   StepPhases phases;
   phases.forward = medians.forward;
   phases.backward = medians.backward;
-  phases.update = medians.optimiser;
+  phases.update = medians.optimizer;
   phases.data = medians.data;
   phases.other = medians.other;
   phases.compute = medians.busy - medians.data;

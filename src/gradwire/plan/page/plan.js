@@ -3,7 +3,7 @@
 // Page of a plan: sliders, the results at their positions, and efficiency by nodes. All numbers
 // come from the table, interpolated between its points.
 (() => {
-  const { data, colour, digits, text, element, section, figure } = gradwire;
+  const { data, color, digits, text, element, section, figure } = gradwire;
   const { base, axis, upright } = gradwire;
   const { nodes, networks, batches, codecs } = data.axes;
 
@@ -123,7 +123,7 @@
         max: nodes[nodes.length - 1] }),
       yAxis: upright(look, { name: "efficiency, %", min: 0, max: 100 }),
       series: networks.map((name, index) => ({
-        name, type: "line", symbol: "none", color: colour(index), data: curve(index),
+        name, type: "line", symbol: "none", color: color(index), data: curve(index),
         lineStyle: { width: index === at.network ? 4 : 1.5 },
         markPoint: index !== at.network ? undefined : {
           symbol: "circle", symbolSize: 12, label: { show: false },

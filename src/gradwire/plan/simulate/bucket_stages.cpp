@@ -78,13 +78,13 @@ std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
                                                      const ExchangeModel& model) {
   if (model.ranks == 1) return {};
   const std::shared_ptr<const Codec> codec = codec_of(model);
-  if (bucket.exact || !codec) {
+  if (bucket.skip_compression || !codec) {
     const auto bytes = static_cast<double>(bucket.count * sizeof(float));
     return {{operation(model, Collective::all_reduce, bytes)}};
   }
   std::vector<std::vector<TrafficStage>> jobs;
   for (const CodedPieceLayout& piece :
-       cut_for_coding(bucket.count, model.piece_elements, model.ranks))
+       cut_into_pieces(bucket.count, model.piece_elements, model.ranks))
     jobs.push_back(piece_stages(piece, *codec, model));
   return jobs;
 }

@@ -23,13 +23,13 @@ namespace {
 /// Up to this many ops of all ranks, all are simulated, even if one host could represent all.
 constexpr double kFewOps = 20'000;
 /// Maximum number of ops that are simulated: about a second.
-constexpr double kMostOps = 1.5e6;
+constexpr double kMaxOps = 1.5e6;
 /// Above this many ops on one host of several ranks, rings use the closed form.
-constexpr double kMostOfOneHost = 1e5;
+constexpr double kMaxOpsOfOneHost = 1e5;
 /// Maximum hosts for algorithms that inspect hosts, and for those that inspect their links.
-constexpr int kMostHosts = 2048, kMostPaired = 256;
+constexpr int kMaxHosts = 2048, kMaxPairedHosts = 256;
 /// Maximum number of segments simulated separately.
-constexpr std::size_t kMostTasks = 1 << 17;
+constexpr std::size_t kMaxTasks = 1 << 17;
 /// Up to this many ranks several hosts are simulated, as they reduce in different orders.
 constexpr int kManyRanks = 1024;
 
@@ -48,7 +48,7 @@ bool looks_at_hosts(std::string_view algorithm) {
 /// With equal links and one rank per host, an algorithm that inspects links or hosts sends the same
 /// messages as one that does not. Returns the latter, which needs no table of all pairs of hosts.
 std::string same_as(const std::string& algorithm, const Fabric& fabric) {
-  if (fabric.hosts <= kMostPaired || !fabric.uniform() || fabric.ranks_per_host > 1)
+  if (fabric.hosts <= kMaxPairedHosts || !fabric.uniform() || fabric.ranks_per_host > 1)
     return algorithm;
   if (algorithm == "uneven" || algorithm == "hierarchical") return "direct";
   if (algorithm == "leaders") return "exchange";
@@ -74,7 +74,7 @@ Topology topology_for(const std::string& algorithm, const Fabric& fabric) {
   const bool links = looks_at_links(algorithm), hosts = looks_at_hosts(algorithm);
   if (!links && !hosts)
     return {std::vector<Host>(1), std::vector<int>(static_cast<std::size_t>(fabric.ranks()))};
-  const int most = links ? kMostPaired : kMostHosts;
+  const int most = links ? kMaxPairedHosts : kMaxHosts;
   if (fabric.hosts <= most) return fabric.topology();
   throw Exception(
       ErrorKind::invalid_argument,
@@ -130,7 +130,7 @@ class CollectiveSimulation::Method {
         alike_(fabric.made_uniform()),
         costs_(costs),
         port_share_(port_share(schedule_, fabric)) {
-    costs_.max_tasks = kMostTasks;
+    costs_.max_tasks = kMaxTasks;
   }
 
   /// Selects `method`; returns false if it does not apply.
@@ -143,7 +143,7 @@ class CollectiveSimulation::Method {
     if (method == SimulationMethod::one_for_all) return fabric_.uniform() && look_at_hosts();
     if (method == SimulationMethod::levels) return fabric_.uniform() && look_at_levels();
     const auto traffic = host_traffic(schedule_, fabric_);
-    if (method == SimulationMethod::ring_path) return traffic && traffic->only_neighbours();
+    if (method == SimulationMethod::ring_path) return traffic && traffic->neighbors_only();
     extra_load_ = traffic ? extra_load(*traffic, fabric_) : extra_load(schedule_, fabric_);
     return traffic ? look_at_hosts() : look_at_levels();
   }
@@ -211,10 +211,10 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
     : method_(std::make_unique<Method>(collective, same_as(algorithm, fabric), fabric, costs)) {
   const double ops = method ? 0 : all_ops(method_->schedule());
   std::vector<SimulationMethod> methods{SimulationMethod::one_for_all, SimulationMethod::levels};
-  if (ops_of_one_host(method_->schedule(), fabric) > kMostOfOneHost)
+  if (ops_of_one_host(method_->schedule(), fabric) > kMaxOpsOfOneHost)
     methods.insert(methods.begin(), SimulationMethod::ring_path);
   if (!fabric.uniform()) methods = {SimulationMethod::ring_path, SimulationMethod::bound};
-  if (ops <= kMostOps) methods.push_back(SimulationMethod::events);
+  if (ops <= kMaxOps) methods.push_back(SimulationMethod::events);
   if (ops <= kFewOps && !Levels::apply_to(algorithm, fabric)) methods = {SimulationMethod::events};
   if (method) methods = {*method};
   for (const SimulationMethod one : methods) {
@@ -224,7 +224,7 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
                   fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
                               "one by one (at most {:.3g}), and hosts do not all do the same; use "
                               "fewer ranks, or ring, direct or tree",
-                              algorithm, fabric.ranks(), ops, kMostOps));
+                              algorithm, fabric.ranks(), ops, kMaxOps));
 }
 
 CollectiveSimulation::~CollectiveSimulation() = default;
@@ -234,15 +234,15 @@ SimulatedCollective CollectiveSimulation::of(double bytes) const {
   return method_->of(bytes);
 }
 
-bool CollectiveSimulation::takes_long(Collective collective, const std::string& algorithm,
-                                      const Fabric& fabric, double most_ops) {
+bool CollectiveSimulation::is_expensive(Collective collective, const std::string& algorithm,
+                                        const Fabric& fabric, double max_ops) {
   if (Levels::apply_to(algorithm, fabric)) return false;
   const Schedule schedule = schedule_of(collective, same_as(algorithm, fabric), fabric);
   const Program program = schedule.program(0);
   // A ring then uses the closed form.
-  if (static_cast<double>(program.ops.size()) * fabric.ranks_per_host > most_ops)
+  if (static_cast<double>(program.ops.size()) * fabric.ranks_per_host > max_ops)
     return !sends_to_one(program);
-  return all_ops(schedule) > most_ops && !host_traffic(schedule, fabric);
+  return all_ops(schedule) > max_ops && !host_traffic(schedule, fabric);
 }
 
 std::string_view name_of(SimulationMethod method) {

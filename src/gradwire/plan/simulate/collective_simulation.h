@@ -50,10 +50,10 @@ class CollectiveSimulation {
   /// Returns the time for `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
 
-  /// Returns true if more than `most_ops` messages and steps would be simulated; the run time is
+  /// Returns true if more than `max_ops` messages and steps would be simulated; the run time is
   /// proportional to them.
-  static bool takes_long(Collective collective, const std::string& algorithm, const Fabric& fabric,
-                         double most_ops);
+  static bool is_expensive(Collective collective, const std::string& algorithm,
+                           const Fabric& fabric, double max_ops);
 
  private:
   class Method;

@@ -13,7 +13,7 @@
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/crowding.h"
+#include "gradwire/schedule/cost/incast.h"
 #include "gradwire/schedule/cost/port_times.h"
 
 namespace gradwire {
@@ -58,14 +58,14 @@ class Remembered {
   std::map<Key, OperationTime> known_;
 };
 
-constexpr std::size_t kMostSegmentBytes = OutboxLimits{}.segment_bytes;
+constexpr std::size_t kMaxSegmentBytes = OutboxLimits{}.segment_bytes;
 
 class MeasuredTimes {
  public:
   MeasuredTimes(const JobTopology& job, std::string algorithm)
       : topology_(job.topology),
         algorithm_(std::move(algorithm)),
-        tuner_(topology_, kMostSegmentBytes, job.choices) {
+        tuner_(topology_, kMaxSegmentBytes, job.choices) {
     check_algorithm(algorithm_);
   }
 
@@ -78,7 +78,7 @@ class MeasuredTimes {
   struct Costed {
     std::unique_ptr<ScheduleCost> cost;
     std::uint32_t chunks = 1;
-    double crowding = 1;
+    double incast_factor = 1;
     double largest_message = 0;  ///< Share of all chunks' bytes.
   };
 
@@ -88,16 +88,16 @@ class MeasuredTimes {
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
     const Costed& costed = costed_for(collective, name);
     const ChunkLayout layout(costed.chunks, size, 1);
-    const CostOptions costs = executor_costs(costed.largest_message * bytes, kMostSegmentBytes,
+    const CostOptions costs = executor_costs(costed.largest_message * bytes, kMaxSegmentBytes,
                                              tuner_.segments(collective, size, name));
     const Duration total = costed.cost->estimate(topology_, layout, costs).total;
     const ProgramSet& programs = costed.cost->programs();
-    const double seconds = costed.crowding * std::chrono::duration<double>(total).count();
+    const double seconds = costed.incast_factor * std::chrono::duration<double>(total).count();
     // A stream that does not share a port has a window large enough to compensate.
-    const bool meets = costed.crowding > 1;
-    const double longer = meets ? processor_wait(programs, topology_, layout, seconds) : 1;
-    return {longer * seconds, longer * costed.crowding * busiest_port(programs, topology_, layout),
-            name};
+    const bool has_incast = costed.incast_factor > 1;
+    const double longer = has_incast ? processor_wait(programs, topology_, layout, seconds) : 1;
+    return {longer * seconds,
+            longer * costed.incast_factor * busiest_port(programs, topology_, layout), name};
   }
 
   const Costed& costed_for(Collective collective, const std::string& name) {
@@ -106,7 +106,7 @@ class MeasuredTimes {
       const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
       at->second.cost = std::make_unique<ScheduleCost>(schedule);
       at->second.chunks = schedule.chunks;
-      at->second.crowding = crowding(*at->second.cost, topology_);
+      at->second.incast_factor = incast_factor(*at->second.cost, topology_);
       at->second.largest_message = largest_message(at->second.cost->programs());
     }
     return at->second;
@@ -157,7 +157,7 @@ class FabricTimes {
     if (!is_new) return at->second;
     for (const std::string& name : candidates(collective)) {
       const bool skipped = name != algorithm_ && !at->second.empty() &&
-                           CollectiveSimulation::takes_long(collective, name, fabric_, kLargest);
+                           CollectiveSimulation::is_expensive(collective, name, fabric_, kLargest);
       if (!skipped)
         at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
     }

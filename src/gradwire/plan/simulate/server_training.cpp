@@ -77,21 +77,21 @@ class Run {
   }
 
   double begin_counting(double now) {
-    stale_ = most_stale_ = 0;
+    stale_ = max_staleness_ = 0;
     return now;
   }
 
   void count(int worker) {
     const auto stale = static_cast<double>(version_ - read_[static_cast<std::size_t>(worker)]);
     stale_ += stale;
-    most_stale_ = std::max(most_stale_, stale);
+    max_staleness_ = std::max(max_staleness_, stale);
   }
 
   ServerTraining result(double seconds, double updates) const {
     return {.updates_per_second = updates / seconds,
             .step = seconds * model_.workers / updates,
             .staleness = stale_ / updates,
-            .largest_staleness = most_stale_,
+            .max_staleness = max_staleness_,
             .server_busy = std::min(1.0, updates * share_ / seconds)};
   }
 
@@ -102,7 +102,7 @@ class Run {
   std::priority_queue<Push, std::vector<Push>, std::greater<>> pushes_;
   std::int64_t version_ = 0;
   double in_ = 0, out_ = 0, end_ = 0;
-  double stale_ = 0, most_stale_ = 0;
+  double stale_ = 0, max_staleness_ = 0;
 };
 
 }  // namespace

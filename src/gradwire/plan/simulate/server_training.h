@@ -24,7 +24,7 @@ struct ServerTraining {
   double step = 0;                ///< Mean seconds between two updates of one worker.
   /// Mean number of others' updates applied between a worker's pull and its push.
   double staleness = 0;
-  double largest_staleness = 0;
+  double max_staleness = 0;
   double server_busy = 0;  ///< Share of time in which a server's port receives.
 };
 

@@ -201,7 +201,7 @@ double SimulatedRanks::seconds(const Fabric& fabric, double bytes,
   return 1e-9 * LinkModel(graph_, map, options).run();
 }
 
-bool HostTraffic::only_neighbours() const {
+bool HostTraffic::neighbors_only() const {
   return rotation && shares.size() > 2 &&
          std::all_of(shares.begin() + 2, shares.end(), [](double share) { return share == 0; });
 }

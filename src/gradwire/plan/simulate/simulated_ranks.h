@@ -57,7 +57,7 @@ struct HostTraffic {
   std::vector<double> shares;
   bool rotation = true;
 
-  bool only_neighbours() const;
+  bool neighbors_only() const;
 };
 
 /// Returns nullopt if hosts do not do the same, see of_one().

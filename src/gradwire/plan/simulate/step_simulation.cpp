@@ -26,7 +26,7 @@ class Run {
     const int round = model_.local_steps ? static_cast<int>(model_.local_steps->round()) : 1;
     for (int i = 0; i < kWarmUp * round; ++i) step();
     const double begin = now_, stalled = stalled_, port = traffic_.port_busy();
-    const double under_way = traffic_.under_way();
+    const double in_flight = traffic_.in_flight();
     for (int i = 0; i < round; ++i) step();
     SimulatedStep result;
     const double passes = model_.accumulate;
@@ -38,7 +38,7 @@ class Run {
     result.step = (now_ - begin) / round;
     const double waited = (stalled_ - stalled) / round;
     result.exposed = std::max(waited, result.step - result.single);
-    result.under_way = (traffic_.under_way() - under_way) / round;
+    result.in_flight = (traffic_.in_flight() - in_flight) / round;
     result.port = (traffic_.port_busy() - port) / round;
     return result;
   }
@@ -67,9 +67,9 @@ class Run {
     }
   }
 
-  void launch(std::size_t bucket, int urgency) {
+  void launch(std::size_t bucket, int priority) {
     for (const auto& stages : stages_[bucket])
-      jobs_[bucket].push_back(traffic_.start(urgency, stages));
+      jobs_[bucket].push_back(traffic_.start(priority, stages));
   }
 
   void compute(double seconds) {

@@ -29,7 +29,7 @@ struct SimulatedStep {
   double single = 0;  ///< A step without communication, on a host that is not slow.
   double forward = 0, backward = 0;
   double exposed = 0;    ///< Computing waits, on a host that is not slow.
-  double under_way = 0;  ///< Communication in flight or being coded, hidden or not.
+  double in_flight = 0;  ///< Communication in flight or being coded, hidden or not.
   double port = 0;       ///< Busy time of the most loaded port.
 
   /// Share of the hosts' compute capacity that is used.

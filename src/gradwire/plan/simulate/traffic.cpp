@@ -12,12 +12,12 @@ constexpr double kNothing = 1e-12;
 
 }  // namespace
 
-std::size_t Traffic::start(int urgency, std::vector<TrafficStage> stages) {
+std::size_t Traffic::start(int priority, std::vector<TrafficStage> stages) {
   const std::size_t job = jobs_.size();
-  jobs_.push_back({urgency, std::move(stages)});
-  const auto less_urgent = std::ranges::find_if(
-      active_, [&](std::size_t other) { return jobs_[other].urgency < urgency; });
-  active_.insert(less_urgent, job);
+  jobs_.push_back({priority, std::move(stages)});
+  const auto lower_priority = std::ranges::find_if(
+      active_, [&](std::size_t other) { return jobs_[other].priority < priority; });
+  active_.insert(lower_priority, job);
   begin_stage(job);
   return job;
 }
@@ -53,7 +53,7 @@ void Traffic::choose_task() {
     if (one.stages[one.stage].kind != TrafficStage::processor) continue;
     one.speed = 0;
     const bool first = coding_ == kNone;
-    if (first || (one.urgency == jobs_[coding_].urgency && one.stage > jobs_[coding_].stage))
+    if (first || (one.priority == jobs_[coding_].priority && one.stage > jobs_[coding_].stage))
       coding_ = job;
   }
   if (coding_ != kNone) jobs_[coding_].speed = 1;
@@ -80,7 +80,7 @@ void Traffic::pass(double until) {
     if (one.left <= kNothing) over.push_back(job);
   }
   port_busy_ += port_used_ * time;
-  if (!active_.empty()) under_way_ += time;
+  if (!active_.empty()) in_flight_ += time;
   now_ = until;
   for (const std::size_t job : over) {
     if (job == coding_) coding_ = kNone;

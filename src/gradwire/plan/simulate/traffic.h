@@ -21,8 +21,8 @@ struct TrafficStage {
 /// priority first, and among equals the latest stage (gradient/codec_worker.h).
 class Traffic {
  public:
-  /// Begins a job with these stages; returns its number. A larger `urgency` has priority.
-  std::size_t start(int urgency, std::vector<TrafficStage> stages);
+  /// Begins a job with these stages; returns its number. Jobs of higher `priority` go first.
+  std::size_t start(int priority, std::vector<TrafficStage> stages);
 
   bool done(std::size_t job) const { return jobs_[job].stage == jobs_[job].stages.size(); }
 
@@ -35,11 +35,11 @@ class Traffic {
   /// Busy seconds of the port.
   double port_busy() const { return port_busy_; }
   /// Seconds with any job in flight.
-  double under_way() const { return under_way_; }
+  double in_flight() const { return in_flight_; }
 
  private:
   struct Job {
-    int urgency = 0;
+    int priority = 0;
     std::vector<TrafficStage> stages;
     std::size_t stage = 0;
     double left = 0;  ///< Seconds of the stage at full speed.
@@ -53,7 +53,7 @@ class Traffic {
   void pass(double until);
 
   double now_ = 0;
-  double port_busy_ = 0, port_used_ = 0, under_way_ = 0;
+  double port_busy_ = 0, port_used_ = 0, in_flight_ = 0;
   std::vector<Job> jobs_;
   std::vector<std::size_t> active_;  ///< Highest priority first, then in order of start.
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);

@@ -12,9 +12,9 @@ const gradwire = (() => {
   const DASHES = ["solid", "dashed", "dotted"];
   const PARTS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377", "#bbbbbb"];
 
-  const colour = (index) => RUNS[index % RUNS.length];
+  const color = (index) => RUNS[index % RUNS.length];
   const dash = (index) => DASHES[Math.floor(index / RUNS.length) % DASHES.length];
-  const partColour = (index) => PARTS[index % PARTS.length];
+  const partColor = (index) => PARTS[index % PARTS.length];
 
   // --- quantities ---
 
@@ -181,7 +181,7 @@ const gradwire = (() => {
   const barsHeight = (count) => 74 + 30 * count;
 
   return {
-    data, colour, dash, partColour, digits, unitFor, text, missing, element, table, section, swatch,
+    data, color, dash, partColor, digits, unitFor, text, missing, element, table, section, swatch,
     figure, drawAll, redraw, base, axis, upright, names, barsHeight,
   };
 })();

@@ -2,7 +2,7 @@
 
 // The sections of the report in order; a section without data is omitted.
 (() => {
-  const { data, colour, element, section, table, figure, swatch, text, missing } = gradwire;
+  const { data, color, element, section, table, figure, swatch, text, missing } = gradwire;
   const page = document.getElementById("page");
   const runs = data.runs.map((run, index) => ({ ...run, index }));
   const having = (key) => runs.filter((run) => !missing(run[key]));
@@ -12,7 +12,7 @@
     into.append(element("div", { className: `charts ${layout}` }, ...figures.map(figure)));
   }
 
-  const named = (run) => element("span", {}, swatch(colour(run.index)), run.name);
+  const named = (run) => element("span", {}, swatch(color(run.index)), run.name);
 
   function overview() {
     const of = (run) => run.summary;
@@ -69,7 +69,7 @@
     const range = data.same_bins
       ? { most: Math.ceil(10 * Math.max(...some.map(highest))) * 10 } : null;
     charts(into, some.map((run) => ({
-      ...reportCharts.histogram(run, range), mark: swatch(colour(run.index)),
+      ...reportCharts.histogram(run, range), mark: swatch(color(run.index)),
     })));
   }
 
@@ -92,7 +92,7 @@
     const figures = [];
     for (const run of having("memory")) {
       const add = (samples, title, note) => figures.push({
-        ...reportCharts.memory(run, samples, peak, title, note), mark: swatch(colour(run.index)),
+        ...reportCharts.memory(run, samples, peak, title, note), mark: swatch(color(run.index)),
       });
       add(run.memory, `${run.name}: the whole run`);
       const step = run.memory_of_a_step;

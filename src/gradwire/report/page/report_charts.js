@@ -2,14 +2,14 @@
 
 // Charts of a report: each function takes runs and returns arguments of gradwire.figure().
 const reportCharts = (() => {
-  const { colour, dash, partColour, digits, unitFor, text, missing } = gradwire;
+  const { color, dash, partColor, digits, unitFor, text, missing } = gradwire;
   const { base, axis, upright, names, barsHeight } = gradwire;
   const { categories } = gradwire.data;
 
   const SHARES = [
-    { key: "compute_s", name: "compute T_s", colour: "#009988" },
-    { key: "exposed_s", name: "communication T_c", colour: "#ee7733" },
-    { key: "data_s", name: "waiting for data", colour: "#999999" },
+    { key: "compute_s", name: "compute T_s", color: "#009988" },
+    { key: "exposed_s", name: "communication T_c", color: "#ee7733" },
+    { key: "data_s", name: "waiting for data", color: "#999999" },
   ];
 
   const lying = (look) => ({ ...base(look).grid, right: 40, top: 32 });
@@ -36,7 +36,7 @@ const reportCharts = (() => {
         yAxis: upright(look, { name: "loss of a step", scale: true }),
         series: runs.map((run, index) => ({
           name: run.name, type: "line", symbol: "none",
-          color: colour(run.index),
+          color: color(run.index),
           lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
           data: run.loss.step.map((step, i) => [step, run.loss.loss[i]]),
         })),
@@ -96,7 +96,7 @@ const reportCharts = (() => {
             name: "median", type: "bar", barMaxWidth: 18, itemStyle: { color: look.faint },
             label: { show: false },
             data: runs.map((run) => ({
-              value: run[key].median / unit.size, itemStyle: { color: colour(run.index) },
+              value: run[key].median / unit.size, itemStyle: { color: color(run.index) },
             })),
           },
           whiskers(look, runs.map((run) => run[key]), unit.size),
@@ -136,13 +136,13 @@ const reportCharts = (() => {
           max: edge(counts.length) }),
         yAxis: upright(look, { name: "% of the steps", max: range?.most }),
         series: [{
-          name: run.name, type: "custom", itemStyle: { color: colour(run.index) }, data: shown,
+          name: run.name, type: "custom", itemStyle: { color: color(run.index) }, data: shown,
           encode: { x: [0, 1], y: 2 },
           renderItem: (params, api) => {
             const [left, top] = api.coord([api.value(0), api.value(2)]);
             const [right, bottom] = api.coord([api.value(1), 0]);
             const width = Math.max(right - left - 1, 1);
-            return { type: "rect", style: { fill: colour(run.index) },
+            return { type: "rect", style: { fill: color(run.index) },
               shape: { x: left, y: top, width, height: bottom - top } };
           },
         }],
@@ -169,7 +169,7 @@ const reportCharts = (() => {
         yAxis: names(look, runs.map((run) => run.name)),
         series: SHARES.map((share) => ({
           name: share.name, type: "bar", stack: "step", barMaxWidth: 18,
-          itemStyle: { color: share.colour },
+          itemStyle: { color: share.color },
           data: runs.map((run) => (100 * part(run, share.key)) / stepTotal(run)),
         })),
       }),
@@ -195,7 +195,7 @@ const reportCharts = (() => {
         yAxis: names(look, runs.map((run) => run.name)),
         series: categories.map((category, i) => ({
           name: category, type: "bar", stack: "memory", barMaxWidth: 18,
-          itemStyle: { color: partColour(i) },
+          itemStyle: { color: partColor(i) },
           data: runs.map((run) => run.memory_at_peak.bytes[category] / unit.size),
         })),
       }),
@@ -227,7 +227,7 @@ const reportCharts = (() => {
           axisLabel: { color: look.faint, formatter: digits } }),
         series: categories.map((category, i) => ({
           name: category, type: "line", stack: "memory", step: "end", symbol: "none",
-          color: partColour(i), lineStyle: { width: 0 }, areaStyle: { opacity: 0.9 },
+          color: partColor(i), lineStyle: { width: 0 }, areaStyle: { opacity: 0.9 },
           data: samples.bytes[category].map((bytes, j) =>
             [(samples.time_s[j] - begin) / time.size, bytes / unit.size]),
         })),

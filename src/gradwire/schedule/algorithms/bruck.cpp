@@ -48,7 +48,7 @@ Schedule bruck_all_gather(const Topology& topology) {
           .chunks = static_cast<std::uint32_t>(ranks),
           .program = [ranks](Rank rank) { return all_gather_program(ranks, rank); },
           .name = "bruck",
-          .in_turn = true};
+          .sequential_peers = true};
 }
 
 }  // namespace gradwire

@@ -22,7 +22,7 @@ OpIndex reduce_own_chunks(ProgramBuilder& builder, const Owners& owners, Rank ra
   if (owners.count(rank) == 0) return 0;
   const Slice own = input(owners.begin(rank), owners.count(rank));
   const OpIndex sum = reduce_or_copy(builder, others_from(rank, owners.ranks()), own, result);
-  builder.finish(sum);
+  builder.postscale(sum);
   return sum;
 }
 
@@ -65,7 +65,7 @@ Owners Owners::of_counts(const std::vector<std::uint32_t>& counts) {
   return owners;
 }
 
-Schedule all_reduce_at(const Owners& owners, std::string name) {
+Schedule all_reduce_at_owners(const Owners& owners, std::string name) {
   return {.spec = {Collective::all_reduce},
           .ranks = owners.ranks(),
           .chunks = owners.chunks(),
@@ -81,13 +81,13 @@ Schedule all_reduce_at(const Owners& owners, std::string name) {
 }
 
 Schedule direct_all_reduce(const Topology& topology) {
-  return all_reduce_at(one_chunk_each(topology.ranks()), "direct");
+  return all_reduce_at_owners(one_chunk_each(topology.ranks()), "direct");
 }
 
 Schedule star_all_reduce(const Topology& topology) {
   std::vector<std::uint32_t> counts(static_cast<std::size_t>(topology.ranks()), 0);
   counts.front() = 1;
-  return all_reduce_at(Owners::of_counts(counts), "star");
+  return all_reduce_at_owners(Owners::of_counts(counts), "star");
 }
 
 Schedule direct_reduce_scatter(const Topology& topology) {

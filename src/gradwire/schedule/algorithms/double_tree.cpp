@@ -58,10 +58,10 @@ struct Tree {
     return ranks % 2 == 0 ? ranks - place : (place - 2 + ranks) % ranks;
   }
 
-  TreePlace neighbours(Rank rank) const {
+  TreeNeighbors neighbors(Rank rank) const {
     const int place = place_of(rank);
     const int root = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
-    TreePlace found;
+    TreeNeighbors found;
     if (place != root) found.parent = rank_at(parent_of(place, ranks));
     if (lowest_bit(place) > 1) found.children.push_back(rank_at(place - lowest_bit(place) / 2));
     const int right = right_child_of(place, ranks);
@@ -71,7 +71,7 @@ struct Tree {
 };
 
 Program double_tree_program(int ranks, Rank rank) {
-  const std::array places{Tree{ranks, false}.neighbours(rank), Tree{ranks, true}.neighbours(rank)};
+  const std::array places{Tree{ranks, false}.neighbors(rank), Tree{ranks, true}.neighbors(rank)};
   return all_reduce_over_trees(places);
 }
 

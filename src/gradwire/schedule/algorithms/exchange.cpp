@@ -17,11 +17,11 @@ Program exchange_program(int ranks, Rank rank) {
   for (Rank peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
     auto& side = peer < rank ? others.lower : others.upper;
-    side.push_back(receive_aside(builder, peer, input(0)));
+    side.push_back(receive_to_scratch(builder, peer, input(0)));
   }
   const OpIndex own = builder.copy(output(0), input(0));
   // In place, the sum overwrites data that is still being sent.
-  builder.finish(add_in_order(builder, output(0), own, others, sent));
+  builder.postscale(reduce_in_rank_order(builder, output(0), own, others, sent));
   return std::move(builder).build();
 }
 

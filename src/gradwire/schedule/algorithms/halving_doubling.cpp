@@ -71,14 +71,14 @@ OpIndex halve(ProgramBuilder& builder, const std::vector<Split>& splits, int ran
     for (Rank peer : split.send_to) builder.send(peer, theirs, before);
     for (Rank peer : split.receive_from) {
       if (!last) {
-        last = builder.recv_reduce(peer, mine, brought, Order::local_first);
+        last = builder.recv_reduce(peer, mine, brought, OperandOrder::local_first);
         continue;
       }
       // The peer may be a round ahead, so its sums wait in scratch for this rank's own.
       const Slice held = builder.scratch(static_cast<std::uint32_t>(split.mine.begin),
                                          static_cast<std::uint32_t>(split.mine.size()));
       const OpIndex arrived = builder.recv(peer, held);
-      last = builder.reduce(mine, held, Order::local_first, {*last, arrived});
+      last = builder.reduce(mine, held, OperandOrder::local_first, {*last, arrived});
     }
     if (!last) last = builder.copy(mine, brought);
   }
@@ -102,7 +102,7 @@ Program all_reduce_program(int ranks, Rank rank) {
   ProgramBuilder builder;
   const std::vector<Split> splits = splits_of(ranks, rank);
   const OpIndex complete = halve(builder, splits, ranks, output(0, ranks));
-  builder.finish(complete);
+  builder.postscale(complete);
   double_back(builder, splits, complete);
   return std::move(builder).build();
 }
@@ -110,13 +110,13 @@ Program all_reduce_program(int ranks, Rank rank) {
 Program reduce_scatter_program(int ranks, Rank rank) {
   ProgramBuilder builder;
   if (ranks == 1) {
-    builder.finish(builder.copy(output(0), input(0)));
+    builder.postscale(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
   const std::vector<Split> splits = splits_of(ranks, rank);
   const Slice sums = builder.scratch(0, static_cast<std::uint32_t>(ranks));
   const OpIndex complete = halve(builder, splits, ranks, sums);
-  builder.finish(builder.copy(output(0), part_of(sums, rank), {complete}));
+  builder.postscale(builder.copy(output(0), part_of(sums, rank), {complete}));
   return std::move(builder).build();
 }
 
@@ -134,7 +134,7 @@ Schedule schedule_of(Collective collective, int ranks, Program (*program)(int, R
           .chunks = static_cast<std::uint32_t>(ranks),
           .program = [ranks, program](Rank rank) { return program(ranks, rank); },
           .name = name,
-          .in_turn = true};
+          .sequential_peers = true};
 }
 
 }  // namespace

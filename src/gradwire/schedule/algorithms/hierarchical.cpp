@@ -98,7 +98,7 @@ class ProgramOfRank {
     const OpIndex sum = add_up_host(part);
     if (owner == host_) {
       sum_of(part) = add_up_hosts(stripe, part, sum);
-      builder_.finish(sum_of(part));
+      builder_.postscale(sum_of(part));
     } else {
       builder_.send(stripes_.leader(owner, stripe), result(part), {sum});
     }
@@ -135,9 +135,9 @@ class ProgramOfRank {
     Contributions hosts;
     for (int other : others_from(host_, stripes_.hosts())) {
       const Rank leader = stripes_.leader(other, stripe);
-      hosts.upper.push_back(receive_aside(builder_, leader, part));
+      hosts.upper.push_back(receive_to_scratch(builder_, leader, part));
     }
-    return add_in_order(builder_, result(part), own, hosts);
+    return reduce_in_rank_order(builder_, result(part), own, hosts);
   }
 
   const Stripes& stripes_;

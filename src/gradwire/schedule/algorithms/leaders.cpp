@@ -32,10 +32,10 @@ Program leader_program(const Topology& topology, int host) {
   for (int other = 0; other < topology.hosts(); ++other) {
     if (other == host) continue;
     auto& side = other < host ? hosts.lower : hosts.upper;
-    side.push_back(receive_aside(builder, topology.ranks_on(other).front(), input(0)));
+    side.push_back(receive_to_scratch(builder, topology.ranks_on(other).front(), input(0)));
   }
-  const OpIndex total = add_in_order(builder, output(0), host_sum, hosts, sent);
-  builder.finish(total);
+  const OpIndex total = reduce_in_rank_order(builder, output(0), host_sum, hosts, sent);
+  builder.postscale(total);
   for (Rank local : ranks.subspan(1)) builder.send(local, output(0), {total});
   return std::move(builder).build();
 }

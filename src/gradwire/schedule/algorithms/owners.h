@@ -24,6 +24,6 @@ struct Owners {
 
 /// An all-reduce in two hops: every rank sends each owner its part of the input; each owner reduces
 /// the contributions and sends the result to all (direct.cpp).
-Schedule all_reduce_at(const Owners& owners, std::string name);
+Schedule all_reduce_at_owners(const Owners& owners, std::string name);
 
 }  // namespace gradwire

@@ -43,8 +43,9 @@ Program extra_program(Rank rank) {
 Program member_program(const Groups& groups, Rank rank) {
   ProgramBuilder builder;
   const bool has_extra = groups.has_extra(rank);
-  OpIndex sum = has_extra ? builder.recv_reduce(rank + 1, kOutput, kInput, Order::local_first)
-                          : builder.copy(kOutput, kInput);
+  OpIndex sum = has_extra
+                    ? builder.recv_reduce(rank + 1, kOutput, kInput, OperandOrder::local_first)
+                    : builder.copy(kOutput, kInput);
   const int member = groups.member(rank);
   for (int distance = 1; distance < groups.members; distance *= 2) {
     const Rank partner = groups.rank_of(member ^ distance);
@@ -52,11 +53,12 @@ Program member_program(const Groups& groups, Rank rank) {
     // The partner may be a round ahead, so its sum waits in scratch for this rank's own.
     const Slice theirs = builder.scratch(0);
     const OpIndex arrived = builder.recv(partner, theirs);
-    const Order order = partner > rank ? Order::local_first : Order::incoming_first;
+    const OperandOrder order =
+        partner > rank ? OperandOrder::local_first : OperandOrder::incoming_first;
     // Not before `sent`: data in flight must not change.
     sum = builder.reduce(kOutput, theirs, order, {sum, arrived, sent});
   }
-  builder.finish(sum);
+  builder.postscale(sum);
   if (has_extra) builder.send(rank + 1, kOutput, {sum});
   return std::move(builder).build();
 }
@@ -73,7 +75,7 @@ Schedule recursive_doubling_all_reduce(const Topology& topology) {
                 return groups.is_extra(rank) ? extra_program(rank) : member_program(groups, rank);
               },
           .name = "recursive_doubling",
-          .in_turn = true};
+          .sequential_peers = true};
 }
 
 }  // namespace gradwire

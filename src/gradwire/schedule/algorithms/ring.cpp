@@ -45,8 +45,8 @@ class Ring {
   Rank left() const { return at(-1); }
   Rank right() const { return at(1); }
 
-  /// The chunk of the rank `back` places to the left: chunks have their rank's number.
-  int chunk(int back) const { return at(-back); }
+  /// The chunk of the rank `hops` places to the left: a chunk's number is a rank's.
+  int chunk_of_left(int hops) const { return at(-hops); }
 
   const Rank rank;
   const int ranks;
@@ -67,50 +67,52 @@ class Ring {
 ///
 /// A received chunk overwrites this rank's contribution to the reduce-scatter phase. That needs no
 /// dependency: the complete chunk cannot arrive before this rank's contribution to it was sent.
-void pass_round(ProgramBuilder& builder, const Ring& ring, int start, std::vector<OpIndex> ready) {
+void all_gather_phase(ProgramBuilder& builder, const Ring& ring, int start,
+                      std::vector<OpIndex> ready) {
   for (int step = 0; step < ring.ranks - 1; ++step) {
-    builder.send(ring.right(), output(ring.chunk(start + step)), ready);
-    ready = {builder.recv(ring.left(), output(ring.chunk(start + step + 1)))};
+    builder.send(ring.right(), output(ring.chunk_of_left(start + step)), ready);
+    ready = {builder.recv(ring.left(), output(ring.chunk_of_left(start + step + 1)))};
   }
 }
 
 Program all_reduce_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
   if (ring.ranks == 1) {
-    builder.finish(builder.copy(output(0), input(0)));
+    builder.postscale(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
   // The reduce-scatter phase: sends the partial sum that was last received and reduced.
-  builder.send(ring.right(), input(ring.chunk(0)));
+  builder.send(ring.right(), input(ring.chunk_of_left(0)));
   OpIndex partial = 0;
   for (int step = 1; step < ring.ranks; ++step) {
-    const int chunk = ring.chunk(step);
-    if (step > 1) builder.send(ring.right(), output(ring.chunk(step - 1)), {partial});
-    partial = builder.recv_reduce(ring.left(), output(chunk), input(chunk), Order::incoming_first);
+    const int chunk = ring.chunk_of_left(step);
+    if (step > 1) builder.send(ring.right(), output(ring.chunk_of_left(step - 1)), {partial});
+    partial =
+        builder.recv_reduce(ring.left(), output(chunk), input(chunk), OperandOrder::incoming_first);
   }
   // P-1 hops after its start, the chunk of rank r+1 (P-1 places back) is complete here.
-  builder.finish(partial);
-  pass_round(builder, ring, ring.ranks - 1, {partial});
+  builder.postscale(partial);
+  all_gather_phase(builder, ring, ring.ranks - 1, {partial});
   return std::move(builder).build();
 }
 
 Program reduce_scatter_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
   if (ring.ranks == 1) {
-    builder.finish(builder.copy(output(0), input(0)));
+    builder.postscale(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
   // As above, but one place further back, so that chunk r is complete at rank r. The input must not
   // change, so partial sums are in scratch.
-  builder.send(ring.right(), input(ring.chunk(1)));
+  builder.send(ring.right(), input(ring.chunk_of_left(1)));
   for (int step = 2; step <= ring.ranks; ++step) {
-    const int chunk = ring.chunk(step);
+    const int chunk = ring.chunk_of_left(step);
     const bool complete = step == ring.ranks;
     const Slice sum = complete ? output(0) : builder.scratch(static_cast<std::uint32_t>(chunk));
     const OpIndex added =
-        builder.recv_reduce(ring.left(), sum, input(chunk), Order::incoming_first);
+        builder.recv_reduce(ring.left(), sum, input(chunk), OperandOrder::incoming_first);
     if (complete) {
-      builder.finish(added);
+      builder.postscale(added);
     } else {
       builder.send(ring.right(), sum, {added});
     }
@@ -120,8 +122,8 @@ Program reduce_scatter_program(const Ring& ring, Rank) {
 
 Program all_gather_program(const Ring& ring, Rank) {
   ProgramBuilder builder;
-  const OpIndex mine = builder.copy(output(ring.chunk(0)), input(0));
-  pass_round(builder, ring, 0, {mine});
+  const OpIndex mine = builder.copy(output(ring.chunk_of_left(0)), input(0));
+  all_gather_phase(builder, ring, 0, {mine});
   return std::move(builder).build();
 }
 
@@ -140,14 +142,15 @@ Program reduce_program(const Ring& ring, Rank root) {
   ProgramBuilder builder;
   const bool begins = ring.right() == root;
   if (ring.rank == root) {
-    builder.finish(ring.ranks == 1 ? builder.copy(output(0), input(0))
-                                   : builder.recv_reduce(ring.right(), output(0), input(0),
-                                                         Order::local_first));
+    builder.postscale(ring.ranks == 1 ? builder.copy(output(0), input(0))
+                                      : builder.recv_reduce(ring.right(), output(0), input(0),
+                                                            OperandOrder::local_first));
   } else if (begins) {
     builder.send(ring.left(), input(0));
   } else {
     const Slice sum = builder.scratch(0);
-    const OpIndex added = builder.recv_reduce(ring.right(), sum, input(0), Order::local_first);
+    const OpIndex added =
+        builder.recv_reduce(ring.right(), sum, input(0), OperandOrder::local_first);
     builder.send(ring.left(), sum, {added});
   }
   return std::move(builder).build();

@@ -13,7 +13,7 @@ Program reduce_program(int ranks, Rank rank, Rank root) {
   if (rank != root) {
     builder.send(root, input(0));
   } else {
-    builder.finish(reduce_or_copy(builder, others_from(rank, ranks), input(0), output(0)));
+    builder.postscale(reduce_or_copy(builder, others_from(rank, ranks), input(0), output(0)));
   }
   return std::move(builder).build();
 }

@@ -19,9 +19,9 @@ Rank leader_of(const Topology& topology, int host, std::size_t tree) {
 }
 
 /// Places of all ranks in one tree.
-std::vector<TreePlace> places_in(const Topology& topology, const HostTree& tree,
-                                 std::size_t number) {
-  std::vector<TreePlace> places(static_cast<std::size_t>(topology.ranks()));
+std::vector<TreeNeighbors> places_in(const Topology& topology, const HostTree& tree,
+                                     std::size_t number) {
+  std::vector<TreeNeighbors> places(static_cast<std::size_t>(topology.ranks()));
   const auto join = [&](Rank parent, Rank child) {
     places[static_cast<std::size_t>(parent)].children.push_back(child);
     places[static_cast<std::size_t>(child)].parent = parent;
@@ -40,11 +40,11 @@ std::vector<TreePlace> places_in(const Topology& topology, const HostTree& tree,
 }  // namespace
 
 Schedule spanning_trees_all_reduce(const Topology& topology) {
-  const auto places = std::make_shared<std::vector<std::vector<TreePlace>>>(
+  const auto places = std::make_shared<std::vector<std::vector<TreeNeighbors>>>(
       static_cast<std::size_t>(topology.ranks()));
   const std::vector<HostTree> trees = pack_trees(topology);
   for (std::size_t number = 0; number < trees.size(); ++number) {
-    const std::vector<TreePlace> here = places_in(topology, trees[number], number);
+    const std::vector<TreeNeighbors> here = places_in(topology, trees[number], number);
     for (std::size_t rank = 0; rank < here.size(); ++rank) (*places)[rank].push_back(here[rank]);
   }
   return {.spec = {Collective::all_reduce},

@@ -7,11 +7,11 @@ std::optional<OpIndex> reduce_from(ProgramBuilder& builder, std::span<const Rank
   std::optional<OpIndex> added;
   for (Rank peer : peers) {
     if (!added) {
-      added = builder.recv_reduce(peer, sum, own, Order::local_first);
+      added = builder.recv_reduce(peer, sum, own, OperandOrder::local_first);
       continue;
     }
-    const Contribution next = receive_aside(builder, peer, own);
-    added = builder.reduce(sum, next.held, Order::local_first, {*added, next.ready});
+    const Contribution next = receive_to_scratch(builder, peer, own);
+    added = builder.reduce(sum, next.held, OperandOrder::local_first, {*added, next.ready});
   }
   return added;
 }
@@ -21,13 +21,13 @@ OpIndex reduce_or_copy(ProgramBuilder& builder, std::span<const Rank> peers, Sli
   return added ? *added : builder.copy(sum, own);
 }
 
-Contribution receive_aside(ProgramBuilder& builder, Rank peer, Slice like) {
+Contribution receive_to_scratch(ProgramBuilder& builder, Rank peer, Slice like) {
   const Slice held = builder.scratch(like.first, like.count);
   return {held, builder.recv(peer, held)};
 }
 
-OpIndex add_in_order(ProgramBuilder& builder, Slice result, OpIndex own,
-                     const Contributions& others, const std::vector<OpIndex>& leaving) {
+OpIndex reduce_in_rank_order(ProgramBuilder& builder, Slice result, OpIndex own,
+                             const Contributions& others, const std::vector<OpIndex>& leaving) {
   std::vector<OpIndex> before = leaving;
   before.push_back(own);
   if (!others.lower.empty()) {
@@ -36,14 +36,14 @@ OpIndex add_in_order(ProgramBuilder& builder, Slice result, OpIndex own,
     OpIndex left = first.ready;
     for (std::size_t i = 1; i < others.lower.size(); ++i) {
       const Contribution& next = others.lower[i];
-      left = builder.reduce(first.held, next.held, Order::local_first, {left, next.ready});
+      left = builder.reduce(first.held, next.held, OperandOrder::local_first, {left, next.ready});
     }
     before.push_back(left);
-    before = {builder.reduce(result, first.held, Order::incoming_first, before)};
+    before = {builder.reduce(result, first.held, OperandOrder::incoming_first, before)};
   }
   for (const Contribution& next : others.upper) {
     before.push_back(next.ready);
-    before = {builder.reduce(result, next.held, Order::local_first, before)};
+    before = {builder.reduce(result, next.held, OperandOrder::local_first, before)};
   }
   return before.back();
 }

@@ -27,7 +27,7 @@ struct Contribution {
 };
 
 /// Receives a contribution from `peer` into scratch as large as `like`, a slice of data.
-Contribution receive_aside(ProgramBuilder& builder, Rank peer, Slice like);
+Contribution receive_to_scratch(ProgramBuilder& builder, Rank peer, Slice like);
 
 /// Contributions of the ranks below and above this one, each in rank order.
 struct Contributions {
@@ -38,8 +38,8 @@ struct Contributions {
 /// result = ((lower[0] + lower[1] + ...) + result) + upper[0] + ..., where `result` holds this
 /// rank's own contribution once op `own` is complete. All ranks that compute this sum get the same
 /// bits. `result` is not modified before the ops in `leaving`, which send its old content, are
-/// complete. Returns the op that completes the sum; the caller may apply finish() to it.
-OpIndex add_in_order(ProgramBuilder& builder, Slice result, OpIndex own,
-                     const Contributions& others, const std::vector<OpIndex>& leaving = {});
+/// complete. Returns the op that completes the sum; the caller may apply postscale() to it.
+OpIndex reduce_in_rank_order(ProgramBuilder& builder, Slice result, OpIndex own,
+                             const Contributions& others, const std::vector<OpIndex>& leaving = {});
 
 }  // namespace gradwire

@@ -13,10 +13,10 @@ namespace gradwire {
 namespace {
 
 /// A rank's place in the tree with root `root`.
-TreePlace place_of(Rank rank, int ranks, Rank root) {
+TreeNeighbors place_of(Rank rank, int ranks, Rank root) {
   const int place = (rank - root + ranks) % ranks;
   const auto rank_at = [&](int p) { return (p + root) % ranks; };
-  TreePlace found;
+  TreeNeighbors found;
   if (place > 0) found.parent = rank_at((place - 1) / 2);
   for (int child : {2 * place + 1, 2 * place + 2}) {
     if (child < ranks) found.children.push_back(rank_at(child));
@@ -26,14 +26,14 @@ TreePlace place_of(Rank rank, int ranks, Rank root) {
 
 /// The same tree over hosts. Each host's leader is its first rank, or the root on the root's host.
 /// The host's other ranks are the leader's children.
-TreePlace place_among_hosts(const Topology& topology, Rank rank, Rank root) {
+TreeNeighbors place_among_hosts(const Topology& topology, Rank rank, Rank root) {
   const auto leader_of = [&](int host) {
     return host == topology.host_of(root) ? root : topology.ranks_on(host).front();
   };
   const int host = topology.host_of(rank);
   if (rank != leader_of(host)) return {.parent = leader_of(host), .children = {}};
-  const TreePlace of_host = place_of(host, topology.hosts(), topology.host_of(root));
-  TreePlace found;
+  const TreeNeighbors of_host = place_of(host, topology.hosts(), topology.host_of(root));
+  TreeNeighbors found;
   if (of_host.parent) found.parent = leader_of(*of_host.parent);
   // Messages to other hosts go first.
   for (int below : of_host.children) found.children.push_back(leader_of(below));
@@ -43,7 +43,7 @@ TreePlace place_among_hosts(const Topology& topology, Rank rank, Rank root) {
   return found;
 }
 
-Program reduce_program(const TreePlace& place) {
+Program reduce_program(const TreeNeighbors& place) {
   ProgramBuilder builder;
   if (place.parent && place.children.empty()) {
     builder.send(*place.parent, input(0));
@@ -52,19 +52,19 @@ Program reduce_program(const TreePlace& place) {
     const OpIndex added = reduce_or_copy(builder, place.children, input(0), sum);
     builder.send(*place.parent, sum, {added});
   } else {
-    builder.finish(reduce_or_copy(builder, place.children, input(0), output(0)));
+    builder.postscale(reduce_or_copy(builder, place.children, input(0), output(0)));
   }
   return std::move(builder).build();
 }
 
-Program broadcast_program(const TreePlace& place) {
+Program broadcast_program(const TreeNeighbors& place) {
   ProgramBuilder builder;
-  pass_down(builder, place, output(0), std::nullopt);
+  broadcast_down(builder, place, output(0), std::nullopt);
   return std::move(builder).build();
 }
 
 Schedule over_ranks(const CollectiveSpec& spec, const Topology& topology,
-                    Program (*program)(const TreePlace&)) {
+                    Program (*program)(const TreeNeighbors&)) {
   const int ranks = topology.ranks();
   return {.spec = spec,
           .ranks = ranks,
@@ -75,7 +75,7 @@ Schedule over_ranks(const CollectiveSpec& spec, const Topology& topology,
 }
 
 Schedule over_hosts(const CollectiveSpec& spec, const Topology& topology,
-                    Program (*program)(const TreePlace&)) {
+                    Program (*program)(const TreeNeighbors&)) {
   const auto shared = std::make_shared<const Topology>(topology);
   return {.spec = spec,
           .ranks = topology.ranks(),
@@ -88,7 +88,7 @@ Schedule over_hosts(const CollectiveSpec& spec, const Topology& topology,
 }  // namespace
 
 Schedule tree_all_reduce(const Topology& topology) {
-  return over_ranks({Collective::all_reduce}, topology, [](const TreePlace& place) {
+  return over_ranks({Collective::all_reduce}, topology, [](const TreeNeighbors& place) {
     return all_reduce_over_trees({&place, 1});
   });
 }

@@ -28,7 +28,7 @@ namespace gradwire {
 namespace {
 
 /// Maximum number of chunks, which limits how fine shares are.
-constexpr std::uint32_t kMostChunks = 256;
+constexpr std::uint32_t kMaxChunks = 256;
 
 /// Minimum relative time that finer shares must save.
 constexpr double kWorthIt = 0.005;
@@ -120,7 +120,7 @@ std::vector<std::uint32_t> uneven_counts(const std::vector<double>& bandwidths) 
   const auto ranks = static_cast<std::uint32_t>(bandwidths.size());
   std::vector<std::uint32_t> best = rounded(shares, 1);
   double best_cost = cost_of(best, bandwidths, best_times);
-  for (std::uint32_t chunks = 2; chunks <= std::max(kMostChunks, ranks); ++chunks) {
+  for (std::uint32_t chunks = 2; chunks <= std::max(kMaxChunks, ranks); ++chunks) {
     std::vector<std::uint32_t> counts = rounded(shares, chunks);
     const double cost = cost_of(counts, bandwidths, best_times);
     if (cost >= (1 - kWorthIt) * best_cost) continue;
@@ -137,7 +137,7 @@ double all_reduce_bound(const std::vector<double>& bandwidths) {
 }
 
 Schedule uneven_all_reduce(const Topology& topology) {
-  return all_reduce_at(Owners::of_counts(uneven_counts(bandwidths_of(topology))), "uneven");
+  return all_reduce_at_owners(Owners::of_counts(uneven_counts(bandwidths_of(topology))), "uneven");
 }
 
 }  // namespace gradwire

@@ -23,7 +23,7 @@ std::uint32_t longest_chain(const ProgramSet& programs, const std::vector<NodeId
   std::vector<std::uint32_t> hops(programs.size(), 0);
   std::uint32_t longest = 0;
   for (NodeId node : order) {
-    for (const proof::Arrow& arrow : graph.before(node)) {
+    for (const proof::Arrow& arrow : graph.predecessors(node)) {
       hops[node] = std::max(hops[node], hops[arrow.from]);
     }
     if (receives(programs.op(node))) ++hops[node];

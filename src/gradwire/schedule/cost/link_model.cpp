@@ -92,7 +92,7 @@ LinkModel::Nanoseconds LinkModel::run() {
 bool LinkModel::may_begin(Number op) {
   State& state = states_[op];
   if (!state.released || state.issued == state.segments) return false;
-  const auto before = graph_.before(op);
+  const auto before = graph_.predecessors(op);
   // Completed dependencies stay complete. Skip them: a root has thousands and is checked for each
   // one.
   const auto over = [&](const MessageGraph::Arrow& arrow) {
@@ -190,7 +190,7 @@ void LinkModel::finish(const Event& event) {
   end_ = std::max(end_, event.at);
   last_done_ = task(event);
   try_issue(event.op, event.at, last_done_);
-  for (const MessageGraph::Arrow& arrow : graph_.behind(event.op))
+  for (const MessageGraph::Arrow& arrow : graph_.successors(event.op))
     try_issue(arrow.to, event.at, last_done_);
 }
 

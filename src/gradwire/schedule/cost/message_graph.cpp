@@ -16,8 +16,8 @@ MessageGraph::Number MessageGraph::add(const Program& program, Number rank) {
   for (const gradwire::Op& op : program.ops) {
     ops_.push_back({.kind = op.kind, .rank = rank});
     for (const OpIndex earlier : program.after(op))
-      before_.push_back({first + earlier, !flows_through(program.ops[earlier], op)});
-    before_first_.push_back(static_cast<Number>(before_.size()));
+      predecessors_.push_back({first + earlier, !flows_through(program.ops[earlier], op)});
+    predecessors_first_.push_back(static_cast<Number>(predecessors_.size()));
   }
   ranks_ = std::max(ranks_, rank + 1);
   return first;
@@ -29,13 +29,15 @@ void MessageGraph::match(Number send, Number receive) {
 }
 
 void MessageGraph::connect() {
-  behind_first_.assign(ops_.size() + 1, 0);
-  for (const Arrow& arrow : before_) ++behind_first_[arrow.to + 1];
-  for (std::size_t i = 1; i < behind_first_.size(); ++i) behind_first_[i] += behind_first_[i - 1];
-  behind_.resize(before_.size());
-  std::vector<Number> next(behind_first_.begin(), behind_first_.end() - 1);
+  successors_first_.assign(ops_.size() + 1, 0);
+  for (const Arrow& arrow : predecessors_) ++successors_first_[arrow.to + 1];
+  for (std::size_t i = 1; i < successors_first_.size(); ++i)
+    successors_first_[i] += successors_first_[i - 1];
+  successors_.resize(predecessors_.size());
+  std::vector<Number> next(successors_first_.begin(), successors_first_.end() - 1);
   for (Number later = 0; later < size(); ++later) {
-    for (const Arrow& arrow : before(later)) behind_[next[arrow.to]++] = {later, arrow.whole};
+    for (const Arrow& arrow : predecessors(later))
+      successors_[next[arrow.to]++] = {later, arrow.whole};
   }
 }
 

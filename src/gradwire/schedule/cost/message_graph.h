@@ -41,8 +41,12 @@ class MessageGraph {
   const Op& op(Number number) const { return ops_[number]; }
   /// The ops that depend on an op, and those that it depends on. A receive's matching send is not
   /// among them.
-  std::span<const Arrow> behind(Number op) const { return slice(behind_, behind_first_, op); }
-  std::span<const Arrow> before(Number op) const { return slice(before_, before_first_, op); }
+  std::span<const Arrow> successors(Number op) const {
+    return slice(successors_, successors_first_, op);
+  }
+  std::span<const Arrow> predecessors(Number op) const {
+    return slice(predecessors_, predecessors_first_, op);
+  }
 
  private:
   static std::span<const Arrow> slice(const std::vector<Arrow>& arrows,
@@ -51,8 +55,8 @@ class MessageGraph {
   }
 
   std::vector<Op> ops_;
-  std::vector<Arrow> before_, behind_;
-  std::vector<Number> before_first_{0}, behind_first_;
+  std::vector<Arrow> predecessors_, successors_;
+  std::vector<Number> predecessors_first_{0}, successors_first_;
   Number ranks_ = 0;
 };
 

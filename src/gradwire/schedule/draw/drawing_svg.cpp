@@ -50,7 +50,7 @@ std::string escaped(std::string_view text) {
 }
 
 /// Chunks are spaced evenly on the color wheel, at equal lightness (HSL with S = 0.65, L = 0.42).
-std::string colour_of(std::uint32_t chunk, std::uint32_t chunks) {
+std::string color_of(std::uint32_t chunk, std::uint32_t chunks) {
   const double hue = 12.0 * chunk / std::max(1u, chunks);  // Twelfths of the color wheel, from red.
   const auto channel = [&](double offset) {
     const double k = std::fmod(offset + hue, 12.0);
@@ -140,8 +140,8 @@ class Picture {
     return {kLeft + kSpacing * rank, kTop + height_ * part};
   }
 
-  std::string colour(const TimedEvent& event) const {
-    return colour_of(event.chunk, drawing_.chunks);
+  std::string color(const TimedEvent& event) const {
+    return color_of(event.chunk, drawing_.chunks);
   }
 
   void legend() {
@@ -149,7 +149,7 @@ class Picture {
     for (std::uint32_t chunk = 0; chunk < drawing_.chunks; ++chunk) {
       const double x = 16 + 44.0 * chunk;
       add(R"(<rect x="{:.0f}" y="34" width="12" height="12" fill="{}"/>)", x,
-          colour_of(chunk, drawing_.chunks));
+          color_of(chunk, drawing_.chunks));
       add(R"(<text x="{:.0f}" y="44">c{}</text>)", x + 16, chunk);
     }
   }
@@ -184,7 +184,7 @@ class Picture {
     const double height = at(event.rank, event.end).y - from.y;
     add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="{}" fill-opacity="{}">)"
         R"(<title>{}</title></rect>)",
-        from.x + (sends ? 1 : -1 - kBar), from.y, kBar, height, colour(event),
+        from.x + (sends ? 1 : -1 - kBar), from.y, kBar, height, color(event),
         event.critical ? 1.0 : 0.45, escaped(event.label));
   }
 
@@ -194,7 +194,7 @@ class Picture {
     const Point to = at(message.receive->rank, message.receive->begin);
     add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" )"
         R"(stroke-opacity="0.35" stroke-dasharray="3 3"/>)",
-        from.x, from.y, to.x, to.y, colour(*message.send));
+        from.x, from.y, to.x, to.y, color(*message.send));
   }
 
   /// Path of the message's last byte, with an arrow head, and with a label unless there are too
@@ -203,7 +203,7 @@ class Picture {
     const Point from = at(message.send->rank, message.send->end);
     const Point to = at(message.receive->rank, message.receive->end);
     const bool critical = message.send->critical && message.receive->critical;
-    add(R"(<g stroke="{0}" fill="{0}"><title>{1}</title>)", colour(*message.send),
+    add(R"(<g stroke="{0}" fill="{0}"><title>{1}</title>)", color(*message.send),
         escaped(fmt::format("{}: {} to {}", message.receive->label,
                             format_duration(message.send->begin),
                             format_duration(message.receive->end))));
@@ -232,7 +232,7 @@ class Picture {
     const std::string_view text =
         std::string_view(message.send->label).substr(0, message.send->label.find('>'));
     add(R"(<text x="{:.1f}" y="{:.1f}" font-size="10" text-anchor="middle" fill="{}">{}</text>)",
-        from.x + part * (to.x - from.x), from.y + part * (to.y - from.y) - 4, colour(*message.send),
+        from.x + part * (to.x - from.x), from.y + part * (to.y - from.y) - 4, color(*message.send),
         escaped(text));
   }
 

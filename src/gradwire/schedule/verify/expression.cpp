@@ -16,8 +16,8 @@ ExpressionId ExpressionPool::sum(ExpressionId left, ExpressionId right) {
   return intern(ExpressionKind::sum, left, right);
 }
 
-ExpressionId ExpressionPool::finished(ExpressionId operand) {
-  return intern(ExpressionKind::finished, operand, 0);
+ExpressionId ExpressionPool::postscaled(ExpressionId operand) {
+  return intern(ExpressionKind::postscaled, operand, 0);
 }
 
 ExpressionId ExpressionPool::intern(ExpressionKind kind, std::uint32_t a, std::uint32_t b) {
@@ -49,7 +49,7 @@ void ExpressionPool::write(ExpressionId id, std::size_t limit, std::string& text
     case ExpressionKind::leaf:
       text += fmt::format("r{}[{}]", node.a, node.b);
       return;
-    case ExpressionKind::finished:
+    case ExpressionKind::postscaled:
       text += "finish ";
       write(node.a, limit, text);
       return;
@@ -65,7 +65,7 @@ void ExpressionPool::write(ExpressionId id, std::size_t limit, std::string& text
 
 std::string why_not_complete(const ExpressionPool& pool, ExpressionId id, std::uint32_t chunk,
                              int ranks) {
-  if (pool[id].kind != ExpressionKind::finished) return "finish was never applied";
+  if (pool[id].kind != ExpressionKind::postscaled) return "finish was never applied";
   std::vector<bool> contributed(static_cast<std::size_t>(ranks));
   // Ends after at most `ranks` leaves: one more would repeat a rank.
   for (std::vector<ExpressionId> left{pool[id].a}; !left.empty();) {
@@ -74,7 +74,7 @@ std::string why_not_complete(const ExpressionPool& pool, ExpressionId id, std::u
     switch (node.kind) {
       case ExpressionKind::undefined:
         return "it contains uninitialized memory";
-      case ExpressionKind::finished:
+      case ExpressionKind::postscaled:
         return "finish was applied before it was complete";
       case ExpressionKind::sum:
         left.insert(left.end(), {node.b, node.a});

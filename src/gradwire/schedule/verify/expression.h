@@ -16,11 +16,11 @@ using ExpressionId = std::uint32_t;
 /// Uninitialized memory.
 inline constexpr ExpressionId kUndefined = 0;
 
-enum class ExpressionKind : std::uint8_t { undefined, leaf, sum, finished };
+enum class ExpressionKind : std::uint8_t { undefined, leaf, sum, postscaled };
 
 struct Expression {
   ExpressionKind kind = ExpressionKind::undefined;
-  std::uint32_t a = 0;  ///< leaf: rank; sum: left operand; finished: operand.
+  std::uint32_t a = 0;  ///< leaf: rank; sum: left operand; postscaled: operand.
   std::uint32_t b = 0;  ///< leaf: chunk; sum: right operand.
 };
 
@@ -36,8 +36,8 @@ class ExpressionPool {
   /// addition.
   ExpressionId sum(ExpressionId left, ExpressionId right);
 
-  /// Op::finish applied to a reduction.
-  ExpressionId finished(ExpressionId operand);
+  /// Op::postscale applied to a reduction.
+  ExpressionId postscaled(ExpressionId operand);
 
   const Expression& operator[](ExpressionId id) const { return nodes_[id]; }
 

@@ -79,10 +79,10 @@ Complaint check_peer(const Schedule& schedule, Rank rank, const Op& op) {
 Complaint check_kind(const Schedule& schedule, const Op& op) {
   const Collective collective = schedule.spec.collective;
   const bool combines = op.kind == OpKind::reduce || op.kind == OpKind::recv_reduce;
-  if ((combines || op.finish) && !reduces(collective)) {
+  if ((combines || op.postscale) && !reduces(collective)) {
     return fmt::format("{} reduces nothing", name_of(collective));
   }
-  if (op.finish && (op.kind == OpKind::send || op.kind == OpKind::recv)) {
+  if (op.postscale && (op.kind == OpKind::send || op.kind == OpKind::recv)) {
     return "finish is set, but it computes nothing";
   }
   return "";
@@ -129,7 +129,7 @@ Complaint check_numbers(const Schedule& schedule) {
 MaybeViolation check_spec(const Schedule& schedule) {
   const Complaint wrong = check_numbers(schedule);
   if (wrong.empty()) return std::nullopt;
-  return found(schedule, Fault::malformed, wrong);
+  return make_violation(schedule, Fault::malformed, wrong);
 }
 
 MaybeViolation check_ops(const ProgramSet& programs) {
@@ -139,19 +139,19 @@ MaybeViolation check_ops(const ProgramSet& programs) {
     const auto beyond = [&](std::uint32_t mirrored) { return mirrored >= schedule.chunks; };
     const bool has_scratch = !program.scratch_mirrors.empty();
     if (has_scratch && schedule.spec.collective == Collective::all_to_all) {
-      return found(
+      return make_violation(
           schedule, Fault::malformed,
           fmt::format("rank {}: all_to_all has no scratch, as its parts differ in size", rank));
     }
     if (std::ranges::any_of(program.scratch_mirrors, beyond)) {
-      return found(
+      return make_violation(
           schedule, Fault::malformed,
           fmt::format("rank {}: a scratch slot mirrors a chunk that does not exist", rank));
     }
     for (OpIndex op = 0; op < program.ops.size(); ++op) {
       const Complaint wrong = check_op(schedule, program, rank, op);
       if (wrong.empty()) continue;
-      return found(programs, programs.node(rank, op), Fault::malformed, wrong);
+      return make_violation(programs, programs.node(rank, op), Fault::malformed, wrong);
     }
   }
   return std::nullopt;
@@ -163,7 +163,7 @@ MaybeViolation check_messages(const ProgramSet& programs, const std::vector<Node
     if (!has_peer(op)) continue;
     const NodeId other = partner[node];
     if (other == kNoNode) {
-      return found(
+      return make_violation(
           programs, node, Fault::unmatched,
           fmt::format("rank {} never {}", op.peer, sends(op) ? "receives it" : "sends it"));
     }
@@ -171,7 +171,7 @@ MaybeViolation check_messages(const ProgramSet& programs, const std::vector<Node
     const PlacedSlice mine{rank, programs.program(rank), extent(op)};
     const PlacedSlice theirs{op.peer, programs.program(op.peer), extent(programs.op(other))};
     if (sends(op) && !same_length(programs.schedule(), mine, theirs)) {
-      return found(
+      return make_violation(
           programs, node, Fault::unmatched,
           fmt::format("it matches {}, which differs in length", describe(programs, other)));
     }

@@ -90,10 +90,11 @@ class RaceCheck {
   Violation report(const Access& a, const Access& b, Aliasing aliasing) const {
     const char* when =
         aliasing == Aliasing::in_place ? ", if output and input are the same memory" : "";
-    return found(programs_, programs_.node(rank_, b.op), Fault::race,
-                 fmt::format("it and op {} ({}) access {} and {} without being ordered{}", a.op,
-                             gradwire::describe(programs_.program(rank_).ops[a.op]),
-                             gradwire::describe(b.place), gradwire::describe(a.place), when));
+    return make_violation(
+        programs_, programs_.node(rank_, b.op), Fault::race,
+        fmt::format("it and op {} ({}) access {} and {} without being ordered{}", a.op,
+                    gradwire::describe(programs_.program(rank_).ops[a.op]),
+                    gradwire::describe(b.place), gradwire::describe(a.place), when));
   }
 
   const ProgramSet& programs_;
@@ -123,10 +124,10 @@ MaybeViolation check_receives(const ProgramSet& programs, const std::vector<Node
                                 ? precedence.bytewise(earlier, partner[node])
                                 : precedence.whole(earlier, partner[node]);
       if (happened) continue;
-      return found(programs, node, Fault::receive_waits,
-                   fmt::format("it waits for op {} ({}), which may be incomplete when the "
-                               "message arrives; receive into scratch instead",
-                               earlier, gradwire::describe(program.ops[earlier])));
+      return make_violation(programs, node, Fault::receive_waits,
+                            fmt::format("it waits for op {} ({}), which may be incomplete when the "
+                                        "message arrives; receive into scratch instead",
+                                        earlier, gradwire::describe(program.ops[earlier])));
     }
   }
   return std::nullopt;

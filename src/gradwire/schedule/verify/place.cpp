@@ -20,7 +20,7 @@ Slice place_of(const Schedule& schedule, Rank rank, const Slice& slice, Aliasing
 }
 
 bool stays_in_place(const Schedule& schedule, Rank rank, const Op& op, Aliasing aliasing) {
-  return op.kind == OpKind::copy && !op.finish &&
+  return op.kind == OpKind::copy && !op.postscale &&
          place_of(schedule, rank, op.src, aliasing) == place_of(schedule, rank, op.dst, aliasing);
 }
 

@@ -22,7 +22,7 @@ Precedence::Precedence(const ProgramSet& programs, const WaitGraph& graph,
       words_((programs.program(rank).ops.size() + 63) / 64),
       bits_(2 * std::size_t{programs.size()} * words_) {
   for (NodeId node : order) {
-    for (const Arrow& arrow : graph.before(node)) follow(arrow, node);
+    for (const Arrow& arrow : graph.predecessors(node)) follow(arrow, node);
   }
 }
 

@@ -58,7 +58,8 @@ class SymbolicRun {
     prepare();
     for (NodeId node : order) {
       if (!execute(node)) {
-        return found(programs_, node, Fault::undefined_read, "it reads uninitialized memory");
+        return make_violation(programs_, node, Fault::undefined_read,
+                              "it reads uninitialized memory");
       }
     }
     return check();
@@ -95,13 +96,13 @@ class SymbolicRun {
         messages_[node] = src;
         return defined(src);
       case OpKind::recv:
-        return write(dst, messages_[partner_[node]], op.finish);
+        return write(dst, messages_[partner_[node]], op.postscale);
       case OpKind::recv_reduce:
-        return write(dst, combined(op, src, messages_[partner_[node]]), op.finish);
+        return write(dst, combined(op, src, messages_[partner_[node]]), op.postscale);
       case OpKind::copy:
-        return write(dst, src, op.finish);
+        return write(dst, src, op.postscale);
       case OpKind::reduce:
-        return write(dst, combined(op, read(rank, op.dst), src), op.finish);
+        return write(dst, combined(op, read(rank, op.dst), src), op.postscale);
     }
     return false;
   }
@@ -123,16 +124,16 @@ class SymbolicRun {
     Values sums(local.size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
       if (local[i] == kUndefined || incoming[i] == kUndefined) continue;
-      const bool local_first = op.order == Order::local_first;
+      const bool local_first = op.order == OperandOrder::local_first;
       sums[i] = local_first ? pool_.sum(local[i], incoming[i]) : pool_.sum(incoming[i], local[i]);
     }
     return sums;
   }
 
-  bool write(std::span<ExpressionId> dst, const Values& values, bool finish) {
+  bool write(std::span<ExpressionId> dst, const Values& values, bool postscale) {
     for (std::size_t i = 0; i < dst.size(); ++i) {
       if (values[i] == kUndefined) return false;
-      dst[i] = finish ? pool_.finished(values[i]) : values[i];
+      dst[i] = postscale ? pool_.postscaled(values[i]) : values[i];
     }
     return true;
   }
@@ -188,7 +189,7 @@ class SymbolicRun {
     const char* when =
         aliasing_ == Aliasing::in_place ? " (output and input are the same memory)" : "";
     const std::string held = pool_.to_string(memory_.at(rank, Buffer::output, chunk));
-    return found(
+    return make_violation(
         programs_.schedule(), Fault::wrong_result,
         fmt::format("rank {} ends with output[{}] = {}{}: {}", rank, chunk, held, when, wrong));
   }

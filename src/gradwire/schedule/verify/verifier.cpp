@@ -20,8 +20,8 @@ using proof::MaybeViolation;
 Violation report_cycle(const ProgramSet& programs, const std::vector<NodeId>& cycle) {
   std::string text = "dependency cycle: ";
   for (NodeId node : cycle) text += proof::describe(programs, node) + " waits for ";
-  return proof::found(programs.schedule(), Fault::deadlock,
-                      text + proof::describe(programs, cycle.front()));
+  return proof::make_violation(programs.schedule(), Fault::deadlock,
+                               text + proof::describe(programs, cycle.front()));
 }
 
 /// Checks that `rank` precedes every other rank: each of those has an op that comes after one of
@@ -33,8 +33,8 @@ MaybeViolation check_heard(const ProgramSet& programs, const proof::Precedence& 
       heard = from.any(programs.node(other, op));
     }
     if (heard) continue;
-    return proof::found(programs.schedule(), Fault::wrong_result,
-                        fmt::format("rank {} never hears from rank {}", other, rank));
+    return proof::make_violation(programs.schedule(), Fault::wrong_result,
+                                 fmt::format("rank {} never hears from rank {}", other, rank));
   }
   return std::nullopt;
 }

@@ -21,7 +21,7 @@
 ///   no waiting    a receive never waits: the ops that it depends on have happened, byte by byte,
 ///                 before its message can have been sent
 ///   right         evaluated with expressions instead of numbers, every output is as
-///                 CollectiveSpec requires: each contribution exactly once, `finish` once and last,
+///                 CollectiveSpec requires: each contribution once, postscale once and last,
 ///                 and the same expression on all ranks, operand for operand, hence the same bits
 namespace gradwire {
 

@@ -6,12 +6,14 @@
 
 namespace gradwire::proof {
 
-Violation found(const Schedule& schedule, Fault fault, const std::string& what) {
+Violation make_violation(const Schedule& schedule, Fault fault, const std::string& what) {
   return {fault, fmt::format("{}: {}", gradwire::describe(schedule), what)};
 }
 
-Violation found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what) {
-  return found(programs.schedule(), fault, fmt::format("{}: {}", describe(programs, node), what));
+Violation make_violation(const ProgramSet& programs, NodeId node, Fault fault,
+                         const std::string& what) {
+  return make_violation(programs.schedule(), fault,
+                        fmt::format("{}: {}", describe(programs, node), what));
 }
 
 std::string describe(const ProgramSet& programs, NodeId node) {

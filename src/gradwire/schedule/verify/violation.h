@@ -12,10 +12,11 @@ namespace gradwire::proof {
 using MaybeViolation = std::optional<Violation>;
 
 /// "ring all_reduce of 4 ranks: <what>".
-Violation found(const Schedule& schedule, Fault fault, const std::string& what);
+Violation make_violation(const Schedule& schedule, Fault fault, const std::string& what);
 
 /// "ring all_reduce of 4 ranks: rank 2, op 5 (send output[1] -> rank 3): <what>".
-Violation found(const ProgramSet& programs, NodeId node, Fault fault, const std::string& what);
+Violation make_violation(const ProgramSet& programs, NodeId node, Fault fault,
+                         const std::string& what);
 
 /// "rank 2, op 5 (send output[1] -> rank 3)".
 std::string describe(const ProgramSet& programs, NodeId node);

@@ -30,7 +30,7 @@ class Search {
   /// The i-th dependency of `node`; kNoNode beyond the last. The previous send of the stream comes
   /// last.
   NodeId waited_for(NodeId node, std::uint32_t i) const {
-    const auto arrows = graph_.before(node);
+    const auto arrows = graph_.predecessors(node);
     if (i < arrows.size()) return arrows[i].from;
     return i == arrows.size() ? previous_[node] : kNoNode;
   }

@@ -22,7 +22,7 @@ class WaitGraph {
   WaitGraph(const ProgramSet& programs, const std::vector<NodeId>& partner);
 
   NodeId size() const { return static_cast<NodeId>(first_.size() - 1); }
-  std::span<const Arrow> before(NodeId node) const {
+  std::span<const Arrow> predecessors(NodeId node) const {
     return std::span(arrows_).subspan(first_[node], first_[node + 1] - first_[node]);
   }
 

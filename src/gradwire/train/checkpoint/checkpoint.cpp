@@ -10,10 +10,10 @@
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/train/activation/random_state.h"
 #include "gradwire/train/checkpoint/averager_state.h"
+#include "gradwire/train/checkpoint/collective_try.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/local_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/checkpoint/together.h"
 
 namespace gradwire {
 namespace {
@@ -159,7 +159,7 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
   } else {
     left = loader.load(pieces);
   }
-  together(*run.group, [&] {
+  collective_try(*run.group, [&] {
     if (same) load_own(pieces, saved);
     if (!same) begin_random(loader.manifest().step, run.group->getRank(), pieces);
     load_rank_state(run, pieces, saved);
@@ -173,7 +173,7 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
 }
 
 bool any_checkpoint(c10d::ProcessGroup& group, const std::filesystem::path& folder) {
-  const auto any = together(group, [&]() -> std::string {
+  const auto any = collective_try(group, [&]() -> std::string {
     return group.getRank() == 0 && !list_checkpoints(folder).empty() ? "yes" : "";
   });
   return any[0] == "yes";

@@ -7,9 +7,9 @@
 #include "gradwire/base/error.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/train/checkpoint/collective_try.h"
 #include "gradwire/train/checkpoint/load_check.h"
 #include "gradwire/train/checkpoint/stored_types.h"
-#include "gradwire/train/checkpoint/together.h"
 
 namespace gradwire {
 namespace {
@@ -30,21 +30,21 @@ void put(const TensorPiece& piece, std::int64_t begin, const torch::Tensor& elem
 CheckpointLoader::CheckpointLoader(c10d::ProcessGroup& group, const std::filesystem::path& path)
     : group_(group) {
   std::string text;
-  const auto from_there = together(group_, [&]() -> std::string {
+  const auto from_there = collective_try(group_, [&]() -> std::string {
     if (group_.getRank() != 0) return "";
     const auto found = find_checkpoint(path);
     text = manifest_text(read_manifest(found));
     return found.lexically_relative(path).string();
   })[0];
   path_ = (path / from_there).lexically_normal();
-  manifest_ = parse_manifest(text_of_root(group_, text), path_ / kManifestName);
+  manifest_ = parse_manifest(broadcast_text(group_, text), path_ / kManifestName);
   for (const auto& tensor : manifest_.tensors) by_name_[tensor.name] = &tensor;
   find_files();
   verify();
 }
 
 void CheckpointLoader::find_files() {
-  const auto texts = together(group_, [this] {
+  const auto texts = collective_try(group_, [this] {
     std::string seen;
     for (const auto& file : manifest_.files) {
       std::error_code unreadable;  // InputFile reports the error.
@@ -68,7 +68,7 @@ void CheckpointLoader::find_files() {
 }
 
 void CheckpointLoader::verify() {
-  together(group_, [this] {
+  collective_try(group_, [this] {
     for (std::size_t f = 0; f < files_.size(); ++f) {
       const auto& ranks = seen_by_[f];
       if (ranks[f % ranks.size()] != group_.getRank()) continue;
@@ -81,7 +81,7 @@ void CheckpointLoader::verify() {
 std::size_t CheckpointLoader::check(const std::vector<TensorPiece>& pieces) {
   const CheckpointName name{path_, manifest_};
   std::size_t left = 0;
-  const auto texts = together(group_, [&] {
+  const auto texts = collective_try(group_, [&] {
     std::map<std::string, bool> mine;
     for (const auto& piece : pieces) {
       const auto* source = source_of(piece, name, by_name_);
@@ -95,7 +95,7 @@ std::size_t CheckpointLoader::check(const std::vector<TensorPiece>& pieces) {
   for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) {
     const bool wanted =
         std::ranges::any_of(texts, [t](const auto& text) { return text[t] == '1'; });
-    if (!wanted) refuse_left_over(manifest_.tensors[t], name);
+    if (!wanted) refuse_unused(manifest_.tensors[t], name);
   }
   return left;
 }
@@ -103,7 +103,7 @@ std::size_t CheckpointLoader::check(const std::vector<TensorPiece>& pieces) {
 std::size_t CheckpointLoader::load(const std::vector<TensorPiece>& pieces) {
   const torch::NoGradGuard no_grad;
   const auto left = check(pieces);
-  together(group_, [&] {
+  collective_try(group_, [&] {
     read_seen(pieces);
     return "";
   });
@@ -172,7 +172,7 @@ std::map<std::string, torch::Tensor> CheckpointLoader::rank_tensors(
     const auto flat = read(elements_of(tensor.shape));
     if (static_cast<int>(file) == rank) tensors[tensor.name] = flat.view(tensor.shape);
   };
-  together(group_, [&] {
+  collective_try(group_, [&] {
     const auto file = static_cast<std::size_t>(rank);
     if (!all_see(file)) return "";
     for (const auto& tensor : manifest_.rank_tensors[file]) {

@@ -82,7 +82,7 @@ const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& 
                      another_model(checkpoint)));
 }
 
-void refuse_left_over(const ManifestTensor& tensor, const CheckpointName& checkpoint) {
+void refuse_unused(const ManifestTensor& tensor, const CheckpointName& checkpoint) {
   const auto where = (checkpoint.path / file_of(tensor, checkpoint.manifest)).string();
   if (tensor.name.starts_with(kOptimizerPrefix)) {
     refuse(fmt::format("'{}' of '{}' in {} does not exist in this run; {}", state_of(tensor.name),

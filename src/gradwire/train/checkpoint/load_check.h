@@ -22,6 +22,6 @@ const ManifestTensor* source_of(const TensorPiece& piece, const CheckpointName& 
                                 const std::map<std::string, const ManifestTensor*>& by_name);
 
 /// Throws Exception(invalid_argument) for a tensor of the checkpoint that no rank has.
-[[noreturn]] void refuse_left_over(const ManifestTensor& tensor, const CheckpointName& checkpoint);
+[[noreturn]] void refuse_unused(const ManifestTensor& tensor, const CheckpointName& checkpoint);
 
 }  // namespace gradwire

@@ -11,7 +11,7 @@ namespace gradwire {
 namespace {
 
 // The product of two such values does not overflow.
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
 
 }  // namespace
 
@@ -31,15 +31,15 @@ ResumedPosition resumed_position(const std::string& saved, const RunPosition& no
         ErrorKind::invalid_argument,
         "the checkpoint has no training position: it was not written by gradwire train");
   }
-  const auto count = [&json](const char* key, std::int64_t least) {
+  const auto count = [&json](const char* key, std::int64_t min) {
     const auto found = json.find(key);
     const bool number = found != json.end() && found->is_number_integer();
     const auto value = number ? found->get<std::int64_t>() : -1;
-    if (value >= least && value <= kMostCounted) return value;
+    if (value >= min && value <= kMaxCount) return value;
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("in the checkpoint's training position '{}' is {}; it must be a "
                                 "whole number from {} to {}: use another checkpoint",
-                                key, number ? found->dump() : "none", least, kMostCounted));
+                                key, number ? found->dump() : "none", min, kMaxCount));
   };
   const auto epoch = count("epoch", 0);
   const auto batch = count("batch", 0);

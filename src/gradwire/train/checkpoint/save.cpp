@@ -14,9 +14,9 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/shard_file.h"
+#include "gradwire/train/checkpoint/collective_try.h"
 #include "gradwire/train/checkpoint/save_plan.h"
 #include "gradwire/train/checkpoint/stored_types.h"
-#include "gradwire/train/checkpoint/together.h"
 
 namespace gradwire {
 namespace {
@@ -56,7 +56,7 @@ class Saving {
 
   /// Agrees on the content, the plan and the checkpoint's name.
   void agree(std::int64_t step) {
-    const auto texts = together(group_, [&] {
+    const auto texts = collective_try(group_, [&] {
       disk_.make_folders(place_.folder);
       json taken = json::array();
       for (const auto& found : list_checkpoints(place_.folder)) {
@@ -89,7 +89,7 @@ class Saving {
   }
 
   void write_part() {
-    const auto texts = together(group_, [&] {
+    const auto texts = collective_try(group_, [&] {
       lock_.emplace(disk_, place_.folder, checkpoint_.filename().string(), token_);
       remove_leftovers(disk_, place_.folder, *lock_);
       disk_.make_folder(lock_->partial());
@@ -100,7 +100,7 @@ class Saving {
 
   /// Ranks that see each other's files share a folder; the first of them completes it.
   void find_leader() {
-    const auto texts = together(group_, [&] {
+    const auto texts = collective_try(group_, [&] {
       int first = 0;
       while (first < rank() && !fs::exists(lock_->partial() / shard_name(first, ranks()))) ++first;
       return std::to_string(first);
@@ -113,7 +113,7 @@ class Saving {
   /// agree on its name.
   void complete() {
     const auto act = [&](bool mine) {
-      return together(group_, [&]() -> std::string {
+      return collective_try(group_, [&]() -> std::string {
         if (!mine) return "";
         const auto place =
             complete_checkpoint(disk_, lock_->partial(), checkpoint_, manifest_, one_folder_);
@@ -127,7 +127,7 @@ class Saving {
 
   /// Verifies the written checkpoint before any older one is removed.
   void check() {
-    together(group_, [&] {
+    collective_try(group_, [&] {
       try {
         check_written(checkpoint_, manifest_.files[static_cast<std::size_t>(rank())]);
         const auto sequence = leader_ ? read_manifest(checkpoint_).sequence : manifest_.sequence;
@@ -152,8 +152,8 @@ class Saving {
 
   void prune() {
     if (place_.keep == 0) return;
-    const auto kept = together(group_, [&] { return rank() == 0 ? names_to_keep() : ""; })[0];
-    together(group_, [&] {
+    const auto kept = collective_try(group_, [&] { return rank() == 0 ? names_to_keep() : ""; })[0];
+    collective_try(group_, [&] {
       if (!leader_) return "";
       for (const auto& found : list_checkpoints(place_.folder)) {
         const auto name = "/" + found.path.filename().string() + "/";

@@ -10,13 +10,13 @@ namespace {
 /// Returns size and kind of each parameter. Only parameters of the same kind may share a bucket.
 /// Kinds are numbered in order of appearance.
 std::vector<ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, bool compress,
-                                    std::size_t least) {
+                                    std::size_t min_elements) {
   std::map<std::string, int> kinds;
   std::vector<ParameterSize> sizes;
   for (const auto& [name, tensor] : parameters) {
     const auto key =
         fmt::format("{} {} {}", torch::toString(tensor.scalar_type()), tensor.device().str(),
-                    compress && travels_exactly(tensor, least) ? "exact" : "");
+                    compress && skips_compression(tensor, min_elements) ? "exact" : "");
     const auto kind = kinds.emplace(key, static_cast<int>(kinds.size())).first->second;
     sizes.push_back({tensor.nbytes(), kind});
   }
@@ -40,9 +40,9 @@ BucketTensor described(const NamedTensor& parameter, std::size_t offset) {
 
 }  // namespace
 
-bool travels_exactly(const torch::Tensor& parameter, std::size_t least) {
+bool skips_compression(const torch::Tensor& parameter, std::size_t min_elements) {
   return parameter.dim() < 2 || parameter.scalar_type() != torch::kFloat32 ||
-         static_cast<std::size_t>(parameter.numel()) < least;
+         static_cast<std::size_t>(parameter.numel()) < min_elements;
 }
 
 BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const BucketLimits& limits,
@@ -60,7 +60,7 @@ BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const B
       shape.tensors.push_back(described(parameters[index], shape.count));
       shape.count += numbers_of(tensors.back());
     }
-    shape.exact = !compress || travels_exactly(tensors.front(), codec_min_elements);
+    shape.skip_compression = !compress || skips_compression(tensors.front(), codec_min_elements);
     layout.buckets.emplace_back(tensors);
     shape.type = reducible_type_of(layout.buckets.back().numbers(), name);
     layout.shapes.push_back(std::move(shape));

@@ -26,11 +26,10 @@ struct BucketLayout {
   std::vector<Place> places;                      ///< Per parameter.
 };
 
-/// Returns true if codecs must not compress this gradient (Averager's `exact`). True for scalars
-/// and vectors (biases, norms), whose errors hurt most and whose bytes matter least. True for
-/// tensors with fewer than `least` elements, and for types other than float32, which codecs do not
-/// support.
-bool travels_exactly(const torch::Tensor& parameter, std::size_t least);
+/// Returns true if codecs must not compress this gradient. True for scalars and vectors
+/// (biases, norms), whose errors hurt most and whose bytes matter least. True for tensors with
+/// fewer than `min_elements` elements, and for types other than float32.
+bool skips_compression(const torch::Tensor& parameter, std::size_t min_elements);
 
 /// Plans and allocates the buckets. With `compress`, uncompressed gradients have separate buckets.
 /// Complex buckets have twice as many elements, of the real type. Throws Exception(unsupported),

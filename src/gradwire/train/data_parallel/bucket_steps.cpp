@@ -38,7 +38,7 @@ void BucketSteps::begin(BeforeStep before) {
   before_ = std::move(before);
   stepping_ = !optimizers_.empty();
   done_.assign(optimizers_.size(), false);
-  left_ = optimizers_.size();
+  remaining_ = optimizers_.size();
   if (reducer_ == nullptr || !reducer_->in_flight()) finish();
 }
 
@@ -62,12 +62,12 @@ void BucketSteps::finish() {
 
 void BucketSteps::await(std::size_t bucket) {
   if (stepping_ && done_[bucket]) return;
-  while (reducer_ != nullptr && !reducer_->arrived(bucket) && complete_one_that_arrived()) {
+  while (reducer_ != nullptr && !reducer_->arrived(bucket) && complete_any_arrived()) {
   }
   complete(bucket);
 }
 
-bool BucketSteps::complete_one_that_arrived() {
+bool BucketSteps::complete_any_arrived() {
   if (!stepping_) return false;
   for (std::size_t bucket = done_.size(); bucket-- > 0;) {
     if (done_[bucket] || !reducer_->arrived(bucket)) continue;
@@ -80,14 +80,14 @@ bool BucketSteps::complete_one_that_arrived() {
 void BucketSteps::complete(std::size_t bucket) {
   if (reducer_ != nullptr) reducer_->settle(bucket);
   if (!stepping_ || done_[bucket]) return;
-  const TraceScope scope(trace_, TraceKind::optimiser);
+  const TraceScope scope(trace_, TraceKind::optimizer);
   done_[bucket] = true;
   auto& optimizer = *optimizers_[bucket];
-  const KeptMemoryScope memory(MemoryCategory::optimiser);
+  const KeptMemoryScope memory(MemoryCategory::optimizer);
   if (before_) before_(optimizer);
   optimizer.step();
   optimizer.zero_grad();
-  if (--left_ == 0) stepping_ = false;
+  if (--remaining_ == 0) stepping_ = false;
 }
 
 }  // namespace gradwire

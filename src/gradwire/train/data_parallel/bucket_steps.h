@@ -52,7 +52,7 @@ class BucketSteps final : public BlockObserver {
  private:
   void await(std::size_t bucket);
   void complete(std::size_t bucket);
-  bool complete_one_that_arrived();
+  bool complete_any_arrived();
 
   GradientReducer* reducer_;
   TraceRecorder* trace_;
@@ -61,7 +61,7 @@ class BucketSteps final : public BlockObserver {
   BeforeStep before_;
   bool stepping_ = false;
   std::vector<bool> done_;  ///< Per bucket, while stepping_.
-  std::size_t left_ = 0;
+  std::size_t remaining_ = 0;
 };
 
 }  // namespace gradwire

@@ -20,7 +20,7 @@ BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
   const at::Tensor& buffer = bucket.getBuffer();
   shape.count = static_cast<std::size_t>(buffer.numel());
   shape.type = reducible_type_of(buffer, bucket_of(rank));
-  shape.exact = shape.type != DataType::float32;
+  shape.skip_compression = shape.type != DataType::float32;
   std::size_t offset = 0;
   for (const at::Tensor& gradient : bucket.getGradients()) {
     const auto elements = static_cast<std::size_t>(gradient.numel());
@@ -63,9 +63,9 @@ CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions
 FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
   if (!communicator_) throw Exception(ErrorKind::aborted, "the gradient hook has been closed");
   check_shape(bucket);
-  const Flight flight{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
+  const PendingBucket pending{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
   const at::Tensor& buffer = bucket.getBuffer();
-  return buffer.is_cpu() ? average_here(buffer, flight) : average_staged(buffer, flight);
+  return buffer.is_cpu() ? average_on_host(buffer, pending) : average_staged(buffer, pending);
 }
 
 /// Records the bucket's shape in the first steps; the codec starts after them.
@@ -88,26 +88,26 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
 }
 
 /// Starts averaging values in host memory. Returns a function that waits for the mean.
-std::function<void()> CodecHook::average(const at::Tensor& values, const Flight& flight) {
+std::function<void()> CodecHook::average(const at::Tensor& values, const PendingBucket& pending) {
   LentSpan span = lend(values, bucket_of(communicator_->rank()));
   std::function<void()> wait;
   if (averager_) {
-    averager_->start(flight.index, std::move(span), static_cast<int>(flight.index));
-    wait = [this, index = flight.index] { averager_->wait(index); };
+    averager_->start(pending.index, std::move(span), static_cast<int>(pending.index));
+    wait = [this, index = pending.index] { averager_->wait(index); };
   } else {
     const Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
     wait = [work] { work.wait(); };
   }
-  return [this, wait = std::move(wait), flight] {
+  return [this, wait = std::move(wait), pending] {
     wait();
-    if (flight.trace_end) flight.trace_end();
-    if (flight.last) end_step();
+    if (pending.trace_end) pending.trace_end();
+    if (pending.last) end_step();
   };
 }
 
-FuturePointer CodecHook::average_here(const at::Tensor& values, const Flight& flight) {
+FuturePointer CodecHook::average_on_host(const at::Tensor& values, const PendingBucket& pending) {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
-  waiter_.run([wait = average(values, flight), future, values] {
+  waiter_.run([wait = average(values, pending), future, values] {
     try {
       wait();
       future->markCompleted(c10::IValue(TensorList{values}));
@@ -120,9 +120,9 @@ FuturePointer CodecHook::average_here(const at::Tensor& values, const Flight& fl
 
 /// Averages values on a device: buckets are passed to the averager in order, as their copies
 /// complete.
-FuturePointer CodecHook::average_staged(const at::Tensor& values, const Flight& flight) {
-  const auto begin = [this, flight](const TensorList& on_host, const TensorList&) {
-    return average(on_host.front(), flight);
+FuturePointer CodecHook::average_staged(const at::Tensor& values, const PendingBucket& pending) {
+  const auto begin = [this, pending](const TensorList& on_host, const TensorList&) {
+    return average(on_host.front(), pending);
   };
   return staged_.run(c10d::OpType::ALLREDUCE, {values}, {values}, begin, {values})->getFuture();
 }

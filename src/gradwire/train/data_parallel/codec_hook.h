@@ -57,16 +57,16 @@ class CodecHook {
 
  private:
   /// A bucket in flight.
-  struct Flight {
+  struct PendingBucket {
     std::size_t index = 0;
     bool last = false;
     std::function<void()> trace_end;  ///< May be empty.
   };
 
   void check_shape(const c10d::GradBucket& bucket);
-  std::function<void()> average(const at::Tensor& values, const Flight& flight);
-  FuturePointer average_here(const at::Tensor& values, const Flight& flight);
-  FuturePointer average_staged(const at::Tensor& values, const Flight& flight);
+  std::function<void()> average(const at::Tensor& values, const PendingBucket& pending);
+  FuturePointer average_on_host(const at::Tensor& values, const PendingBucket& pending);
+  FuturePointer average_staged(const at::Tensor& values, const PendingBucket& pending);
   std::function<void()> trace_begin(const c10d::GradBucket& bucket) const;
   void end_step();
   void begin();

@@ -62,7 +62,7 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
       clock_(options.clock),
       trace_(options.trace) {
   check_options(options);
-  settle_vector_math();
+  initialize_vector_math();
   if (size() > 1) {
     const auto state = concatenated(all_parameters(module), buffers_);
     check_same_model("DataParallel", *group_, state);
@@ -84,14 +84,14 @@ DataParallelCore::~DataParallelCore() {
 
 void DataParallelCore::before_forward(const torch::nn::Module& module) {
   const bool training = module.is_training() && torch::GradMode::is_enabled();
-  if (reducer_ && broadcast_buffers_ && synchronises() && training) synchronise_buffers();
+  if (reducer_ && broadcast_buffers_ && synchronizes() && training) synchronize_buffers();
   if (!forward_awaits_ || !training) finish();
 }
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
   if (steps_->pending()) require_stepped(outputs);
   finish();  // Parameters that forward did not use.
-  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronises());
+  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronizes());
 }
 
 void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
@@ -117,7 +117,7 @@ void DataParallelCore::step(BeforeStep before) {
   steps_->begin(std::move(before));
 }
 
-void DataParallelCore::synchronise_buffers() {
+void DataParallelCore::synchronize_buffers() {
   if (!reducer_ || buffers_.empty()) return;
   const TraceScope scope(trace_, TraceKind::wait, "buffers");
   const auto begin = clock_->now();

@@ -52,7 +52,7 @@ struct DataParallelOptions {
 };
 
 /// The part of DataParallel that does not depend on the module's type.
-class DataParallelCore : public Synchronising {
+class DataParallelCore : public SyncControl {
  public:
   /// Checks that all ranks have the same parameters and buffers, then broadcasts rank 0's values.
   DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
@@ -60,7 +60,7 @@ class DataParallelCore : public Synchronising {
 
   void before_forward(const torch::nn::Module& module);
   void after_forward(const std::vector<torch::Tensor>& outputs);
-  void synchronise_buffers();
+  void synchronize_buffers();
   void step(BeforeStep before);
   void finish() { steps_->finish(); }
 
@@ -116,7 +116,7 @@ class DataParallelCore : public Synchronising {
 ///
 /// In training mode with gradients enabled, forward first broadcasts rank 0's buffers. In eval mode
 /// it does not communicate, so ranks may evaluate different numbers of batches; call
-/// synchronise_buffers() first if the buffers matter. There is no communication if the world size
+/// synchronize_buffers() first if the buffers matter. There is no communication if the world size
 /// is 1.
 ///
 /// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
@@ -161,7 +161,7 @@ class DataParallel {
   NoSync no_sync() { return NoSync(*core_); }
 
   /// Broadcasts rank 0's buffers to all ranks. Collective.
-  void synchronise_buffers() { core_->synchronise_buffers(); }
+  void synchronize_buffers() { core_->synchronize_buffers(); }
 
   /// Access to the wrapped module: model->parameters(), model->eval(), ... Completes the pending
   /// step.

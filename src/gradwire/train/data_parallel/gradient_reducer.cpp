@@ -44,13 +44,13 @@ GradientReducer::GradientReducer(ProcessGroup group, std::vector<NamedTensor> pa
       layout_(lay_out_buckets(parameters_, options_.buckets, options_.averager.codec != "none",
                               options_.codec_min_elements, name())),
       usage_(torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kFloat32)),
-      usage_of_all_(parameters_.empty() ? usage_ : usage_.to(parameters_[0].tensor.device())),
+      global_usage_(parameters_.empty() ? usage_ : usage_.to(parameters_[0].tensor.device())),
       timings_(layout_.buckets.size()) {
   const bool average = std::ranges::all_of(parameters_, [this](const auto& parameter) {
     return can_average(*group_, parameter.tensor.device().type());
   });
   scale_ = average ? 1.0 : 1.0 / group_->getSize();
-  make_averager_of_buckets();
+  make_bucket_averager();
   add_hooks();
   reset();
   const std::lock_guard lock(reducers().mutex);
@@ -69,13 +69,13 @@ ArgumentName GradientReducer::name() const {
   return {kDataParallel, "gradients", group_->getRank()};
 }
 
-void GradientReducer::make_averager_of_buckets() {
+void GradientReducer::make_bucket_averager() {
   auto shapes = layout_.shapes;
   std::vector<torch::Tensor> flats;
   for (const auto& bucket : layout_.buckets) flats.push_back(bucket.numbers());
   if (options_.find_unused) {
-    shapes.push_back({.count = parameters_.size(), .exact = true});
-    flats.push_back(usage_of_all_);
+    shapes.push_back({.count = parameters_.size(), .skip_compression = true});
+    flats.push_back(global_usage_);
   }
   averager_ = trace_averager(
       averager_for(kDataParallel, group_, flats, std::move(shapes), options_.averager),
@@ -95,12 +95,12 @@ void GradientReducer::add_hooks() {
   }
 }
 
-void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool synchronise) {
+void GradientReducer::prepare(const std::vector<torch::Tensor>& outputs, bool synchronize) {
   settle_all();
   const std::lock_guard lock(mutex_);
   require_complete();
-  awaited_ = synchronise ? Awaited::averages : Awaited::sums;
-  if (!synchronise || parameters_.empty() || !options_.find_unused) return;
+  awaited_ = synchronize ? Awaited::averages : Awaited::sums;
+  if (!synchronize || parameters_.empty() || !options_.find_unused) return;
   for (const auto& root : graph_roots(outputs)) roots_.emplace_back(root);
   // No hook would run in this rank's backward, so it would never launch its buckets.
   if (unused().size() == parameters_.size()) {
@@ -132,7 +132,7 @@ void GradientReducer::fail(ErrorKind kind, const std::string& message) const {
 void GradientReducer::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   const torch::NoGradGuard no_grad;
-  if (awaited_ == Awaited::nothing && !another_awaits(parameter)) refuse_gradient(parameter);
+  if (awaited_ == Awaited::nothing && !awaited_by_another(parameter)) refuse_gradient(parameter);
   touched_[parameter] = true;
   if (awaited_ != Awaited::averages) return;
   if (!started_) start();
@@ -145,7 +145,7 @@ void GradientReducer::on_gradient(std::size_t parameter) {
 }
 
 /// Returns true if the backward belongs to another reducer that has this parameter too.
-bool GradientReducer::another_awaits(std::size_t parameter) const {
+bool GradientReducer::awaited_by_another(std::size_t parameter) const {
   const std::lock_guard lock(reducers().mutex);
   return std::ranges::any_of(reducers().all, [&](const GradientReducer* other) {
     return other->awaited_ != Awaited::nothing &&
@@ -195,7 +195,7 @@ void GradientReducer::mark_ready(std::size_t parameter) {
   ready_[parameter] = true;
   fill(parameter);
   --missing_;
-  --flights_[layout_.places[parameter].bucket].missing;
+  --bucket_states_[layout_.places[parameter].bucket].missing;
   if (options_.overlap != Overlap::none) launch_full_buckets();
 }
 
@@ -208,7 +208,8 @@ void GradientReducer::fill(std::size_t parameter) {
          fmt::format("the gradient of '{}' is sparse; construct its layer with sparse = false",
                      parameters_[parameter].name));
   }
-  if (options_.check_finite && !layout_.shapes[bucket_index].exact) require_finite_here(parameter);
+  if (options_.check_finite && !layout_.shapes[bucket_index].skip_compression)
+    require_finite_locally(parameter);
   // A gradient that no rank adds to must stay unchanged: move it out of the bucket.
   if (!touched_[parameter] && bucket.holds(gradient, position)) gradient = gradient.clone();
   bucket.put(gradient, position, scale_);
@@ -216,9 +217,9 @@ void GradientReducer::fill(std::size_t parameter) {
 }
 
 void GradientReducer::launch_full_buckets() {
-  while (next_bucket_ < flights_.size() && flights_[next_bucket_].missing == 0) {
+  while (next_bucket_ < bucket_states_.size() && bucket_states_[next_bucket_].missing == 0) {
     launch(next_bucket_++);
-    if (next_bucket_ == flights_.size() && options_.find_unused) launch_usage();
+    if (next_bucket_ == bucket_states_.size() && options_.find_unused) launch_usage();
   }
 }
 
@@ -238,8 +239,8 @@ void GradientReducer::launch(std::size_t bucket) {
 void GradientReducer::launch_usage() {
   auto* used = usage_.data_ptr<float>();
   for (std::size_t i = 0; i < parameters_.size(); ++i) used[i] = touched_[i] ? 1 : 0;
-  usage_of_all_.copy_(usage_);
-  averager_->start(usage_index(), lent_bucket(*group_, usage_of_all_, name()),
+  global_usage_.copy_(usage_);
+  averager_->start(usage_index(), lent_bucket(*group_, global_usage_, name()),
                    static_cast<int>(usage_index()));
   ++stats_.operations;
 }
@@ -247,14 +248,14 @@ void GradientReducer::launch_usage() {
 void GradientReducer::end_of_backward() {
   const torch::NoGradGuard no_grad;
   launch_full_buckets();
-  ended_ = true;
+  backward_ended_ = true;
   if (options_.overlap == Overlap::full) return;
-  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) settle_one(bucket);
+  for (std::size_t bucket = 0; bucket < bucket_states_.size(); ++bucket) settle_one(bucket);
 }
 
 bool GradientReducer::arrived(std::size_t bucket) {
   const std::lock_guard lock(mutex_);
-  return !ended_ || flights_[bucket].settled || averager_->done(bucket);
+  return !backward_ended_ || bucket_states_[bucket].settled || averager_->done(bucket);
 }
 
 void GradientReducer::settle(std::size_t bucket) {
@@ -264,18 +265,18 @@ void GradientReducer::settle(std::size_t bucket) {
 }
 
 void GradientReducer::settle_all() {
-  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) settle(bucket);
+  for (std::size_t bucket = 0; bucket < bucket_states_.size(); ++bucket) settle(bucket);
 }
 
 void GradientReducer::settle_one(std::size_t bucket) {
-  if (!ended_ || flights_[bucket].settled) return;
+  if (!backward_ended_ || bucket_states_[bucket].settled) return;
   wait_for(bucket);
-  flights_[bucket].settled = true;
-  adopt(bucket);
+  bucket_states_[bucket].settled = true;
+  assign_gradients(bucket);
   if (options_.check_finite) require_finite(bucket);
-  if (++settled_ < flights_.size()) return;
+  if (++settled_ < bucket_states_.size()) return;
   averager_->end_step();
-  ++stats_.synchronised;
+  ++stats_.synchronized;
   reset();
 }
 
@@ -285,14 +286,14 @@ void GradientReducer::wait_for(std::size_t bucket) {
   averager_->wait(bucket);
   if (options_.find_unused && !usage_known_) {
     averager_->wait(usage_index());
-    usage_.copy_(usage_of_all_);
+    usage_.copy_(global_usage_);
   }
   usage_known_ = true;
   timing.ready = options_.clock->now();
   stats_.exposed += timing.ready - timing.needed;
 }
 
-void GradientReducer::adopt(std::size_t bucket) {
+void GradientReducer::assign_gradients(std::size_t bucket) {
   const auto* users = options_.find_unused ? usage_.data_ptr<float>() : nullptr;
   const auto& members = layout_.members[bucket];
   for (std::size_t position = 0; position < members.size(); ++position) {
@@ -303,7 +304,7 @@ void GradientReducer::adopt(std::size_t bucket) {
 
 /// Checks before the codec encodes: a block holds values of several parameters, and one that is not
 /// finite corrupts all of them. Only this rank detects it, so it tells the others.
-void GradientReducer::require_finite_here(std::size_t parameter) const {
+void GradientReducer::require_finite_locally(std::size_t parameter) const {
   const auto& [name, tensor] = parameters_[parameter];
   const auto& gradient = tensor.grad();
   if (!touched_[parameter] || !gradient.defined()) return;
@@ -326,13 +327,13 @@ void GradientReducer::require_finite(std::size_t bucket) const {
 void GradientReducer::reset() {
   awaited_ = Awaited::nothing;
   started_ = false;
-  ended_ = false;
+  backward_ended_ = false;
   next_bucket_ = 0;
   settled_ = 0;
   usage_known_ = false;
   missing_ = parameters_.size();
-  flights_.assign(layout_.buckets.size(), {});
-  for (const auto& place : layout_.places) ++flights_[place.bucket].missing;
+  bucket_states_.assign(layout_.buckets.size(), {});
+  for (const auto& place : layout_.places) ++bucket_states_[place.bucket].missing;
   ready_.assign(parameters_.size(), false);
   touched_.assign(parameters_.size(), false);
   roots_.clear();

@@ -54,14 +54,14 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Call between forward and backward. `synchronise`: true if that backward averages; if false,
+  /// Call between forward and backward. `synchronize`: true if that backward averages; if false,
   /// gradients accumulate locally. `outputs`: tensors that backward may start from. They are only
   /// used to find unused parameters, and must not be empty then. Throws Exception(invalid_argument)
   /// if an earlier backward left parameters without a gradient.
-  void prepare(const std::vector<torch::Tensor>& outputs, bool synchronise);
+  void prepare(const std::vector<torch::Tensor>& outputs, bool synchronize);
 
   /// Returns true if a finished backward has buckets that are not settled.
-  bool in_flight() const { return ended_; }
+  bool in_flight() const { return backward_ended_; }
   /// Returns true if settle(bucket) would not block.
   bool arrived(std::size_t bucket);
   /// Waits for a bucket of a finished backward and replaces its gradients by the averages. Throws
@@ -76,7 +76,7 @@ class GradientReducer {
   Averager& averager() { return *averager_; }
 
  private:
-  struct Flight {
+  struct BucketState {
     std::size_t missing = 0;
     bool settled = false;
   };
@@ -85,10 +85,10 @@ class GradientReducer {
   using Accumulator = c10::intrusive_ptr<torch::autograd::Node>;
 
   ArgumentName name() const;
-  void make_averager_of_buckets();
+  void make_bucket_averager();
   void add_hooks();
   void on_gradient(std::size_t parameter);
-  bool another_awaits(std::size_t parameter) const;
+  bool awaited_by_another(std::size_t parameter) const;
   [[noreturn]] void refuse_gradient(std::size_t parameter) const;
   void start();
   void mark_ready(std::size_t parameter);
@@ -99,8 +99,8 @@ class GradientReducer {
   void end_of_backward();
   void settle_one(std::size_t bucket);
   void wait_for(std::size_t bucket);
-  void adopt(std::size_t bucket);
-  void require_finite_here(std::size_t parameter) const;
+  void assign_gradients(std::size_t bucket);
+  void require_finite_locally(std::size_t parameter) const;
   void require_finite(std::size_t bucket) const;
   void reset();
   void require_complete() const;
@@ -120,8 +120,8 @@ class GradientReducer {
   std::mutex mutex_;  ///< Autograd runs hooks on one thread per device.
   std::atomic<Awaited> awaited_ = Awaited::nothing;  ///< Other reducers read it.
   bool started_ = false;
-  bool ended_ = false;
-  std::vector<Flight> flights_;
+  bool backward_ended_ = false;
+  std::vector<BucketState> bucket_states_;
   std::size_t next_bucket_ = 0;
   std::size_t settled_ = 0;
   std::size_t missing_ = 0;  ///< Parameters that are not ready.
@@ -131,7 +131,7 @@ class GradientReducer {
   /// References are weak: a freed graph, as after an evaluation with gradients, is ignored.
   std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
   torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
-  torch::Tensor usage_of_all_;  ///< The same on the parameters' device, as it is reduced.
+  torch::Tensor global_usage_;  ///< The same on the parameters' device, as it is reduced.
   bool usage_known_ = false;
   ReducerStats stats_;
   std::vector<BucketTiming> timings_;

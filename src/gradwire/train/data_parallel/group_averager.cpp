@@ -17,7 +17,7 @@ class GroupAverager final : public Averager {
         flats_, [this](const auto& flat) { return can_average(*group_, flat.device().type()); });
   }
 
-  void start(std::size_t bucket, LentSpan /*data*/, int /*urgency*/) override {
+  void start(std::size_t bucket, LentSpan /*data*/, int /*priority*/) override {
     c10d::AllreduceOptions options;
     options.reduceOp = average_ ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
     std::vector<torch::Tensor> tensors{flats_.at(bucket)};
@@ -62,7 +62,7 @@ std::unique_ptr<Averager> averager_for(std::string_view who, const ProcessGroup&
                ? std::move(own)
                : staged_averager(rank, std::move(own), flats);
   }
-  refuse_codec_of_other_groups(who, options.codec);
+  refuse_codec_without_communicator(who, options.codec);
   return group_averager(group, flats);
 }
 

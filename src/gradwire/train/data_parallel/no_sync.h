@@ -3,28 +3,28 @@
 namespace gradwire {
 
 /// A model with a switch: does the next backward average gradients over ranks?
-class Synchronising {
+class SyncControl {
  public:
-  bool synchronises() const { return synchronises_; }
-  void set_synchronises(bool yes) { synchronises_ = yes; }
+  bool synchronizes() const { return synchronizes_; }
+  void set_synchronizes(bool yes) { synchronizes_ = yes; }
 
  private:
-  bool synchronises_ = true;
+  bool synchronizes_ = true;
 };
 
 /// Disables gradient averaging during its lifetime: gradients accumulate locally. Run forward and
 /// backward of all but the last accumulated batch inside.
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(Synchronising& model) : model_(model), before_(model.synchronises()) {
-    model_.set_synchronises(false);
+  explicit NoSync(SyncControl& model) : model_(model), before_(model.synchronizes()) {
+    model_.set_synchronizes(false);
   }
-  ~NoSync() { model_.set_synchronises(before_); }
+  ~NoSync() { model_.set_synchronizes(before_); }
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
  private:
-  Synchronising& model_;
+  SyncControl& model_;
   bool before_;
 };
 

@@ -11,7 +11,7 @@ struct ReducerStats {
   Duration exposed{};             ///< Time spent waiting for communication that was not hidden.
   std::int64_t bytes = 0;         ///< Gradient bytes all-reduced: the textbook's G, accumulated.
   std::int64_t operations = 0;    ///< Buckets launched.
-  std::int64_t synchronised = 0;  ///< Backward passes that ended with averaged gradients.
+  std::int64_t synchronized = 0;  ///< Backward passes that ended with averaged gradients.
 };
 
 /// One bucket of a backward pass.

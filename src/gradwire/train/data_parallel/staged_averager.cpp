@@ -17,10 +17,10 @@ class StagedAverager final : public Averager {
         works_(flats_.size()),
         staged_(rank) {}
 
-  void start(std::size_t bucket, LentSpan /*data*/, int urgency) override {
+  void start(std::size_t bucket, LentSpan /*data*/, int priority) override {
     const torch::Tensor& flat = flats_.at(bucket);
-    const auto begin = [this, bucket, urgency](const TensorList& host, const TensorList&) {
-      own_->start(bucket, lend(host.front(), {"all_reduce", "gradients", rank_}), urgency);
+    const auto begin = [this, bucket, priority](const TensorList& host, const TensorList&) {
+      own_->start(bucket, lend(host.front(), {"all_reduce", "gradients", rank_}), priority);
       return [this, bucket] { own_->wait(bucket); };
     };
     works_[bucket] = staged_.run(c10d::OpType::ALLREDUCE, {flat}, {flat}, begin);

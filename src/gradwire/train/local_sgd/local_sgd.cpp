@@ -38,7 +38,7 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
                  .momentum = options.steps.outer_momentum},
       mixing_(options.steps.mixing) {
   const torch::NoGradGuard no_grad;
-  settle_vector_math();
+  initialize_vector_math();
   check_same_model(kLocalSgd, *group_, parameters_);
   broadcast_tensors(*group_, parameters_);
   auto shapes = lay_out(options);
@@ -96,14 +96,14 @@ void LocalSgd::step() {
   ++steps_;
   if (const auto fragment = schedule_.begins_after(steps_)) {
     begin(*fragment);
-    flight_ = Flight{.fragment = *fragment};
+    pending_ = PendingAverage{.fragment = *fragment};
   }
   const auto ending = schedule_.ends_after(steps_);
-  if (ending && flight_ && flight_->fragment == *ending) land();
+  if (ending && pending_ && pending_->fragment == *ending) finish_pending();
 }
 
 void LocalSgd::begin(std::size_t fragment) {
-  fragments_[fragment].begun_after = steps_;
+  fragments_[fragment].started_after = steps_;
   for (const auto index : fragments_[fragment].bundles) {
     auto& bundle = bundles_[index];
     for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
@@ -124,7 +124,7 @@ void LocalSgd::wait_for(const std::vector<std::size_t>& fragments) {
   }
   averager_->end_step();
   stats_.exposed += clock_->now() - begin;
-  ++stats_.synchronised;
+  ++stats_.synchronized;
 }
 
 void LocalSgd::step_outer(std::size_t fragment) {
@@ -136,7 +136,7 @@ void LocalSgd::step_outer(std::size_t fragment) {
   }
 }
 
-void LocalSgd::take_over(std::size_t fragment, double mixing) {
+void LocalSgd::apply_outer(std::size_t fragment, double mixing) {
   for (const auto index : fragments_[fragment].bundles) {
     auto& bundle = bundles_[index];
     for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
@@ -150,24 +150,24 @@ void LocalSgd::take_over(std::size_t fragment, double mixing) {
   }
 }
 
-void LocalSgd::land() {
-  if (!flight_->arrived) wait_for({flight_->fragment});
-  step_outer(flight_->fragment);
-  take_over(flight_->fragment, mixing_);
-  flight_.reset();
+void LocalSgd::finish_pending() {
+  if (!pending_->arrived) wait_for({pending_->fragment});
+  step_outer(pending_->fragment);
+  apply_outer(pending_->fragment, mixing_);
+  pending_.reset();
 }
 
-void LocalSgd::synchronise() {
+void LocalSgd::synchronize() {
   const torch::NoGradGuard no_grad;
-  if (flight_) land();
+  if (pending_) finish_pending();
   std::vector<std::size_t> changed;
   for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) {
-    if (fragments_[fragment].begun_after < steps_) changed.push_back(fragment);
+    if (fragments_[fragment].started_after < steps_) changed.push_back(fragment);
   }
   for (const auto fragment : changed) begin(fragment);
   if (!changed.empty()) wait_for(changed);
   for (const auto fragment : changed) step_outer(fragment);
-  for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) take_over(fragment, 0);
+  for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) apply_outer(fragment, 0);
 }
 
 }  // namespace gradwire

@@ -41,7 +41,7 @@ struct LocalSgdOptions {
 ///     optimizer.step();    // any optimizer; its state stays local to the rank
 ///     local.step();        // after every H-th step: average and continue from there
 ///     ...
-///     local.synchronise(); // at the end: all ranks have the same parameters
+///     local.synchronize(); // at the end: all ranks have the same parameters
 ///
 /// All ranks start with rank 0's parameters. After H steps each rank sends the difference between
 /// its parameters and the shared ("outer") parameters, optionally through a codec. The mean
@@ -69,7 +69,7 @@ class LocalSgd {
 
   /// Averages all parameters that changed since their last averaging, and copies the outer
   /// parameters to all ranks. Collective.
-  void synchronise();
+  void synchronize();
 
   /// Number of steps taken.
   std::int64_t steps() const { return steps_; }
@@ -99,9 +99,9 @@ class LocalSgd {
   };
   struct Fragment {
     std::vector<std::size_t> bundles;
-    std::int64_t begun_after = 0;  ///< Step after which it was last averaged.
+    std::int64_t started_after = 0;  ///< Step after which it was last averaged.
   };
-  struct Flight {
+  struct PendingAverage {
     std::size_t fragment = 0;
     bool arrived = false;
   };
@@ -112,8 +112,8 @@ class LocalSgd {
   void begin(std::size_t fragment);
   void wait_for(const std::vector<std::size_t>& fragments);
   void step_outer(std::size_t fragment);
-  void take_over(std::size_t fragment, double mixing);
-  void land();
+  void apply_outer(std::size_t fragment, double mixing);
+  void finish_pending();
   void visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit);
   torch::Tensor position() const;
   void set_position(const torch::Tensor& position);
@@ -129,7 +129,7 @@ class LocalSgd {
   std::vector<Bundle> bundles_;
   std::vector<Fragment> fragments_;
   std::unique_ptr<Averager> averager_;  ///< Of the differences.
-  std::optional<Flight> flight_;
+  std::optional<PendingAverage> pending_;
   std::int64_t steps_ = 0;
   ReducerStats stats_;
 };

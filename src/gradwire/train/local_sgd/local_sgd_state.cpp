@@ -38,14 +38,14 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
 /// Visits all state beside the parameters, named after them.
 void LocalSgd::visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit) {
   for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) {
-    const bool flies = flight_ && flight_->fragment == fragment;
+    const bool in_flight = pending_ && pending_->fragment == fragment;
     for (const auto index : fragments_[fragment].bundles) {
       const auto& bundle = bundles_[index];
       for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
         const auto& name = bundle.parameters[k].name;
         visit(name + ".outer", bundle.outer.view(k));
         if (bundle.velocity) visit(name + ".outer_velocity", bundle.velocity->view(k));
-        if (flies) visit(name + ".outer_difference", bundle.difference.view(k));
+        if (in_flight) visit(name + ".outer_difference", bundle.difference.view(k));
       }
     }
   }
@@ -55,27 +55,29 @@ void LocalSgd::visit_state(const std::function<void(const std::string&, torch::T
 /// fragment was last averaged.
 torch::Tensor LocalSgd::position() const {
   std::vector<std::int64_t> values{
-      steps_, flight_ ? static_cast<std::int64_t>(flight_->fragment) : std::int64_t{-1}};
-  for (const auto& fragment : fragments_) values.push_back(fragment.begun_after);
+      steps_, pending_ ? static_cast<std::int64_t>(pending_->fragment) : std::int64_t{-1}};
+  for (const auto& fragment : fragments_) values.push_back(fragment.started_after);
   return torch::tensor(values, torch::kInt64);
 }
 
 void LocalSgd::set_position(const torch::Tensor& position) {
   const auto* values = position.data_ptr<std::int64_t>();
-  const auto flies = values[1];
-  if (flies >= static_cast<std::int64_t>(fragments_.size())) {
-    refuse_state(fmt::format("'{}' names fragment {} of {}", kPosition, flies, fragments_.size()));
+  const auto fragment = values[1];
+  if (fragment >= static_cast<std::int64_t>(fragments_.size())) {
+    refuse_state(
+        fmt::format("'{}' names fragment {} of {}", kPosition, fragment, fragments_.size()));
   }
   steps_ = values[0];
-  flight_.reset();
+  pending_.reset();
   // state() waited for the fragment in flight before saving.
-  if (flies >= 0) flight_ = Flight{.fragment = static_cast<std::size_t>(flies), .arrived = true};
-  for (std::size_t f = 0; f < fragments_.size(); ++f) fragments_[f].begun_after = values[2 + f];
+  if (fragment >= 0)
+    pending_ = PendingAverage{.fragment = static_cast<std::size_t>(fragment), .arrived = true};
+  for (std::size_t f = 0; f < fragments_.size(); ++f) fragments_[f].started_after = values[2 + f];
 }
 
 std::vector<NamedTensor> LocalSgd::state() {
   const torch::NoGradGuard no_grad;
-  if (flight_ && !std::exchange(flight_->arrived, true)) wait_for({flight_->fragment});
+  if (pending_ && !std::exchange(pending_->arrived, true)) wait_for({pending_->fragment});
   std::vector<NamedTensor> state{{kPosition, position()}};
   visit_state([&](const auto& name, const auto& tensor) {
     state.push_back({name, tensor.clone()});

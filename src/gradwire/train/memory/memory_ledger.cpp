@@ -9,7 +9,7 @@ namespace {
 
 // Maximum error of a sample's total: 1 / kFraction of the peak.
 constexpr std::int64_t kFraction = 64;
-constexpr std::int64_t kLeast = 1 << 12;  // Bytes; minimum change for a sample.
+constexpr std::int64_t kMinChange = 1 << 12;  // Bytes; minimum change for a sample.
 
 std::size_t index_of(MemoryCategory category) {
   return static_cast<std::size_t>(category);
@@ -18,8 +18,8 @@ std::size_t index_of(MemoryCategory category) {
 }  // namespace
 
 MemoryLedger::MemoryLedger(const Clock& clock, std::size_t samples)
-    : clock_(&clock), most_(std::max<std::size_t>(samples, 2)), begin_(clock.now()) {
-  samples_.reserve(most_);
+    : clock_(&clock), max_samples_(std::max<std::size_t>(samples, 2)), begin_(clock.now()) {
+  samples_.reserve(max_samples_);
 }
 
 void MemoryLedger::add(MemoryBlock& block, std::int64_t bytes, MemoryCategory category,
@@ -89,7 +89,7 @@ MemoryBytes MemoryLedger::bytes() const {
 
 MemoryPeak MemoryLedger::peak() const {
   const std::lock_guard lock(mutex_);
-  return {.bytes = peak_total_, .at_peak = peak_.bytes, .most = most_of_each_};
+  return {.bytes = peak_total_, .at_peak = peak_.bytes, .max = max_of_each_};
 }
 
 MemoryTimeline MemoryLedger::timeline() const {
@@ -108,20 +108,20 @@ MemorySample MemoryLedger::now_locked() const {
 
 void MemoryLedger::changed(MemoryCategory category) {
   if (clock_ == nullptr) return;
-  auto& most = most_of_each_[index_of(category)];
+  auto& most = max_of_each_[index_of(category)];
   most = std::max(most, bytes_[index_of(category)]);
   if (total_ > peak_total_) {
     peak_total_ = total_;
     peak_ = now_locked();
   }
-  if (std::abs(total_ - sampled_total_) > std::max(kLeast, peak_total_ / kFraction)) {
+  if (std::abs(total_ - sampled_total_) > std::max(kMinChange, peak_total_ / kFraction)) {
     keep(now_locked());
   }
 }
 
 void MemoryLedger::keep(const MemorySample& sample) {
-  if (samples_.size() == most_) {
-    const auto fewer = thinned(samples_, most_ / 2);
+  if (samples_.size() == max_samples_) {
+    const auto fewer = thinned(samples_, max_samples_ / 2);
     samples_.assign(fewer.begin(), fewer.end());
   }
   samples_.push_back(sample);

@@ -60,7 +60,7 @@ class MemoryLedger {
   void keep(const MemorySample& sample);
 
   const Clock* clock_;
-  const std::size_t most_;
+  const std::size_t max_samples_;
   const Time begin_;
 
   mutable std::mutex mutex_;
@@ -70,7 +70,7 @@ class MemoryLedger {
   std::int64_t total_ = 0;
   MemorySample peak_;  ///< All categories at the moment of the maximum total.
   std::int64_t peak_total_ = 0;
-  MemoryBytes most_of_each_{};
+  MemoryBytes max_of_each_{};
   std::int64_t sampled_total_ = 0;
   std::int64_t step_ = -1;
   std::vector<MemorySample> samples_;

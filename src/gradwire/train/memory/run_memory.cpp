@@ -13,7 +13,7 @@ constexpr std::size_t kValues = 2 + 2 * kMemoryCategories;
 std::vector<double> values_of(const MemoryPeak& peak) {
   std::vector<double> values{static_cast<double>(peak.bytes), static_cast<double>(peak.resident)};
   values.insert(values.end(), peak.at_peak.begin(), peak.at_peak.end());
-  values.insert(values.end(), peak.most.begin(), peak.most.end());
+  values.insert(values.end(), peak.max.begin(), peak.max.end());
   return values;
 }
 
@@ -21,7 +21,7 @@ MemoryPeak peak_of(const double* values) {
   const auto whole = [&values] { return static_cast<std::int64_t>(*values++); };
   MemoryPeak peak{.bytes = whole(), .resident = whole()};
   std::ranges::generate(peak.at_peak, whole);
-  std::ranges::generate(peak.most, whole);
+  std::ranges::generate(peak.max, whole);
   return peak;
 }
 
@@ -37,7 +37,7 @@ std::int64_t peak_resident_bytes() {
   return 0;
 }
 
-MemoryPeak greatest_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker) {
+MemoryPeak max_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker) {
   auto own = tracker == nullptr ? MemoryPeak{} : tracker->ledger().peak();
   own.resident = peak_resident_bytes();
   // Each rank writes to a separate range, so that the sum concatenates them.
@@ -45,15 +45,15 @@ MemoryPeak greatest_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker
   std::vector<double> all(kValues * static_cast<std::size_t>(group.getSize()));
   std::ranges::copy(values_of(own), all.begin() + static_cast<std::ptrdiff_t>(kValues * rank));
   all = sum_over_ranks(group, std::move(all));
-  MemoryPeak greatest;
+  MemoryPeak max;
   std::int64_t resident = 0;
   for (std::size_t begin = 0; begin < all.size(); begin += kValues) {
     const auto peak = peak_of(all.data() + begin);
     resident = std::max(resident, peak.resident);
-    if (begin == 0 || peak.bytes > greatest.bytes) greatest = peak;
+    if (begin == 0 || peak.bytes > max.bytes) max = peak;
   }
-  greatest.resident = resident;
-  return greatest;
+  max.resident = resident;
+  return max;
 }
 
 }  // namespace gradwire

@@ -14,6 +14,6 @@ std::int64_t peak_resident_bytes();
 
 /// Returns the peak of the rank with the highest tensor peak, and the maximum resident peak over
 /// ranks. `tracker` may be null, on all ranks alike. Collective; the same result on every rank.
-MemoryPeak greatest_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
+MemoryPeak max_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
 
 }  // namespace gradwire

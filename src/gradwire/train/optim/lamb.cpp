@@ -53,30 +53,30 @@ Lamb::Lamb(const std::vector<torch::optim::OptimizerParamGroup>& groups, LambOpt
 }
 
 torch::Tensor Lamb::step(LossClosure closure) {
-  if (spread_) return step_spread(closure);
+  if (norms_) return step_distributed(closure);
   return step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
     update(weights, options, state_of<LambParamState>(*this, weights));
   });
 }
 
-torch::Tensor Lamb::step_spread(const LossClosure& closure) {
+torch::Tensor Lamb::step_distributed(const LossClosure& closure) {
   std::vector<torch::Tensor> steps;
-  spread_->clear();
+  norms_->clear();
   const auto loss = step_each<LambOptions>(*this, closure, [&](auto& weights, const auto& options) {
     require_dense("Lamb", weights.grad());
     auto step = direction(weights.grad(), options, state_of<LambParamState>(*this, weights));
-    if (options.adapt_vectors() || spread_->matrix(weights)) {
+    if (options.adapt_vectors() || norms_->matrix(weights)) {
       step.add_(weights, options.weight_decay());
     }
-    spread_->add(weights, 0, weights);
-    spread_->add(weights, 1, step);
+    norms_->add(weights, 0, weights);
+    norms_->add(weights, 1, step);
     steps.push_back(std::move(step));
   });
-  spread_->sum();
+  norms_->sum();
   auto step = steps.begin();
   step_each<LambOptions>(*this, nullptr, [&](auto& weights, const auto& options) {
-    if (options.adapt_vectors() || spread_->matrix(weights)) {
-      const auto ratio = trust(spread_->norm(weights, 0), spread_->norm(weights, 1));
+    if (options.adapt_vectors() || norms_->matrix(weights)) {
+      const auto ratio = trust(norms_->norm(weights, 0), norms_->norm(weights, 1));
       step->mul_(ratio.to(weights.scalar_type()));
     }
     weights.sub_(*step++, options.lr());

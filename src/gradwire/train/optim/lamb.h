@@ -9,7 +9,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/data_parallel/spread_norms.h"
+#include "gradwire/train/data_parallel/distributed_norms.h"
 
 namespace gradwire {
 
@@ -62,16 +62,16 @@ class Lamb : public torch::optim::Optimizer {
 
   /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
   /// collective.
-  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+  void set_distributed_norms(DistributedNorms norms) { norms_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  torch::Tensor step_spread(const LossClosure& closure);
+  torch::Tensor step_distributed(const LossClosure& closure);
 
-  std::optional<SpreadNorms> spread_;
+  std::optional<DistributedNorms> norms_;
 };
 
 }  // namespace gradwire

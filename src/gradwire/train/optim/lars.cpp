@@ -13,8 +13,8 @@ struct Norms {
   torch::Tensor gradient;
 };
 
-Norms norms_of(const torch::Tensor& weights, const std::optional<SpreadNorms>& spread) {
-  if (spread) return {spread->norm(weights, 0), spread->norm(weights, 1)};
+Norms norms_of(const torch::Tensor& weights, const std::optional<DistributedNorms>& distributed) {
+  if (distributed) return {distributed->norm(weights, 0), distributed->norm(weights, 1)};
   return {norm_of(weights), norm_of(weights.grad())};
 }
 
@@ -26,16 +26,17 @@ torch::Tensor trust(const Norms& norms, const LarsOptions& options) {
 }
 
 bool adapts(const torch::Tensor& weights, const LarsOptions& options,
-            const std::optional<SpreadNorms>& spread) {
-  return options.adapt_vectors() || (spread ? spread->matrix(weights) : weights.dim() > 1);
+            const std::optional<DistributedNorms>& distributed) {
+  return options.adapt_vectors() ||
+         (distributed ? distributed->matrix(weights) : weights.dim() > 1);
 }
 
 void update(torch::Tensor& weights, const LarsOptions& options,
-            const std::optional<SpreadNorms>& spread, LarsParamState& state) {
+            const std::optional<DistributedNorms>& distributed, LarsParamState& state) {
   require_dense("Lars", weights.grad());
   auto step = weights.grad();
-  if (adapts(weights, options, spread)) {
-    const auto factor = trust(norms_of(weights, spread), options).to(weights.scalar_type());
+  if (adapts(weights, options, distributed)) {
+    const auto factor = trust(norms_of(weights, distributed), options).to(weights.scalar_type());
     step = weights.grad().add(weights, options.weight_decay()).mul_(factor);
   }
   step = step * options.lr();
@@ -57,19 +58,19 @@ Lars::Lars(const std::vector<torch::optim::OptimizerParamGroup>& groups, LarsOpt
 }
 
 torch::Tensor Lars::step(LossClosure closure) {
-  if (spread_) measure();
+  if (norms_) measure();
   return step_each<LarsOptions>(*this, closure, [&](auto& weights, const auto& options) {
-    update(weights, options, spread_, state_of<LarsParamState>(*this, weights));
+    update(weights, options, norms_, state_of<LarsParamState>(*this, weights));
   });
 }
 
 void Lars::measure() {
-  spread_->clear();
+  norms_->clear();
   step_each<LarsOptions>(*this, nullptr, [&](auto& weights, const auto& /*options*/) {
-    spread_->add(weights, 0, weights);
-    spread_->add(weights, 1, weights.grad());
+    norms_->add(weights, 0, weights);
+    norms_->add(weights, 1, weights.grad());
   });
-  spread_->sum();
+  norms_->sum();
 }
 
 void Lars::save(torch::serialize::OutputArchive& archive) const {

@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/data_parallel/spread_norms.h"
+#include "gradwire/train/data_parallel/distributed_norms.h"
 
 namespace gradwire {
 
@@ -57,7 +57,7 @@ class Lars : public torch::optim::Optimizer {
 
   /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
   /// collective.
-  void spread(SpreadNorms norms) { spread_ = std::move(norms); }
+  void set_distributed_norms(DistributedNorms norms) { norms_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -66,7 +66,7 @@ class Lars : public torch::optim::Optimizer {
  private:
   void measure();
 
-  std::optional<SpreadNorms> spread_;
+  std::optional<DistributedNorms> norms_;
 };
 
 }  // namespace gradwire

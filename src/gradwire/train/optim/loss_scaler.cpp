@@ -10,7 +10,7 @@ namespace gradwire {
 namespace {
 
 /// Steps from 2^16 by halving to 2^-16, where the default dynamic scale gives up, plus one.
-constexpr std::int64_t kMostBadInARow = 33;
+constexpr std::int64_t kMaxConsecutiveBad = 33;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void LossScaler::update(bool finite) {
 }
 
 void LossScaler::count_good() {
-  bad_in_a_row_ = 0;
+  consecutive_bad_ = 0;
   if (options_.consecutive_hysteresis) tolerated_ = 0;
   if (++good_steps_ < options_.growth_interval) return;
   good_steps_ = 0;
@@ -31,23 +31,23 @@ void LossScaler::count_bad() {
   ++skipped_;
   good_steps_ = 0;
   if (options_.fixed) {
-    if (++bad_in_a_row_ == kMostBadInARow) give_up();
+    if (++consecutive_bad_ == kMaxConsecutiveBad) give_up();
     return;
   }
   if (tolerated_ + 1 < options_.hysteresis) {
     ++tolerated_;
     return;
   }
-  if (scale_ <= options_.least) give_up();
-  scale_ = std::max(scale_ * options_.backoff, options_.least);
+  if (scale_ <= options_.min_scale) give_up();
+  scale_ = std::max(scale_ * options_.backoff, options_.min_scale);
 }
 
 void LossScaler::give_up() const {
   const auto where = options_.fixed
                          ? fmt::format("in {} consecutive steps at the fixed loss scale {}",
-                                       kMostBadInARow, scale_)
+                                       kMaxConsecutiveBad, scale_)
                          : fmt::format("at any loss scale down to {} ({} steps were skipped)",
-                                       options_.least, skipped_);
+                                       options_.min_scale, skipped_);
   throw Exception(
       ErrorKind::invalid_argument,
       fmt::format("gradients are NaN or infinite {}. Try a lower {}learning rate, or precision "
@@ -58,7 +58,7 @@ void LossScaler::give_up() const {
 void LossScaler::load(const State& state) {
   good_steps_ = state.steps_since_change;
   tolerated_ = state.tolerated;
-  if (!options_.fixed) scale_ = std::max(state.scale, options_.least);
+  if (!options_.fixed) scale_ = std::max(state.scale, options_.min_scale);
 }
 
 }  // namespace gradwire

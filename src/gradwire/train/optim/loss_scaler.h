@@ -15,7 +15,7 @@ struct LossScalerOptions {
   std::int64_t hysteresis = 1;
   bool consecutive_hysteresis = false;  ///< Also restart the count after every finite step.
   /// Minimum scale. Non-finite gradients at this scale are an error.
-  double least = 1.0 / 65536;
+  double min_scale = 1.0 / 65536;
 
   bool operator==(const LossScalerOptions&) const = default;
 };
@@ -58,7 +58,7 @@ class LossScaler {
   LossScalerOptions options_;
   double scale_;
   std::int64_t good_steps_ = 0;
-  std::int64_t bad_in_a_row_ = 0;
+  std::int64_t consecutive_bad_ = 0;
   std::int64_t tolerated_ = 0;
   std::int64_t skipped_ = 0;
 };

@@ -6,11 +6,11 @@
 
 namespace gradwire {
 
-void require_within(std::string_view optimizer, std::string_view name, double value, double least,
-                    double most) {
-  if (value >= least && value <= most) return;
+void require_within(std::string_view optimizer, std::string_view name, double value, double min,
+                    double max) {
+  if (value >= min && value <= max) return;
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {} is {}; it must be from {} to {}",
-                                                           optimizer, name, value, least, most));
+                                                           optimizer, name, value, min, max));
 }
 
 void require_dense(std::string_view optimizer, const torch::Tensor& gradient) {

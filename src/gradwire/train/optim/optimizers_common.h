@@ -11,8 +11,8 @@ namespace gradwire {
 inline constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 /// Throws Exception(invalid_argument): "Lars: momentum is -1; it must be from 0 to 1".
-void require_within(std::string_view optimizer, std::string_view name, double value, double least,
-                    double most);
+void require_within(std::string_view optimizer, std::string_view name, double value, double min,
+                    double max);
 
 /// Throws Exception(unsupported) for a sparse gradient.
 void require_dense(std::string_view optimizer, const torch::Tensor& gradient);

@@ -20,7 +20,7 @@ torch::Tensor share(const torch::Tensor& flat, std::int64_t offset, at::IntArray
 }
 
 /// Returns the same memory in a separate storage, so that access to one of them can be blocked.
-torch::Tensor window(const torch::Tensor& flat) {
+torch::Tensor separate_storage(const torch::Tensor& flat) {
   return torch::from_blob(
       flat.data_ptr(), flat.sizes(), [flat](void*) {}, flat.options());
 }
@@ -36,17 +36,17 @@ FlatUnit::FlatUnit(std::string name, const std::vector<NamedTensor>& parameters,
     members_.push_back({parameter_name, tensor, used_, tensor._version()});
     used_ += tensor.numel();
   }
-  const auto exact = flattened(parameters);
-  const auto type = options_.type.value_or(exact.scalar_type());
-  flat_ = exact.to(type);
-  shown_ = sharded() ? flat_ : window(flat_);
+  const auto original = flattened(parameters);
+  const auto type = options_.type.value_or(original.scalar_type());
+  flat_ = original.to(type);
+  parameter_view_ = sharded() ? flat_ : separate_storage(flat_);
   // Do this first: it frees the parameters' own memory.
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    members_[i].parameter.set_data(view(shown_, i));
+    members_[i].parameter.set_data(view(parameter_view_, i));
   }
   shard_ = sharded() ? own_part(flat_).clone() : own_part(flat_);
-  master_ = type == exact.scalar_type() ? shard_ : own_part(exact).clone();
-  if (has_master()) label_memory(master_, MemoryCategory::optimiser);
+  master_ = type == original.scalar_type() ? shard_ : own_part(original).clone();
+  if (has_master()) label_memory(master_, MemoryCategory::optimizer);
 }
 
 torch::Tensor FlatUnit::flattened(const std::vector<NamedTensor>& parameters) const {
@@ -80,7 +80,7 @@ std::vector<FlatUnit::Piece> FlatUnit::pieces() const {
   return found;
 }
 
-void FlatUnit::take_master() {
+void FlatUnit::copy_master_to_shard() {
   const torch::NoGradGuard no_grad;
   if (has_master()) shard_.copy_(master_);
 }
@@ -105,32 +105,33 @@ void FlatUnit::release() {
   present_ = false;
 }
 
-void FlatUnit::withhold() {
-  if (withheld_ || sharded()) return;
-  shown_.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      withheld_message());
-  withheld_ = true;
+void FlatUnit::poison() {
+  if (poisoned_ || sharded()) return;
+  parameter_view_.storage()
+      .unsafeGetStorageImpl()
+      ->release_data_and_set_meta_custom_data_ptr_error_msg_(poisoned_message());
+  poisoned_ = true;
 }
 
-void FlatUnit::show() {
-  if (!withheld_) return;
-  shown_.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
-  withheld_ = false;
+void FlatUnit::unpoison() {
+  if (!poisoned_) return;
+  parameter_view_.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+  poisoned_ = false;
 }
 
-const FlatUnit::Member* FlatUnit::moved() const {
-  const auto* storage = shown_.storage().unsafeGetStorageImpl();
+const FlatUnit::Member* FlatUnit::first_moved() const {
+  const auto* storage = parameter_view_.storage().unsafeGetStorageImpl();
   for (const auto& member : members_) {
     const auto& parameter = member.parameter;
     const bool here = parameter.storage().unsafeGetStorageImpl() == storage &&
                       parameter.storage_offset() == member.offset &&
-                      parameter.scalar_type() == shown_.scalar_type();
+                      parameter.scalar_type() == parameter_view_.scalar_type();
     if (!here) return &member;
   }
   return nullptr;
 }
 
-const FlatUnit::Member* FlatUnit::written() const {
+const FlatUnit::Member* FlatUnit::first_written() const {
   if (!has_master() && !sharded()) return nullptr;
   const auto found = std::ranges::find_if(
       members_, [](const auto& member) { return member.parameter._version() != member.version; });
@@ -150,7 +151,7 @@ std::string FlatUnit::released_message() const {
       names(), options_.ranks, name_);
 }
 
-std::string FlatUnit::withheld_message() const {
+std::string FlatUnit::poisoned_message() const {
   return fmt::format(
       "{} was used before the pending step had updated it (Zero, unit '{}'): call forward of the "
       "gradwire::Zero, not of the wrapped module; call finish() before reading parameters; if "

@@ -69,7 +69,7 @@ class FlatUnit {
   bool has_master() const { return !master_.is_same(shard_); }
 
   /// Copies the master copy to the shard. Call after the master copy has changed.
-  void take_master();
+  void copy_master_to_shard();
 
   /// Returns the view of a member in `flat`, a tensor laid out like flat(), with the member's
   /// shape.
@@ -85,33 +85,33 @@ class FlatUnit {
   /// valid.
   void release();
 
-  /// Makes reading a parameter fail with an error that names it, until show(): its new values have
-  /// not arrived. flat(), shard() and master() stay valid. No effect if sharded.
-  void withhold();
-  void show();
+  /// Makes reading a parameter fail with an error that names it, until unpoison(): its new
+  /// values have not arrived. flat(), shard() and master() stay valid. No effect if sharded.
+  void poison();
+  void unpoison();
 
   /// Returns the first member that no longer lies in the unit (moved, converted, loaded by
   /// torch::load), so that steps would not reach it. Null: none.
-  const Member* moved() const;
+  const Member* first_moved() const;
   /// Returns the first member that was written to although its values come from a master copy or
   /// shard, which lacks the change. Null: none.
-  const Member* written() const;
+  const Member* first_written() const;
 
  private:
   torch::Tensor flattened(const std::vector<NamedTensor>& parameters) const;
   std::string names() const;
   std::string released_message() const;
-  std::string withheld_message() const;
+  std::string poisoned_message() const;
 
   std::string name_;
   FlatUnitOptions options_;
   std::vector<Member> members_;
   std::int64_t used_ = 0;
   bool present_ = true;
-  bool withheld_ = false;
+  bool poisoned_ = false;
   torch::Tensor flat_;
   /// The parameters' view of flat_: the same memory in a separate storage, unless sharded.
-  torch::Tensor shown_;
+  torch::Tensor parameter_view_;
   torch::Tensor shard_;
   torch::Tensor master_;
 };

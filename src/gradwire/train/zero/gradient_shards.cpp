@@ -13,9 +13,9 @@ namespace gradwire {
 namespace {
 
 /// Maximum units in flight if their memory is temporary.
-constexpr std::size_t kMostInFlight = 4;
+constexpr std::size_t kMaxInFlight = 4;
 /// Maximum idle buffers kept for reuse.
-constexpr std::size_t kMostIdle = 4;
+constexpr std::size_t kMaxIdle = 4;
 
 bool is_narrow(torch::ScalarType type) {
   return c10::elementSize(type) < 4;
@@ -70,21 +70,21 @@ void GradientShards::add_hooks() {
   }
 }
 
-void GradientShards::prepare(std::vector<std::size_t> order, bool synchronise) {
-  if (begun_) {
+void GradientShards::prepare(std::vector<std::size_t> order, bool synchronize) {
+  if (backward_begun_) {
     fail(ErrorKind::invalid_argument,
          "the last backward threw before its gradients were reduced; do not use this Zero any "
          "further");
   }
   order_ = std::move(order);
-  accumulating_ = options_.keep_all && !synchronise;
-  expecting_ = true;
+  accumulating_ = options_.keep_all && !synchronize;
+  prepared_ = true;
 }
 
 void GradientShards::begin_backward() {
-  if (!expecting_ || begun_) return;
-  begun_ = true;
-  if (options_.one_pass_at_a_time) {
+  if (!prepared_ || backward_begun_) return;
+  backward_begun_ = true;
+  if (options_.serialize_passes) {
     settle_all();
     exchange_.end_pass();
   }
@@ -99,7 +99,7 @@ void GradientShards::on_gradient(std::size_t index) {
   const torch::NoGradGuard no_grad;
   auto& parameter = parameters_[index];
   if (!parameter.tensor.grad().defined()) return;
-  if (!expecting_) {
+  if (!prepared_) {
     fail(ErrorKind::invalid_argument,
          fmt::format("'{}' got a gradient without a preceding forward of this Zero; call its "
                      "forward, not that of the wrapped module, before each backward",
@@ -112,18 +112,18 @@ void GradientShards::on_gradient(std::size_t index) {
                      parameter.name));
   }
   if (accumulating_) {
-    accumulate_here(parameter);
+    accumulate_locally(parameter);
   } else {
     fill(parameter);
   }
 }
 
 torch::Tensor GradientShards::place_of(const Parameter& parameter) {
-  make_room(parameter.unit);
+  allocate_buffer(parameter.unit);
   return units_[parameter.unit].view(buffers_[parameter.unit], parameter.member);
 }
 
-void GradientShards::accumulate_here(Parameter& parameter) {
+void GradientShards::accumulate_locally(Parameter& parameter) {
   auto& gradient = parameter.tensor.mutable_grad();
   if (is_narrow(gradient.scalar_type())) {
     // Autograd would accumulate in 16 bits, where large sums absorb small addends.
@@ -180,7 +180,7 @@ void GradientShards::put(const torch::Tensor& gradient, torch::Tensor& place) co
   }
 }
 
-void GradientShards::make_room(std::size_t unit) {
+void GradientShards::allocate_buffer(std::size_t unit) {
   auto& gradient = gradients_[unit];
   if (std::ranges::find(in_flight_, unit) != in_flight_.end()) settle(unit);
   if (buffers_[unit].defined()) {
@@ -191,7 +191,7 @@ void GradientShards::make_room(std::size_t unit) {
     return;
   }
   while (!in_flight_.empty() &&
-         (in_flight_.size() >= kMostInFlight || exchange_.reduced(in_flight_.front()))) {
+         (in_flight_.size() >= kMaxInFlight || exchange_.reduced(in_flight_.front()))) {
     settle(in_flight_.front());
   }
   buffers_[unit] = new_buffer(units_[unit]);
@@ -210,9 +210,9 @@ torch::Tensor GradientShards::new_buffer(const FlatUnit& unit) {
   return buffer;
 }
 
-void GradientShards::give_back(torch::Tensor buffer) {
+void GradientShards::recycle(torch::Tensor buffer) {
   idle_.push_back(std::move(buffer));
-  if (idle_.size() > kMostIdle) idle_.erase(idle_.begin());
+  if (idle_.size() > kMaxIdle) idle_.erase(idle_.begin());
 }
 
 void GradientShards::launch_complete() {
@@ -220,7 +220,7 @@ void GradientShards::launch_complete() {
 }
 
 void GradientShards::launch(std::size_t unit) {
-  make_room(unit);
+  allocate_buffer(unit);
   auto& buffer = buffers_[unit];
   for (const auto& parameter : parameters_) {
     if (parameter.unit != unit || parameter.filled) continue;
@@ -261,11 +261,11 @@ void GradientShards::end_of_backward() {
       if (std::exchange(missing_[unit], 0) > 0) options_.complete(unit);
     }
     launch_complete();
-    ++stats_.synchronised;
+    ++stats_.synchronized;
   }
   reset();
   if (options_.overlap != Overlap::full) settle_all();
-  options_.backward_over();
+  options_.backward_end();
 }
 
 bool GradientShards::arrived(std::size_t unit) {
@@ -280,14 +280,14 @@ void GradientShards::settle(std::size_t unit) {
   const auto begin = options_.clock->now();
   exchange_.wait_reduce(unit);
   stats_.exposed += options_.clock->now() - begin;
-  adopt(unit, std::exchange(means_[unit], {}));
+  store_mean(unit, std::exchange(means_[unit], {}));
 }
 
 void GradientShards::settle_all() {
   while (!in_flight_.empty()) settle(in_flight_.front());
 }
 
-void GradientShards::adopt(std::size_t unit, const torch::Tensor& mean) {
+void GradientShards::store_mean(std::size_t unit, const torch::Tensor& mean) {
   auto& gradient = gradients_[unit];
   auto& buffer = buffers_[unit];
   const bool alone = mean.is_same(buffer);
@@ -300,12 +300,12 @@ void GradientShards::adopt(std::size_t unit, const torch::Tensor& mean) {
   }
   if (options_.keep_all) return;
   auto done = std::exchange(buffer, {});
-  if (!alone) give_back(std::move(done));
+  if (!alone) recycle(std::move(done));
 }
 
 void GradientShards::reset() {
-  expecting_ = false;
-  begun_ = false;
+  prepared_ = false;
+  backward_begun_ = false;
   accumulating_ = false;
   next_ = 0;
   missing_.assign(units_.size(), 0);

@@ -27,11 +27,11 @@ struct GradientShardsOptions {
   /// accumulates.
   bool keep_all = false;
   /// Each backward waits for the reductions of the previous one, as codecs require.
-  bool one_pass_at_a_time = false;
+  bool serialize_passes = false;
   Overlap overlap = Overlap::full;
   std::shared_ptr<const Clock> clock;
   std::function<void(std::size_t unit)> complete;  ///< Called when a unit's last gradient is ready.
-  std::function<void()> backward_over;
+  std::function<void()> backward_end;
   std::recursive_mutex* mutex = nullptr;  ///< Held while autograd's threads run in here.
 };
 
@@ -52,9 +52,9 @@ class GradientShards {
   GradientShards& operator=(const GradientShards&) = delete;
 
   /// Called after forward. `order`: order of the units' reductions, the same on every rank.
-  /// `synchronise`: true if the next backward is reduced (always the case without keep_all). Throws
+  /// `synchronize`: true if the next backward is reduced (always the case without keep_all). Throws
   /// Exception(invalid_argument) if the previous backward did not complete.
-  void prepare(std::vector<std::size_t> order, bool synchronise);
+  void prepare(std::vector<std::size_t> order, bool synchronize);
 
   /// Call within backward, when it begins. Repeated calls have no effect.
   void begin_backward();
@@ -87,19 +87,19 @@ class GradientShards {
 
   void add_hooks();
   void on_gradient(std::size_t parameter);
-  void accumulate_here(Parameter& parameter);
+  void accumulate_locally(Parameter& parameter);
   torch::Tensor sum_of(const Parameter& parameter);
   torch::Tensor with_sum(const Parameter& parameter, const torch::Tensor& gradient);
   void fill(Parameter& parameter);
   void put(const torch::Tensor& gradient, torch::Tensor& place) const;
   torch::Tensor place_of(const Parameter& parameter);
-  void make_room(std::size_t unit);
+  void allocate_buffer(std::size_t unit);
   torch::Tensor new_buffer(const FlatUnit& unit);
-  void give_back(torch::Tensor buffer);
+  void recycle(torch::Tensor buffer);
   void launch_complete();
   void launch(std::size_t unit);
   void end_of_backward();
-  void adopt(std::size_t unit, const torch::Tensor& mean);
+  void store_mean(std::size_t unit, const torch::Tensor& mean);
   void reset();
   [[noreturn]] void fail(ErrorKind kind, const std::string& message) const;
 
@@ -116,8 +116,8 @@ class GradientShards {
   std::vector<torch::Tensor> idle_;       ///< Buffers for reuse.
   std::vector<std::size_t> in_flight_;    ///< Units, in launch order.
 
-  bool expecting_ = false;
-  bool begun_ = false;
+  bool prepared_ = false;
+  bool backward_begun_ = false;
   bool accumulating_ = false;
   std::vector<std::size_t> order_;
   std::size_t next_ = 0;  ///< Index in order_ of the next unit to launch.

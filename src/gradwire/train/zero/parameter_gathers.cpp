@@ -8,7 +8,7 @@ namespace {
 
 /// Missing parameters stall the computation at once, gradients only later: gathers have priority
 /// over reductions, and earlier gathers over later ones.
-constexpr int kFirstUrgency = 1 << 24;
+constexpr int kFirstPriority = 1 << 24;
 
 }  // namespace
 
@@ -17,74 +17,74 @@ ParameterGathers::ParameterGathers(std::vector<FlatUnit>& units, UnitExchange& e
     : units_(units),
       exchange_(exchange),
       options_(std::move(options)),
-      states_(units.size(), State::here) {}
+      states_(units.size(), State::resident) {}
 
-void ParameterGathers::expect(std::size_t unit) {
-  const bool known = std::ranges::find(expected_, unit) != expected_.end();
-  if (!known && states_[unit] != State::coming) expected_.push_back(unit);
+void ParameterGathers::prefetch(std::size_t unit) {
+  const bool queued = std::ranges::find(queue_, unit) != queue_.end();
+  if (!queued && states_[unit] != State::gathering) queue_.push_back(unit);
 }
 
 void ParameterGathers::advance() {
-  while (!expected_.empty() && options_.ready(expected_.front())) {
-    const auto unit = expected_.front();
-    expected_.pop_front();
+  while (!queue_.empty() && options_.ready(queue_.front())) {
+    const auto unit = queue_.front();
+    queue_.pop_front();
     start(unit);
   }
 }
 
-void ParameterGathers::require(std::size_t unit) {
-  const bool known = std::ranges::find(expected_, unit) != expected_.end();
-  if (!known && states_[unit] == State::away) {
+void ParameterGathers::await(std::size_t unit) {
+  const bool queued = std::ranges::find(queue_, unit) != queue_.end();
+  if (!queued && states_[unit] == State::absent) {
     // Misprediction: start the queued gathers, as other ranks may have started them already.
-    start_expected();
+    start_queued();
     start(unit);
   }
-  while (known) {
-    const auto next = expected_.front();
-    expected_.pop_front();
+  while (queued) {
+    const auto next = queue_.front();
+    queue_.pop_front();
     start(next);
     if (next == unit) break;
   }
   advance();
   finish(unit);
-  units_[unit].show();
+  units_[unit].unpoison();
 }
 
-void ParameterGathers::start_expected() {
-  while (!expected_.empty()) {
-    const auto unit = expected_.front();
-    expected_.pop_front();
+void ParameterGathers::start_queued() {
+  while (!queue_.empty()) {
+    const auto unit = queue_.front();
+    queue_.pop_front();
     start(unit);
   }
 }
 
 void ParameterGathers::start(std::size_t unit) {
-  options_.make_ready(unit);
-  if (states_[unit] != State::away) return;
+  options_.step_unit(unit);
+  if (states_[unit] != State::absent) return;
   units_[unit].allocate();
   exchange_.start_gather(unit, units_[unit].shard(), units_[unit].flat(),
-                         kFirstUrgency - started_++ % kFirstUrgency);
-  states_[unit] = State::coming;
+                         kFirstPriority - started_++ % kFirstPriority);
+  states_[unit] = State::gathering;
 }
 
 void ParameterGathers::finish(std::size_t unit) {
-  if (states_[unit] != State::coming) return;
+  if (states_[unit] != State::gathering) return;
   const auto begin = options_.clock->now();
   exchange_.wait_gather(unit);
   exposed_ += options_.clock->now() - begin;
-  states_[unit] = State::here;
+  states_[unit] = State::resident;
 }
 
-void ParameterGathers::change(std::size_t unit) {
+void ParameterGathers::invalidate(std::size_t unit) {
   finish(unit);
-  states_[unit] = State::away;
+  states_[unit] = State::absent;
 }
 
 void ParameterGathers::release(std::size_t unit) {
   if (!units_[unit].sharded()) return;
   finish(unit);
   units_[unit].release();
-  states_[unit] = State::away;
+  states_[unit] = State::absent;
 }
 
 }  // namespace gradwire

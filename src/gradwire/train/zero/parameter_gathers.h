@@ -14,38 +14,38 @@
 namespace gradwire {
 
 /// Gathers the other ranks' parts of units, and frees them. Gathers start in the same order on
-/// every rank, regardless of timing: an expected one starts as soon as its shard is ready, but
-/// never before those expected earlier. Not thread-safe.
+/// every rank, regardless of timing: a queued one starts as soon as its shard is ready, but
+/// never before those queued earlier. Not thread-safe.
 class ParameterGathers {
  public:
   struct Options {
     std::shared_ptr<const Clock> clock;
     /// Returns true if the shard is ready without waiting.
     std::function<bool(std::size_t)> ready;
-    std::function<void(std::size_t)> make_ready;  ///< Waits for the shard and updates it.
+    std::function<void(std::size_t)> step_unit;  ///< Waits for the shard and updates it.
   };
 
   ParameterGathers(std::vector<FlatUnit>& units, UnitExchange& exchange, Options options);
 
   /// Queues the unit's gather. Calls must be the same on all ranks.
-  void expect(std::size_t unit);
+  void prefetch(std::size_t unit);
   /// Starts queued gathers in order, up to the first one that is not ready.
   void advance();
   /// Blocks until the whole unit is present.
-  void require(std::size_t unit);
+  void await(std::size_t unit);
   /// Starts all queued gathers, ready or not.
-  void start_expected();
+  void start_queued();
 
   /// Call before the shards change: other ranks' parts of the unit become outdated.
-  void change(std::size_t unit);
+  void invalidate(std::size_t unit);
   /// Frees all but the shard, if the unit is sharded. The unit must not be queued.
   void release(std::size_t unit);
 
-  bool here(std::size_t unit) const { return states_[unit] == State::here; }
+  bool is_resident(std::size_t unit) const { return states_[unit] == State::resident; }
   Duration exposed() const { return exposed_; }
 
  private:
-  enum class State { away, coming, here };
+  enum class State { absent, gathering, resident };
 
   void start(std::size_t unit);
   void finish(std::size_t unit);
@@ -54,7 +54,7 @@ class ParameterGathers {
   UnitExchange& exchange_;
   Options options_;
   std::vector<State> states_;
-  std::deque<std::size_t> expected_;
+  std::deque<std::size_t> queue_;
   int started_ = 0;
   Duration exposed_{};
 };

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
-#include "gradwire/train/data_parallel/spread_norms.h"
+#include "gradwire/train/data_parallel/distributed_norms.h"
 #include "gradwire/train/memory/mapped_tensor.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/lamb.h"
@@ -48,24 +48,24 @@ torch::Tensor alias(const torch::Tensor& tensor, std::int64_t offset, std::int64
 ShardOptimizer::ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, bool per_element,
                                const SumOverRanks& sum)
     : unit_(unit) {
-  make_whole(factory);
-  spread_ = is_one_of<Lars, Lamb>(*optimizer_);
-  if (spread_) {
-    make_by_tensors(factory, sum);
+  make_for_shard(factory);
+  has_distributed_norms_ = is_one_of<Lars, Lamb>(*optimizer_);
+  if (has_distributed_norms_) {
+    make_per_tensor(factory, sum);
   } else if (!per_element) {
     require_per_element(*optimizer_);
   }
 }
 
-void ShardOptimizer::make_whole(const OptimizerFactory& factory) {
+void ShardOptimizer::make_for_shard(const OptimizerFactory& factory) {
   parameters_ = {{alias(unit_.master(), 0, unit_.master().numel()), 0}};
   optimizer_ = factory({parameters_[0].tensor});
 }
 
-void ShardOptimizer::make_by_tensors(const OptimizerFactory& factory, const SumOverRanks& sum) {
+void ShardOptimizer::make_per_tensor(const OptimizerFactory& factory, const SumOverRanks& sum) {
   parameters_.clear();
   std::vector<torch::Tensor> tensors;
-  SpreadNorms norms(unit_.members().size(), sum);
+  DistributedNorms norms(unit_.members().size(), sum);
   for (const auto& piece : unit_.pieces()) {
     tensors.push_back(alias(unit_.master(), piece.offset, piece.count));
     parameters_.push_back({tensors.back(), piece.offset});
@@ -73,13 +73,15 @@ void ShardOptimizer::make_by_tensors(const OptimizerFactory& factory, const SumO
                 piece.member->parameter.dim() > 1);
   }
   optimizer_ = factory(std::move(tensors));
-  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get())) lars->spread(std::move(norms));
-  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get())) lamb->spread(std::move(norms));
+  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get()))
+    lars->set_distributed_norms(std::move(norms));
+  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get()))
+    lamb->set_distributed_norms(std::move(norms));
 }
 
 void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep& before) {
   const torch::NoGradGuard no_grad;
-  const KeptMemoryScope memory(MemoryCategory::optimiser);
+  const KeptMemoryScope memory(MemoryCategory::optimizer);
   gradient = gradient.to(unit_.master().scalar_type());
   if (scale != 1) gradient.mul_(scale);
   for (const auto& [tensor, offset] : parameters_) {
@@ -88,7 +90,7 @@ void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep
   if (before) before(*optimizer_);
   optimizer_->step();
   for (const auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
-  unit_.take_master();
+  unit_.copy_master_to_shard();
   if (!folder_.empty()) move_to_files();
 }
 
@@ -105,7 +107,7 @@ void ShardOptimizer::move_to_files() {
 
 std::vector<TensorPiece> ShardOptimizer::states(bool make) {
   if (make) {
-    const MemoryScope memory(MemoryCategory::optimiser);
+    const MemoryScope memory(MemoryCategory::optimizer);
     make_states(*optimizer_);
     // Before other units' states are made: at most one unit's are in memory.
     if (!folder_.empty()) move_to_files();

@@ -32,7 +32,7 @@ class ShardOptimizer {
   void offload(std::filesystem::path folder) { folder_ = std::move(folder); }
 
   /// Returns true if step() is collective: all ranks must step the same units in the same order.
-  bool sums_over_ranks() const { return spread_; }
+  bool sums_over_ranks() const { return has_distributed_norms_; }
 
   /// Steps with scale * gradient, this rank's part of the unit's gradient, which may be
   /// overwritten. `before` may be null.
@@ -54,15 +54,15 @@ class ShardOptimizer {
     std::int64_t offset = 0;  ///< In the shard.
   };
 
-  void make_whole(const OptimizerFactory& factory);
-  void make_by_tensors(const OptimizerFactory& factory, const SumOverRanks& sum);
+  void make_for_shard(const OptimizerFactory& factory);
+  void make_per_tensor(const OptimizerFactory& factory, const SumOverRanks& sum);
   void move_to_files();
   void append_states(const Parameter& parameter, std::vector<TensorPiece>& found);
 
   FlatUnit& unit_;
   std::vector<Parameter> parameters_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  bool spread_ = false;
+  bool has_distributed_norms_ = false;
   std::filesystem::path folder_;  ///< Folder that the states are to be moved to; empty: none.
 };
 

@@ -20,9 +20,9 @@ class StagedExchange final : public WorkExchange {
         gathers_(rank) {}
 
   void start_reduce(std::size_t index, const torch::Tensor& unit, const torch::Tensor& shard,
-                    int urgency) override {
+                    int priority) override {
     const auto begin = [=, this](const TensorList& units, const TensorList& shards) {
-      own_->start_reduce(index, lent(units, "gradients"), lent(shards, "gradients"), urgency);
+      own_->start_reduce(index, lent(units, "gradients"), lent(shards, "gradients"), priority);
       return [this, index] { own_->wait_reduce(index); };
     };
     begin_reduction(index, unit).work =
@@ -30,15 +30,15 @@ class StagedExchange final : public WorkExchange {
   }
 
   void start_gather(std::size_t index, const torch::Tensor& shard, const torch::Tensor& unit,
-                    int urgency) override {
+                    int priority) override {
     const auto begin = [=, this](const TensorList& shards, const TensorList& units) {
-      own_->start_gather(index, lent(shards, "parameters"), lent(units, "parameters"), urgency);
+      own_->start_gather(index, lent(shards, "parameters"), lent(units, "parameters"), priority);
       return [this, index] { own_->wait_gather(index); };
     };
     begin_gather(index, unit).work = gathers_.run(c10d::OpType::ALLGATHER, {shard}, {unit}, begin);
   }
 
-  bool in_one_order() const override { return false; }
+  bool requires_same_order() const override { return false; }
   void end_pass() override { own_->end_pass(); }
   Averager* feedback() override { return own_->feedback(); }
 

@@ -22,14 +22,14 @@ class OwnExchange final : public UnitExchange {
       : rank_(rank), exchange_(std::move(exchange)) {}
 
   void start_reduce(std::size_t index, const torch::Tensor& unit, const torch::Tensor& shard,
-                    int urgency) override {
-    exchange_->start_reduce(index, lent(unit, "gradients"), lent(shard, "gradients"), urgency);
+                    int priority) override {
+    exchange_->start_reduce(index, lent(unit, "gradients"), lent(shard, "gradients"), priority);
   }
   void start_gather(std::size_t index, const torch::Tensor& shard, const torch::Tensor& unit,
-                    int urgency) override {
-    exchange_->start_gather(index, lent(shard, "parameters"), lent(unit, "parameters"), urgency);
+                    int priority) override {
+    exchange_->start_gather(index, lent(shard, "parameters"), lent(unit, "parameters"), priority);
   }
-  bool in_one_order() const override { return false; }
+  bool requires_same_order() const override { return false; }
   bool reduced(std::size_t index) override { return exchange_->reduced(index); }
   void wait_reduce(std::size_t index) override { exchange_->wait_reduce(index); }
   void wait_gather(std::size_t index) override { exchange_->wait_gather(index); }
@@ -56,7 +56,7 @@ class GroupExchange final : public WorkExchange {
       : WorkExchange(units, trace), group_(std::move(group)) {}
 
   void start_reduce(std::size_t index, const torch::Tensor& unit, const torch::Tensor& shard,
-                    int /*urgency*/) override {
+                    int /*priority*/) override {
     auto& reduction = begin_reduction(index, unit);
     if (has_reduce_scatter_) {
       try {
@@ -75,7 +75,7 @@ class GroupExchange final : public WorkExchange {
   }
 
   void start_gather(std::size_t index, const torch::Tensor& shard, const torch::Tensor& unit,
-                    int /*urgency*/) override {
+                    int /*priority*/) override {
     auto& gather = begin_gather(index, unit);
     // Not every backend supports an in-place all-gather.
     auto input = shard.is_alias_of(unit) ? shard.clone() : shard;
@@ -94,7 +94,7 @@ class GroupExchange final : public WorkExchange {
     gather.work = group_->allgather(outputs, inputs);
   }
 
-  bool in_one_order() const override { return true; }
+  bool requires_same_order() const override { return true; }
 
  private:
   c10::intrusive_ptr<c10d::Work> reduce_scatter(const torch::Tensor& unit,
@@ -131,7 +131,7 @@ class NoExchange final : public UnitExchange {
                     int) override {
     if (!shard.is_alias_of(unit)) unit.copy_(shard);
   }
-  bool in_one_order() const override { return false; }
+  bool requires_same_order() const override { return false; }
   bool reduced(std::size_t) override { return true; }
   void wait_reduce(std::size_t) override {}
   void wait_gather(std::size_t) override {}
@@ -153,7 +153,7 @@ std::unique_ptr<UnitExchange> unit_exchange(const ProcessGroup& group,
     if (staged) return staged_exchange(rank, std::move(own), units.size(), trace);
     return std::make_unique<OwnExchange>(rank, std::move(own));
   }
-  refuse_codec_of_other_groups("Zero", codec.codec);
+  refuse_codec_without_communicator("Zero", codec.codec);
   return std::make_unique<GroupExchange>(group, units.size(), trace);
 }
 

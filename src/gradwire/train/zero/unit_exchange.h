@@ -20,14 +20,14 @@ class UnitExchange {
   /// Starts `shard` = mean over ranks of this rank's part of `unit`. If the backend cannot average
   /// (can_average), it is the sum: the caller must divide the gradients beforehand.
   virtual void start_reduce(std::size_t index, const torch::Tensor& unit,
-                            const torch::Tensor& shard, int urgency) = 0;
+                            const torch::Tensor& shard, int priority) = 0;
   /// Starts `unit` = concatenation of the ranks' shards.
   virtual void start_gather(std::size_t index, const torch::Tensor& shard,
-                            const torch::Tensor& unit, int urgency) = 0;
+                            const torch::Tensor& unit, int priority) = 0;
 
   /// Returns true if all operations of the group must start in the same order on all ranks. The
   /// start of an operation must then not depend on the completion of another.
-  virtual bool in_one_order() const = 0;
+  virtual bool requires_same_order() const = 0;
 
   virtual bool reduced(std::size_t index) = 0;
   virtual void wait_reduce(std::size_t index) = 0;

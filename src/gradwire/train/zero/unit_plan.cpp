@@ -129,13 +129,13 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const Buck
 
 UnitPlan plan_block_units(const Module& module, const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<Module>>& declared,
-                          const BucketLimits& limits, std::int64_t least_elements) {
+                          const BucketLimits& limits, std::int64_t min_elements) {
   UnitPlan plan;
   std::vector<bool> placed(parameters.size());
   for (const auto& block : BlockFinder(parameters, declared).find(module)) {
     // Also without units: the block's forward is observed all the same.
-    auto& units = plan.of_block[block.module];
-    if (elements_of(parameters, block.members) < least_elements) continue;
+    auto& units = plan.units_of_block[block.module];
+    if (elements_of(parameters, block.members) < min_elements) continue;
     for (auto& members : by_kind(parameters, block.members)) {
       for (const auto index : members) placed[index] = true;
       units.push_back(plan.units.size());

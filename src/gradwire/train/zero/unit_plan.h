@@ -22,7 +22,7 @@ struct UnitPlan {
   };
   std::vector<Unit> units;
   /// The units that each block needs.
-  std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> of_block;
+  std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block;
 };
 
 /// Stages 1 and 2: units are DataParallel's buckets, the last parameters first.
@@ -32,10 +32,10 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const Buck
 /// (several if types or devices differ), then the root units. Blocks are the children of `module`
 /// if it is a Sequential, all modules that are a DeclaredBlock, and `declared`. A parameter belongs
 /// to its innermost block. It belongs to the root if it is in several blocks, or if its block has
-/// fewer than `least_elements`.
+/// fewer than `min_elements`.
 UnitPlan plan_block_units(const torch::nn::Module& module,
                           const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<torch::nn::Module>>& declared,
-                          const BucketLimits& limits, std::int64_t least_elements);
+                          const BucketLimits& limits, std::int64_t min_elements);
 
 }  // namespace gradwire

@@ -87,7 +87,7 @@ class Zero {
   NoSync no_sync() { return NoSync(*core_); }
 
   /// Broadcasts rank 0's buffers to all ranks. Collective.
-  void synchronise_buffers() { core_->synchronise_buffers(); }
+  void synchronize_buffers() { core_->synchronize_buffers(); }
 
   /// This rank's shards, by reference: save them, or load into them and then call loaded().
   std::vector<TensorPiece> pieces(bool make_states = false) { return core_->pieces(make_states); }

@@ -65,7 +65,7 @@ void convert_frozen(std::vector<NamedTensor>& frozen, std::optional<torch::Scala
 ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential)
     : options_(options), buffers_(all_buffers(module)) {
   check_options(options_);
-  settle_vector_math();
+  initialize_vector_math();
   make_contiguous(buffers_);
   auto state = all_parameters(module);
   for (const auto& parameter : state) {
@@ -84,22 +84,23 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
       units_, *exchange_,
       GradientShardsOptions{.group = group(),
                             .keep_all = options_.stage == 1,
-                            .one_pass_at_a_time = options_.codec != "none",
+                            .serialize_passes = options_.codec != "none",
                             .overlap = options_.overlap,
                             .clock = options_.clock,
                             .complete = [this](std::size_t unit) { on_complete(unit); },
-                            .backward_over = [this] { on_backward_over(); },
+                            .backward_end = [this] { on_backward_end(); },
                             .mutex = &mutex_});
   gathers_ = std::make_unique<ParameterGathers>(
       units_, *exchange_,
       ParameterGathers::Options{.clock = options_.clock,
                                 .ready =
                                     [this](std::size_t unit) {
-                                      return !to_step_[unit] || exchange_->in_one_order() ||
+                                      return !pending_step_[unit] ||
+                                             exchange_->requires_same_order() ||
                                              gradients_->arrived(unit);
                                     },
-                                .make_ready = [this](std::size_t unit) { make_ready(unit); }});
-  to_step_.assign(units_.size(), false);
+                                .step_unit = [this](std::size_t unit) { step_unit(unit); }});
+  pending_step_.assign(units_.size(), false);
   complete_.assign(units_.size(), false);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->release(unit);
 }
@@ -111,7 +112,7 @@ ZeroCore::~ZeroCore() {
   } catch (const std::exception&) {
     // The communicator has failed; its next user gets the reason.
   }
-  for (auto& unit : units_) unit.show();
+  for (auto& unit : units_) unit.unpoison();
 }
 
 void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
@@ -119,10 +120,10 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   const bool blocks = options_.stage == 3;
   const BucketLimits limits = limits_capped_at(options_.bucket_cap_mb);
   auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits,
-                                        options_.least_block_elements)
+                                        options_.min_block_elements)
                      : plan_whole_units(parameters, limits);
   if (blocks || sequential) options_.forward_awaits = true;
-  of_block_ = std::move(plan.of_block);
+  units_of_block_ = std::move(plan.units_of_block);
   units_.reserve(plan.units.size());  // Optimizers hold references to units.
   optimizers_.reserve(plan.units.size());
   for (const auto& unit : plan.units) {
@@ -149,11 +150,11 @@ std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
     shards.push_back(unit.shard());
     const auto type = shards.back().scalar_type();
     const auto count = static_cast<std::size_t>(unit.elements());
-    shapes.push_back(
-        {.count = count,
-         .type = data_type_of(type).value_or(DataType::float32),
-         .exact = static_cast<std::size_t>(unit.used_elements()) < options_.codec_min_elements,
-         .tensors = {{unit.name(), 0, count, 1}}});
+    shapes.push_back({.count = count,
+                      .type = data_type_of(type).value_or(DataType::float32),
+                      .skip_compression = static_cast<std::size_t>(unit.used_elements()) <
+                                          options_.codec_min_elements,
+                      .tensors = {{unit.name(), 0, count, 1}}});
   }
   return unit_exchange(group(), shapes, shards,
                        {.codec = options_.codec,
@@ -178,7 +179,7 @@ void ZeroCore::make_optimizer(FlatUnit& unit) {
 bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
   const Lock lock(mutex_);
   finish();  // A pending step, if no forward completed it.
-  const auto [finite, factor] = judge(scaler);
+  const auto [finite, factor] = unscale_and_clip(scaler);
   if (!finite) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
     return false;
@@ -186,26 +187,26 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
   if (consolidated_) release_all();  // Gathered values predate this step.
   before_ = std::move(before);
   factor_ = factor;
-  to_step_.assign(units_.size(), true);
+  pending_step_.assign(units_.size(), true);
   if (options_.overlap != Overlap::full || size() == 1) {
     finish();
     return true;
   }
-  for (auto& unit : units_) unit.withhold();
+  for (auto& unit : units_) unit.poison();
   const bool collective =
       std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
   if (collective) step_all();
   if (sharded()) return true;
   // Forward first needs the units that backward reached last.
-  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->expect(unit);
+  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->prefetch(unit);
   gathers_->advance();
   return true;
 }
 
-ZeroCore::Judgement ZeroCore::judge(LossScaler* scaler) {
+ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
   if (scaler == nullptr && options_.max_grad_norm == 0) return {};
   gradients_->settle_all();
-  const TraceScope scope(options_.trace, TraceKind::optimiser, "gradient norm");
+  const TraceScope scope(options_.trace, TraceKind::optimizer, "gradient norm");
   double squares = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const auto& gradient = gradients_->gradient(unit);
@@ -216,58 +217,58 @@ ZeroCore::Judgement ZeroCore::judge(LossScaler* scaler) {
   }
   // NaN and infinity survive the sum: all ranks reach the same decision.
   const double norm = std::sqrt(sum_over_ranks(*group(), {squares})[0]);
-  Judgement judgement;
-  judgement.finite = scaler == nullptr || std::isfinite(norm);
+  UnscaleResult result;
+  result.finite = scaler == nullptr || std::isfinite(norm);
   if (scaler != nullptr) {
-    judgement.factor = 1 / scaler->scale();
-    scaler->update(judgement.finite);
+    result.factor = 1 / scaler->scale();
+    scaler->update(result.finite);
   }
-  gradient_norm_ = norm * judgement.factor;
-  if (options_.max_grad_norm > 0 && judgement.finite) {
-    judgement.factor *= std::min(1.0, options_.max_grad_norm / (gradient_norm_ + 1e-6));
+  gradient_norm_ = norm * result.factor;
+  if (options_.max_grad_norm > 0 && result.finite) {
+    result.factor *= std::min(1.0, options_.max_grad_norm / (gradient_norm_ + 1e-6));
   }
-  return judgement;
+  return result;
 }
 
-void ZeroCore::make_ready(std::size_t unit) {
-  if (!to_step_[unit]) return;
+void ZeroCore::step_unit(std::size_t unit) {
+  if (!pending_step_[unit]) return;
   gradients_->settle(unit);
-  to_step_[unit] = false;
+  pending_step_[unit] = false;
   auto gradient = gradients_->take(unit);
   if (!gradient.defined()) return;
-  const TraceScope scope(options_.trace, TraceKind::optimiser);
-  if (size() > 1) gathers_->change(unit);
+  const TraceScope scope(options_.trace, TraceKind::optimizer);
+  if (size() > 1) gathers_->invalidate(unit);
   optimizers_[unit].step(std::move(gradient), factor_, before_);
 }
 
 void ZeroCore::step_all() {
-  for (std::size_t unit = units_.size(); unit-- > 0;) make_ready(unit);
+  for (std::size_t unit = units_.size(); unit-- > 0;) step_unit(unit);
 }
 
 void ZeroCore::finish() {
   const Lock lock(mutex_);
-  const bool stepping = std::ranges::find(to_step_, true) != to_step_.end();
+  const bool stepping = std::ranges::find(pending_step_, true) != pending_step_.end();
   if (sharded()) {
     if (stepping) step_all();
     return;
   }
   if (stepping) {
-    for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->expect(unit);
+    for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->prefetch(unit);
   }
-  gathers_->start_expected();
-  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->require(unit);
+  gathers_->start_queued();
+  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->await(unit);
 }
 
 void ZeroCore::consolidate() {
   const Lock lock(mutex_);
   finish();
   if (!sharded() || consolidated_) return;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->expect(unit);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->require(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->prefetch(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->await(unit);
   consolidated_ = true;
 }
 
-void ZeroCore::synchronise_buffers() {
+void ZeroCore::synchronize_buffers() {
   if (size() == 1 || buffers_.empty()) return;
   const TraceScope scope(options_.trace, TraceKind::wait, "buffers");
   const auto begin = options_.clock->now();
@@ -302,9 +303,9 @@ void ZeroCore::loaded() {
   const Lock lock(mutex_);
   if (consolidated_) release_all();
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    units_[unit].take_master();
-    if (size() > 1) gathers_->change(unit);
-    if (size() > 1 && !sharded()) gathers_->require(unit);
+    units_[unit].copy_master_to_shard();
+    if (size() > 1) gathers_->invalidate(unit);
+    if (size() > 1 && !sharded()) gathers_->await(unit);
     gathers_->release(unit);
   }
 }

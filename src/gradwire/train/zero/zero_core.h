@@ -59,7 +59,7 @@ struct ZeroOptions {
   /// Block.
   std::vector<std::shared_ptr<torch::nn::Module>> blocks;
   /// Stage 3: parameters of blocks with fewer elements stay present between forward and backward.
-  std::int64_t least_block_elements = 10'000;
+  std::int64_t min_block_elements = 10'000;
   /// Stage 3: elements to prefetch ahead of the running block; at least the next unit.
   std::int64_t prefetch_elements = 1'000'000;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
@@ -75,7 +75,7 @@ struct ZeroBytes {
 };
 
 /// The part of Zero that does not depend on the module's type.
-class ZeroCore final : public Synchronising, public BlockObserver, public Checkpointable {
+class ZeroCore final : public SyncControl, public BlockObserver, public Checkpointable {
  public:
   /// Checks that all ranks have the same parameters and buffers, broadcasts rank 0's values, and
   /// lays the trainable parameters out in units. In stage 3 it frees each unit once this rank's
@@ -93,7 +93,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   bool step(BeforeStep before, LossScaler* scaler);
   void finish();
   void consolidate();
-  void synchronise_buffers();
+  void synchronize_buffers();
 
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
@@ -110,7 +110,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   std::size_t units() const { return units_.size(); }
 
  private:
-  struct Judgement {
+  struct UnscaleResult {
     bool finite = true;
     double factor = 1;  ///< Factor on the gradients.
   };
@@ -120,20 +120,20 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   void make_optimizer(FlatUnit& unit);
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
-  void use_in_forward(const std::vector<std::size_t>& units);
-  void expect_after(std::size_t position);
+  void gather_for_forward(const std::vector<std::size_t>& units);
+  void prefetch_after(std::size_t position);
   void on_output_gradient(const std::vector<std::size_t>& units, std::size_t position);
   void on_complete(std::size_t unit);
-  void on_backward_over();
-  void require_roots();
+  void on_backward_end();
+  void await_roots();
   void release_all();
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
   void require_own_module(const torch::nn::Module& module) const;
   void require_own_parameters() const;
   [[noreturn]] void fail(const std::string& message) const;
   std::vector<std::size_t> reduction_order() const;
-  Judgement judge(LossScaler* scaler);
-  void make_ready(std::size_t unit);
+  UnscaleResult unscale_and_clip(LossScaler* scaler);
+  void step_unit(std::size_t unit);
   void step_all();
   template <class Hook>
   void hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook);
@@ -143,7 +143,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   std::vector<NamedTensor> buffers_;
   std::vector<FlatUnit> units_;
   std::vector<bool> is_root_;
-  std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> of_block_;
+  std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block_;
   std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl of the parameter.
   std::vector<ShardOptimizer> optimizers_;
   std::unique_ptr<UnitExchange> exchange_;
@@ -152,7 +152,7 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
 
   std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
   std::shared_ptr<ZeroCore*> self_ = std::make_shared<ZeroCore*>(this);
-  std::vector<bool> to_step_;  ///< By unit.
+  std::vector<bool> pending_step_;  ///< By unit.
   BeforeStep before_;
   double factor_ = 1;
   double gradient_norm_ = 0;
@@ -161,9 +161,9 @@ class ZeroCore final : public Synchronising, public BlockObserver, public Checkp
   bool in_forward_ = false;
   bool in_backward_ = false;
   bool consolidated_ = false;
-  std::vector<std::size_t> used_;  ///< Units in the order of this forward.
+  std::vector<std::size_t> forward_order_;  ///< Units in the order of this forward.
   /// Units of the previous forward: a prediction for prefetching.
-  std::vector<std::size_t> used_last_;
+  std::vector<std::size_t> previous_order_;
   std::vector<bool> complete_;  ///< By unit: backward is done with it.
   Duration buffer_time_{};
 };

@@ -31,13 +31,13 @@ void ZeroCore::require_own_module(const torch::nn::Module& module) const {
 
 void ZeroCore::require_own_parameters() const {
   for (const auto& unit : units_) {
-    if (const auto* member = unit.moved()) {
+    if (const auto* member = unit.first_moved()) {
       fail(fmt::format(
           "'{}' has been moved to other memory (by to(), torch::load() or another wrapper), which "
           "steps do not update; {}, or load into its pieces() and call loaded()",
           member->name, kRemedy));
     }
-    if (const auto* member = unit.written()) {
+    if (const auto* member = unit.first_written()) {
       fail(fmt::format(
           "'{}' has been written to, which the next step would overwrite with what the optimizer "
           "steps ({}); {}, or write to its pieces() and call loaded()",

@@ -1,0 +1,79 @@
+#include "gradwire/cli/doctor/in_job.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/bootstrap/master_server.h"
+#include "gradwire/bootstrap/rendezvous_store.h"
+#include "gradwire/cli/doctor/agent.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Duration kJoinTimeout = std::chrono::seconds(30);
+constexpr Duration kReportTimeout = std::chrono::minutes(3);
+constexpr Duration kShutdownGrace = std::chrono::seconds(5);
+
+std::vector<HostReport> reports_of(const Job& job) {
+  std::vector<HostReport> reports;
+  for (Rank rank = 0; rank < job.world_size; ++rank) {
+    reports.push_back(
+        {.name = fmt::format("rank {}", rank),
+         .failure = {},
+         .remedy = "was it started, and can its host reach rank 0? See its own output",
+         .info = {},
+         .reach = {}});
+  }
+  return reports;
+}
+
+}  // namespace
+
+Result<std::optional<ClusterReport>> examine_in_job(const Job& job) {
+  if (job.launcher_store) {
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format(
+            "{} runs its own store at MASTER_PORT: use gradwire doctor --hosts a,b,c instead",
+            job.launcher));
+  }
+  if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
+    return tl::unexpected<Error>(strong.error());
+  }
+  std::unique_ptr<RendezvousServer> server;
+  if (job.rank == 0 && job.world_size > 1) {
+    auto started = serve_at_master(job, Deadline::after(kJoinTimeout));
+    if (!started) return tl::unexpected<Error>(started.error());
+    server = std::move(*started);
+  }
+  auto store = RendezvousStore::connect({.host = job.master_address,
+                                         .port = job.master_port,
+                                         .secret = job.secret,
+                                         .rank = job.rank,
+                                         .world_size = job.world_size,
+                                         .job_id = job.job_id},
+                                        Deadline::after(kJoinTimeout));
+  if (!store) return tl::unexpected<Error>(store.error());
+  if (Status done = examine_host(job, {}, MasterPort::in_use, **store); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  std::optional<ClusterReport> found;
+  if (job.rank == 0) {
+    found = collect(**store, reports_of(job), kReportTimeout);
+    found->ranks = job.world_size;
+    for (HostReport& report : found->reports) {
+      if (report.info) report.name += fmt::format(" ({})", report.info->host);
+    }
+  }
+  if (Status finished = (*store)->finish(); !finished) {
+    return tl::unexpected<Error>(finished.error());
+  }
+  store->reset();
+  if (server) server->wait_until_idle(Deadline::after(kShutdownGrace));
+  return found;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <optional>
+
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/cli/doctor/host_report.h"
+
+namespace gradwire {
+
+/// Runs the doctor as the ranks of a job of another launcher. Every rank calls it and reports
+/// through a store that rank 0 serves at the job's master address and port. Returns the examination
+/// on rank 0, nullopt elsewhere. Fails with the errors of RendezvousStore::connect(), or with
+/// invalid_argument if the launcher runs its own store there.
+Result<std::optional<ClusterReport>> examine_in_job(const Job& job);
+
+}  // namespace gradwire
