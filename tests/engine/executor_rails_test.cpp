@@ -230,6 +230,35 @@ TEST(Rails, TheOtherRailCarriesEverythingOnceTheFirstIsBack) {
   EXPECT_GE(count_news(rails, "rail 1 is gone"), 3);
 }
 
+/// Writes `bytes` to rank 1 and lets `duration` pass.
+void write_and_wait(RailSender& sender, SimNetwork& network, std::size_t bytes, Duration duration) {
+  const std::vector<std::byte> payload(bytes);
+  sender.push(sender.make({.type = FrameType::data}, payload, true));
+  ASSERT_TRUE(sender.write(network.endpoint(0), false));
+  while (sender.next_written() != nullptr) {
+  }
+  const Time until = network.now() + duration;
+  while (network.next(until)) {
+  }
+}
+
+TEST(Rails, TimeWithoutAnythingToSendDoesNotLowerTheRate) {
+  SimNetwork network(std::vector<SimPort>(2, {.bytes_per_second = kFast}),
+                     {.window_bytes = 1 << 24});
+  RailSender sender({1, 0}, network.endpoint(0), true);
+  for (int i = 0; i < 40; ++i) {
+    sender.measure(network.endpoint(0), network.now());
+    write_and_wait(sender, network, 64 * 1024, std::chrono::microseconds(400));
+  }
+  const double busy = sender.seconds_until(100'000).value();
+  for (int i = 0; i < 5; ++i) {
+    sender.measure(network.endpoint(0), network.now());
+    write_and_wait(sender, network, 64 * 1024, std::chrono::seconds(1));
+  }
+  sender.measure(network.endpoint(0), network.now());
+  EXPECT_LT(sender.seconds_until(100'000).value(), 2 * busy);
+}
+
 /// Loses a rail with a written but undelivered frame, then changes the frame's memory. `over`:
 /// after the operation has ended.
 Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {

@@ -85,7 +85,7 @@ void RailSender::measure(Transport& transport, Time now) {
   const std::size_t moved = delivered_ - std::exchange(measured_delivered_, delivered_);
   const std::size_t written = std::exchange(measured_written_, written_bytes_);
   const double seconds = std::chrono::duration<double>(passed).count();
-  if (written == delivered_) {
+  if (written == delivered_ || written_bytes_ == delivered_) {
     // The rail was idle for part of the time, so this rate is a lower bound.
     if (rate_ > 0 && seconds > 0) rate_ = std::max(rate_, static_cast<double>(moved) / seconds);
     busy_ = {};
