@@ -68,7 +68,7 @@ TEST(FashionMnist, FilesThatDoNotFitTogetherAreRefused) {
   write_file(folder / "train-labels-idx1-ubyte", idx_bytes({3}, "\1\2\3"));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("3 labels for 20 images"));
   write_file(folder / "train-labels-idx1-ubyte", idx_bytes({20}, std::string(20, '\x0a')));
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("not in 0 .. 9"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("outside 0 .. 9"));
   write_file(folder / "train-images-idx3-ubyte", idx_bytes({20, 2, 2}, std::string(80, 'x')));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("not N x 28 x 28"));
 }

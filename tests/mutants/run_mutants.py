@@ -15,6 +15,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -46,9 +47,17 @@ def compile_mutant(build, original, text, folder):
     return output
 
 
+def simulation_objects(build):
+    """Returns the objects that the build makes now: the folder may hold those of moved sources."""
+    entries = json.loads((build / "compile_commands.json").read_text())
+    outputs = [re.search(r" -o (\S*/simulated_jobs\.dir/\S+\.o) ", entry["command"])
+               for entry in entries]
+    return [build / output.group(1) for output in outputs if output]
+
+
 def link(build, mutant, folder):
     program = folder / "simulation"
-    objects = sorted((build / "tests/CMakeFiles/simulated_jobs.dir").rglob("*.o"))
+    objects = simulation_objects(build)
     layers = ("engine", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",

@@ -232,7 +232,8 @@ TEST(DataParallel, ABackwardThatNoForwardOfItLedToIsAnError) {
   });
   for (const auto& errors : {inside, again}) {
     EXPECT_THAT(errors[0] + errors[1],
-                AllOf(HasSubstr("DataParallel: a gradient of '"), HasSubstr("no_sync()")));
+                AllOf(HasSubstr("DataParallel: backward produced a gradient of '"),
+                      HasSubstr("no_sync()")));
   }
 }
 

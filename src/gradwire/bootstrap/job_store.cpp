@@ -6,19 +6,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "gradwire/bootstrap/handshake.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/master_server.h"
+#include "gradwire/bootstrap/rank_zero.h"
 
 namespace gradwire {
 namespace {
-
-/// The server responds immediately; a longer delay means trouble on its host or the link.
-constexpr Duration kPatience = std::chrono::seconds(10);
-
-/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
-/// this client may first queue behind such peers.
-constexpr Duration kAttempt = std::chrono::seconds(5);
 
 /// Maximum time that one request waits at the server; renewing it shows that the server is alive.
 constexpr Duration kTurn = std::chrono::seconds(5);
@@ -26,55 +19,35 @@ constexpr Duration kTurn = std::chrono::seconds(5);
 /// Maximum time for which rank 0 keeps the server up for the other ranks.
 constexpr Duration kFarewell = std::chrono::seconds(2);
 
-constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-constexpr Duration kMaxPause = std::chrono::milliseconds(200);
-
 using Connection = std::unique_ptr<MessageStream>;
 
-/// Returns true if the error may only mean that rank 0 has not started yet.
-bool may_pass(const Error& error) {
-  return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout;
+RankZero rank_zero(const Job& job) {
+  return {.host = job.master_address,
+          .port = job.master_port,
+          .shared = {.secret = job.secret, .purpose = kJobStorePurpose},
+          .claims = {.from = job.rank, .to = 0, .world_size = job.world_size}};
 }
 
-Result<Connection> connect_to(const SocketAddress& address, const Job& job, Deadline deadline) {
-  Result<AuthenticatedSocket> made =
-      connect_and_authenticate(address, {.secret = job.secret, .purpose = kJobStorePurpose},
-                               {.from = job.rank, .to = 0, .world_size = job.world_size}, deadline);
-  if (!made) return tl::unexpected<Error>(made.error());
-  return std::make_unique<MessageStream>(std::move(made->socket), made->key,
+Connection stream_over(AuthenticatedSocket connection) {
+  return std::make_unique<MessageStream>(std::move(connection.socket), connection.key,
                                          MessageStream::End::client, kMaxJobStoreMessageBytes);
-}
-
-Result<Connection> try_once(const Job& job, Deadline deadline) {
-  const auto addresses = resolve(job.master_address, job.master_port);
-  // In some clusters a host name resolves only once the host is up.
-  if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
-  Error last;
-  for (const SocketAddress& address : *addresses) {
-    auto connection = connect_to(address, job, deadline.or_after(kAttempt));
-    if (connection) return connection;
-    last = connection.error();
-    if (!may_pass(last)) break;
-  }
-  return tl::unexpected<Error>(std::move(last));
 }
 
 /// Retries until rank 0 accepts the connection.
 Result<Connection> connect(const Job& job, Deadline deadline) {
   const Time start = SteadyClock().now();
-  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kMaxPause)) {
-    auto connection = try_once(job, deadline);
-    if (connection || !may_pass(connection.error())) return connection;
+  for (Backoff backoff;; backoff.pause(deadline)) {
+    auto connected = connect_once(rank_zero(job), deadline);
+    if (connected) return stream_over(std::move(connected->connection));
+    if (!may_pass(connected.error())) return tl::unexpected<Error>(connected.error());
     if (deadline.passed()) {
       const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
       return failure(
           ErrorKind::timeout,
           fmt::format("cannot reach the job's store on rank 0 at {}:{} within {:.3g} s "
                       "({}); has rank 0 started, and can this host reach that address?",
-                      job.master_address, job.master_port, waited, connection.error().message));
+                      job.master_address, job.master_port, waited, connected.error().message));
     }
-    // There is no event for "rank 0 has started".
-    ::poll(nullptr, 0, milliseconds_of(std::min(pause, deadline.left())));
   }
 }
 
@@ -171,7 +144,7 @@ Result<Connection> JobStore::take_connection() {
   }
   ++connections_;
   lock.unlock();
-  auto made = connect(job_, Deadline::after(kPatience));
+  auto made = connect(job_, Deadline::after(kRankZeroPatience));
   if (!made) give_back(nullptr);
   return made;
 }
@@ -208,7 +181,7 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
   }
   auto connection = take_connection();
   if (!connection) return tl::unexpected<Error>(lost(connection.error()));
-  const Duration patience = std::chrono::milliseconds(request.wait_ms) + kPatience;
+  const Duration patience = std::chrono::milliseconds(request.wait_ms) + kRankZeroPatience;
   auto response = exchange(**connection, request, Deadline::after(patience));
   // After a failure, requests and responses no longer match.
   give_back(response ? std::move(*connection) : nullptr);

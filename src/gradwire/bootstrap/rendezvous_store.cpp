@@ -16,13 +16,6 @@
 namespace gradwire {
 namespace {
 
-/// The server responds immediately; a longer delay means trouble on its host or the link.
-constexpr Duration kPatience = std::chrono::seconds(10);
-
-/// Timeout of one connection attempt. Longer than a server's timeout for unauthenticated peers, as
-/// this client may first queue behind such peers.
-constexpr Duration kAttempt = std::chrono::seconds(5);
-
 /// A host that has lost power or its network closes no connection; keep-alive ends a connection
 /// after this time without a response.
 constexpr Duration kDeadAfter = std::chrono::seconds(5);
@@ -31,47 +24,11 @@ constexpr Duration kDeadAfter = std::chrono::seconds(5);
 /// turn.
 constexpr Duration kTurn = std::chrono::seconds(1);
 
-/// Growing pauses between connection attempts: there is no event for "rank 0 has started".
-class Backoff {
- public:
-  void pause(Deadline deadline) {
-    ::poll(nullptr, 0, milliseconds_of(std::min(pause_, deadline.left())));
-    pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(200));
-  }
-
- private:
-  Duration pause_ = std::chrono::milliseconds(5);
-};
-
-/// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
-/// out of file descriptors.
-bool may_pass(const Error& error) {
-  return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout ||
-         error.kind == ErrorKind::system;
-}
-
-Result<RendezvousStore::Attempt> try_addresses(const std::vector<SocketAddress>& addresses,
-                                               const RendezvousStore::Member& member,
-                                               Deadline deadline) {
-  const SharedSecret shared = {.secret = member.secret, .purpose = kStorePurpose};
-  const Claims claims = {.from = member.rank, .to = 0, .world_size = member.world_size};
-  Error last;
-  for (const SocketAddress& address : addresses) {
-    Result<AuthenticatedSocket> made =
-        connect_and_authenticate(address, shared, claims, deadline.or_after(kAttempt));
-    if (made) return RendezvousStore::Attempt{std::move(*made), address};
-    last = made.error();
-    if (!may_pass(last)) break;
-  }
-  return tl::unexpected<Error>(std::move(last));
-}
-
-Result<RendezvousStore::Attempt> try_once(const RendezvousStore::Member& member,
-                                          Deadline deadline) {
-  const auto addresses = resolve(member.host, member.port);
-  // In some clusters a host name resolves only once the host is up.
-  if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
-  return try_addresses(*addresses, member, deadline);
+RankZero rank_zero(const RendezvousStore::Member& member) {
+  return {.host = member.host,
+          .port = member.port,
+          .shared = {.secret = member.secret, .purpose = kStorePurpose},
+          .claims = {.from = member.rank, .to = 0, .world_size = member.world_size}};
 }
 
 }  // namespace
@@ -94,7 +51,7 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& 
   Backoff backoff;
   Error last;
   for (;;) {
-    Result<Attempt> attempt = try_once(member, deadline);
+    Result<RankZeroConnection> attempt = connect_once(rank_zero(member), deadline);
     Status joined;
     if (attempt) {
       std::unique_ptr<RendezvousStore> store(new RendezvousStore(std::move(*attempt), member));
@@ -119,12 +76,12 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& 
   }
 }
 
-RendezvousStore::RendezvousStore(Attempt attempt, Member member)
-    : socket_(std::move(attempt.connection.socket)),
-      server_(attempt.server),
+RendezvousStore::RendezvousStore(RankZeroConnection connected, Member member)
+    : socket_(std::move(connected.connection.socket)),
+      server_(connected.server),
       member_(std::move(member)),
-      ours_(attempt.connection.key, StoreCodes::Speaker::client),
-      theirs_(attempt.connection.key, StoreCodes::Speaker::server) {
+      ours_(connected.connection.key, StoreCodes::Speaker::client),
+      theirs_(connected.connection.key, StoreCodes::Speaker::server) {
   keep_alive(socket_, kDeadAfter);
 }
 
@@ -188,7 +145,7 @@ Status RendezvousStore::check() {
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
   if (!wait_for(socket_, POLLIN, Deadline::after(Duration::zero()))) return {};
-  const auto reply = receive_reply(Deadline::after(kPatience));
+  const auto reply = receive_reply(Deadline::after(kRankZeroPatience));
   if (!reply) return tl::unexpected<Error>(reply.error());
   return lost("it sent an unexpected response");
 }
@@ -217,7 +174,7 @@ Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
-  const Deadline deadline = Deadline::after(request.wait + kPatience);
+  const Deadline deadline = Deadline::after(request.wait + kRankZeroPatience);
   const auto wait_ms = static_cast<std::uint32_t>(milliseconds_of(request.wait));
   const Status sent =
       send_all(encode_request(request.kind, request.key, request.value, wait_ms, ours_), deadline);

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/rank_zero.h"
 #include "gradwire/bootstrap/start_watch.h"
 #include "gradwire/bootstrap/store.h"
 #include "gradwire/bootstrap/store_protocol.h"
@@ -27,12 +27,6 @@ class RendezvousStore final : public Store, public StartWatch {
     int world_size = 1;
     std::string job_id = {};    ///< Job::job_id.
     std::string own_host = {};  ///< Name of this host, for messages.
-  };
-
-  /// A connection after the handshake, before the join.
-  struct Attempt {
-    AuthenticatedSocket connection;
-    SocketAddress server;
   };
 
   /// Connects, performs the handshake and joins. Retries until the deadline while rank 0 may not
@@ -62,7 +56,7 @@ class RendezvousStore final : public Store, public StartWatch {
   struct Reply;
   struct Request;
 
-  RendezvousStore(Attempt attempt, Member member);
+  RendezvousStore(RankZeroConnection connected, Member member);
   Status join();
   Result<Reply> ask(const Request& request);
   Result<Reply> receive_reply(Deadline deadline);

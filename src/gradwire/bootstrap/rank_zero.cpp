@@ -1,0 +1,39 @@
+#include "gradwire/bootstrap/rank_zero.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <poll.h>
+
+namespace gradwire {
+namespace {
+
+constexpr Duration kAttempt = std::chrono::seconds(5);
+
+}  // namespace
+
+Result<RankZeroConnection> connect_once(const RankZero& to, Deadline deadline) {
+  const auto addresses = resolve(to.host, to.port);
+  if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
+  Error last;
+  for (const SocketAddress& address : *addresses) {
+    Result<AuthenticatedSocket> made =
+        connect_and_authenticate(address, to.shared, to.claims, deadline.or_after(kAttempt));
+    if (made) return RankZeroConnection{std::move(*made), address};
+    last = made.error();
+    if (!may_pass(last)) break;
+  }
+  return tl::unexpected<Error>(std::move(last));
+}
+
+bool may_pass(const Error& error) {
+  return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout ||
+         error.kind == ErrorKind::system;
+}
+
+void Backoff::pause(Deadline deadline) {
+  ::poll(nullptr, 0, milliseconds_of(std::min(pause_, deadline.left())));
+  pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(200));
+}
+
+}  // namespace gradwire
