@@ -40,16 +40,20 @@ make_root() {  # ROOT
 # Merges all of pip's configuration files and variables into one file, and mounts the package
 # folders that it names. An index (PATH/simple) has its files next to it.
 give_pip() {  # ROOT
-  local folder
+  local path
   mkdir -p "$1/etc"
   python3 -m pip config list 2>/dev/null |
     sed -nE "s/\\\\n/ /g; s/^(global|install)\.([a-z-]+)='(.*)'$/\2 = \3/p" |
     { echo '[global]'; cat; } >"$1/etc/pip.conf"
-  for folder in ${PIP_FIND_LINKS:-} $(tr ' =' '\n\n' <"$1/etc/pip.conf" |
+  for path in ${PIP_FIND_LINKS:-} $(tr ' =' '\n\n' <"$1/etc/pip.conf" |
       sed -n 's|^file://||; s|/simple/*$||; \|^/|p'); do
-    [[ -d $folder ]] || continue
-    mkdir -p "$1$folder"
-    mount --bind -o ro "$folder" "$1$folder"
+    if [[ -f $path ]]; then  # A file of constraints, or of certificates.
+      mkdir -p "$1${path%/*}"
+      cp "$path" "$1$path"
+    elif [[ -d $path ]]; then
+      mkdir -p "$1$path"
+      mount --bind -o ro "$path" "$1$path"
+    fi
   done
 }
 
