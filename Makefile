@@ -26,7 +26,7 @@ help:
 	@echo '              write a report page'
 	@echo 'make test     install missing requirements, build, run every test'
 	@echo 'make test-setup  test the set-up in a minimal root of this distribution (as root)'
-	@echo 'make test-bare   the same, with make test as a user and as root, and make install (hours)'
+	@echo 'make test-bare   the same, with make test as a user and as root, and make install (an hour)'
 	@echo 'make build    install missing requirements, build $(BUILD)/bin/gradwire'
 	@echo 'make bench    install missing requirements, build, compare all-reduce with Gloo and Open MPI'
 	@echo 'make results  measure everything in bench/RESULTS.md, and write it (an hour)'

@@ -11,7 +11,8 @@ usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.
                                 the configuration of everything, and a build of the program without
                                 libtorch
        scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
-                                make test (hours on two cores)
+                                make test (an hour on two cores)
+       scripts/bare.sh test-user | test-root    one half of it
 
 Requires root (or passwordless sudo) and mmdebstrap, which it installs. The root is made in
 $GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and is removed at the end.
@@ -101,7 +102,7 @@ inside() {  # ROOT WHAT
       bash -euc "cd /home/user/gradwire; ulimit -S -n 1024; $2" </dev/null ||
       fail "command failed in a minimal root, as $1: $2"
   }
-  "run_$what"
+  "run_${what//-/_}"
 }
 
 run_setup() {
@@ -114,18 +115,26 @@ run_setup() {
   in_root user "build-core/bin/gradwire run -n 2 -- build-core/bin/gradwire schedule ring --verify"
 }
 
-run_test() {
+run_test_user() {
   in_root user "make test"
   in_root user "sudo make install PREFIX=/opt/gradwire"
   in_root user "found=\$(find . ! -user user); [ -z \"\$found\" ] || { echo \"\$found\"; exit 1; }"
   in_root user "/opt/gradwire/bin/gradwire train examples/fashion_mnist.json -n 2 \
     --set epochs=1 --set data.limit=256 --output /tmp/trained"
+}
+
+run_test_root() {
   in_root root "make test"
+}
+
+run_test() {
+  run_test_user
+  run_test_root
 }
 
 main() {
   case ${1:-} in
-    setup | test) ;;
+    setup | test | test-user | test-root) ;;
     *) usage >&2; exit 2 ;;
   esac
   command -v dpkg >/dev/null || fail "a minimal root can only be made on Debian or Ubuntu"
