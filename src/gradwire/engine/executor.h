@@ -216,8 +216,7 @@ class Executor final : private Outbox::Observer {
   std::vector<StreamId> suspected_;      ///< Rails that a peer asks this rank to fail.
   std::vector<StreamId> unread_;         ///< Streams with deferred reads: the budget was spent.
   std::vector<Rank> unwritten_;          ///< Peers with deferred writes, likewise.
-  Time announce_at_ =
-      Time::max();  ///< Latest time to send announcements that wait to be piggybacked.
+  Time announce_at_ = Time::max();       ///< Deadline of announcements to be piggybacked.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<OpIndex> woken_;

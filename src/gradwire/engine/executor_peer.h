@@ -88,8 +88,7 @@ struct Executor::Peer {
   std::size_t total_due = 0;  ///< Missing bytes of all operations together.
   bool sequential = false;    ///< All operations with missing bytes need one peer after the other.
   bool not_next = false;      ///< All operations with missing bytes need other peers first.
-  double window_share =
-      1;  ///< Share of the last switch's queue while it sends, or when it last sent.
+  double window_share = 1;    ///< Share of the last switch's queue, from when it last sent.
   std::optional<Time> pinged_at;  ///< Time of a ping that is not answered yet.
   Time resumed{};                 ///< Time of its answer after a pause.
   std::uint64_t round = 0;        ///< Last round of read_awaited() that read from it.

@@ -26,8 +26,7 @@ std::size_t segment_of(std::size_t message_bytes, std::size_t max_bytes, int seg
 struct OutboxLimits {
   std::size_t segment_bytes = 128 * 1024;  ///< Maximum payload of a data frame; a multiple of 8.
   std::size_t eager_bytes = 16 * 1024;     ///< Larger messages wait for the peer's announcement.
-  std::size_t eager_credit =
-      256 * 1024;  ///< Eager credit: bytes sent before the peer's announcement.
+  std::size_t eager_credit = 256 * 1024;   ///< Bytes sent ahead of the peer's announcements.
 };
 
 /// Outgoing frames to one peer: control frames first, then data frames of the messages that may be
