@@ -276,7 +276,7 @@ Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
   EXPECT_TRUE(sender.write(transport, false));
   EXPECT_NE(sender.next_written(), nullptr);
   if (over) sender.keep_copies(flight);
-  sender.stop();
+  sender.stop(transport);
   payload[500] = std::byte{2};
   return sender.take_unreceived(0);
 }
@@ -299,7 +299,7 @@ TEST(Rails, CountsThatCannotBeAreRefused) {
   SimNetwork network(std::vector<SimPort>(2), {});
   RailSender sender({1, 0}, network.endpoint(0), true);
   sender.push(sender.make({.type = FrameType::ping}, {}, false));
-  sender.stop();
+  sender.stop(network.endpoint(0));
   EXPECT_FALSE(sender.take_unreceived(1)) << "it was never written";
   const auto back = sender.take_unreceived(0);
   ASSERT_TRUE(back);

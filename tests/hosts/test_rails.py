@@ -141,9 +141,15 @@ class Rails(unittest.TestCase):
             self.assertLessEqual(len(said), 4, job.output())
 
     def test_a_rail_that_is_plugged_in_again_carries_data_again(self):
+        self.check_recovery()
+
+    def test_an_encrypted_rail_recovers_too(self):
+        self.check_recovery("--encrypt")
+
+    def check_recovery(self, *options):
         with Hosts(3, "1gbit", 2) as hosts, tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "rows.json"
-            job = hosts.launch(GRADWIRE, ["--interface", "gw"], [
+            job = hosts.launch(GRADWIRE, ["--interface", "gw", *options], [
                 GRADWIRE, "bench", "all_reduce", "--sizes", "4M", "--iterations", "300",
                 "--json", report])
             for host in range(3):

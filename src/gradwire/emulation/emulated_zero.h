@@ -25,7 +25,7 @@ struct EmulatedZeroOptions {
 /// Rajbhandari et al., arXiv:1910.02054, section 5). Units of gradients are reduce-scattered as
 /// backward completes them, and the optimizer steps on this rank's part as soon as it arrives.
 /// Parameters are gathered for the layers of the next forward, and in stage 3 for backward too.
-/// What is needed sooner has the higher priority.
+/// A unit that is needed sooner has a higher priority.
 class EmulatedZero final : public EmulatedSteps {
  public:
   /// All but the options must outlive it; `trace` may be null.

@@ -230,8 +230,7 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
 }
 
 bool Outbox::stop(int rail) {
-  sender(rail).confirm(transport_);
-  sender(rail).stop();
+  sender(rail).stop(transport_);
   // A recovered rail does not become the first again: small messages would change rails, and only
   // one rail keeps their order.
   if (sender(first_).live()) return true;

@@ -150,6 +150,12 @@ Result<std::vector<OutgoingFrame>> RailSender::take_unreceived(std::uint64_t rec
   return back;
 }
 
+void RailSender::stop(Transport& transport) {
+  confirm(transport);
+  if (is_writing()) written_bytes_ += transport.abandon_write(stream_);
+  state_ = State::stopped;
+}
+
 void RailSender::probe(Time now) {
   GRADWIRE_CHECK(state_ == State::stopped);
   state_ = State::probing;

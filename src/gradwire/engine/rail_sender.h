@@ -42,7 +42,7 @@ class RailSender {
   bool can_write() const { return is_writing() && writable_; }
   void writable() { writable_ = true; }
   /// The rail has failed: nothing more is written, or counted as delivered.
-  void stop() { state_ = State::stopped; }
+  void stop(Transport& transport);
   /// Starts writing frames again, numbered from 0. Called after take_unreceived().
   void probe(Time now);
   /// The probe has been delivered: the stream carries data again.

@@ -239,6 +239,13 @@ Result<std::size_t> TcpTransport::read_encrypted(Stream& stream, std::span<const
   return got.bytes;
 }
 
+std::size_t TcpTransport::abandon_write(StreamId id) {
+  Stream& stream = find(id);
+  const std::size_t bytes = stream.tls ? stream.tls->abandon_write() : 0;
+  stream.written += bytes;
+  return bytes;
+}
+
 bool TcpTransport::needs_checksums(StreamId id) const {
   return !streams_[index_of(id)].tls || rails(id.peer) > 1;
 }

@@ -54,6 +54,7 @@ class TcpTransport final : public PollingTransport {
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
   /// False for an encrypted stream, because TLS detects changes. But with several rails, checksums
   /// also detect changed memory before a retransmission.
+  std::size_t abandon_write(StreamId stream) override;
   bool needs_checksums(StreamId stream) const override;
   /// The size of a GSO burst in whole segments. One getsockopt.
   std::size_t gso_burst_bytes(StreamId stream) const override;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/base/bytes.h"
@@ -64,6 +65,8 @@ class TlsStream {
   /// Writes `pieces`, in order; bytes: the number taken. If some are not taken, the socket becomes
   /// writable later, and the next call must continue with them.
   Transfer write(std::span<const ConstBytes> pieces);
+  /// Transport::abandon_write(): the byte that write() has encrypted and not counted.
+  std::size_t abandon_write() { return std::exchange(held_, false) ? 1 : 0; }
 
   /// Fills `pieces`, in order; bytes: the number received, even if the stream then ended. If some
   /// are not filled, the socket becomes readable when there is more.

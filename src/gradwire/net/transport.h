@@ -37,6 +37,10 @@ class Transport {
   /// corrupted; the error contains the peer and the cause.
   virtual Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) = 0;
 
+  /// Says that the next write will not continue the last one. Returns the bytes of the last write
+  /// that are sent although it did not count them as taken (an encrypted stream: at most 1).
+  virtual std::size_t abandon_write(StreamId) { return 0; }
+
   /// Reads from a stream into `pieces`, in order. Returns the number of bytes read. If fewer than
   /// fit, no more are available, and a `readable` event follows when there are. Fails with
   /// disconnected if the stream has ended or broken and all its bytes have been read, or with

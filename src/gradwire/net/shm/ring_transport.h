@@ -32,6 +32,9 @@ class RingTransport final : public PollingTransport {
 
   int rails(Rank peer) const override;
   Result<std::size_t> write(StreamId stream, std::span<const ConstBytes> pieces) override;
+  std::size_t abandon_write(StreamId stream) override {
+    return find(stream) == nullptr ? tcp_->abandon_write(stream) : 0;
+  }
   Result<std::size_t> read(StreamId stream, std::span<const Bytes> pieces) override;
   bool reads_in_place(StreamId stream) const override { return find(stream) != nullptr; }
   Result<ConstBytes> peek(StreamId stream) override;
