@@ -1,116 +1,117 @@
 #include "gradwire/emulation/emulated_training.h"
 
-#include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace gradwire {
+namespace {
+
+std::vector<std::vector<std::size_t>> blocks_of(const StepPlan& plan) {
+  std::vector<std::vector<std::size_t>> blocks = plan.needs;
+  for (auto& units : blocks) std::erase_if(units, [&](auto unit) { return plan.is_root[unit]; });
+  return blocks;
+}
+
+/// Backward reaches the last layer of a unit first.
+std::vector<std::vector<std::size_t>> begins_of(const StepPlan& plan) {
+  std::vector<std::vector<std::size_t>> begins(plan.needs.size());
+  std::vector<bool> seen(plan.buckets.size());
+  for (std::size_t layer = plan.needs.size(); layer-- > 0;) {
+    for (const std::size_t unit : plan.needs[layer]) {
+      if (!seen[unit]) begins[layer].push_back(unit);
+      seen[unit] = true;
+    }
+  }
+  return begins;
+}
+
+}  // namespace
 
 EmulatedTraining::EmulatedTraining(const LayerProfile& profile, const StepPlan& plan,
-                                   const EmulatedTrainingOptions& options,
-                                   EmulatedGradients& gradients, Averager* averager, Alarm& alarm,
-                                   TraceRecorder* trace)
+                                   const EmulatedTrainingOptions& options, EmulatedUnits& units,
+                                   Exchange& exchange, Alarm& alarm, TraceRecorder* trace)
     : profile_(profile),
       plan_(plan),
       options_(options),
-      gradients_(gradients),
-      averager_(averager),
+      units_(units),
       trace_(trace),
       device_(alarm),
-      ready_after_(profile.layers.size()),
-      in_flight_(plan.buckets.size()) {
-  for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket)
-    ready_after_[plan.first_layer[bucket]].push_back(bucket);
-}
-
-Duration EmulatedTraining::share(double of_step) const {
-  return Duration(
-      static_cast<Duration::rep>(of_step * static_cast<double>(options_.compute.count())));
+      exchange_(exchange, device_),
+      engine_(step_units(plan), options.policy, exchange_, units, alarm),
+      blocks_(blocks_of(plan)),
+      positions_(profile.layers.size()),
+      begins_(begins_of(plan)) {
+  if (options.local_steps)
+    local_engine_.emplace(*options.local_steps, plan.fragment_of, exchange_, units, alarm);
 }
 
 void EmulatedTraining::step() {
   const TraceStep traced(trace_, steps_);
-  launched_ = false;
   for (int pass = 1; pass <= options_.accumulate; ++pass) {
-    forward(pass == 1 && !options_.local_steps);
-    backward(pass == options_.accumulate);
+    forward();
+    backward(pass == options_.accumulate && !local());
   }
-  if (options_.overlap != Overlap::full && !options_.local_steps) collect_all();
+  if (options_.update > Duration::zero()) device_.compute(options_.update);
   ++steps_;
-  if (options_.local_steps && averager_ != nullptr) average_parameters();
+  if (local()) local_engine_->step_done();
 }
 
-void EmulatedTraining::forward(bool waits) {
+void EmulatedTraining::forward() {
   const TraceScope traced(trace_, TraceKind::forward);
+  if (!local()) engine_.begin_forward(/*training=*/true);
   for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-    if (waits) {
-      for (const std::size_t bucket : plan_.needs[layer]) collect(bucket);
+    if (!local()) {
+      engine_.before_block(blocks_[layer]);
+      for (const std::size_t unit : plan_.needs[layer]) units_.use_parameters(unit, layer, steps_);
     }
-    device_.compute(share(profile_.layers[layer].forward));
+    compute(profile_.layers[layer].forward);
+    positions_[layer] = engine_.position();
+    if (!local()) engine_.after_block(blocks_[layer]);
   }
+  if (!local()) engine_.end_forward();
 }
 
-void EmulatedTraining::backward(bool sends) {
+void EmulatedTraining::backward(bool reduces) {
   const TraceScope traced(trace_, TraceKind::backward);
+  const bool steps_in_backward = options_.policy.stage > 0;
+  if (reduces) engine_.begin_pass();
+  if (reduces && steps_in_backward) engine_.begin_step();
   for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
-    device_.compute(share(profile_.layers[layer].backward));
-    if (sends && options_.overlap != Overlap::none) complete(layer);
-  }
-  if (!sends || options_.overlap != Overlap::none) return;
-  for (std::size_t layer = profile_.layers.size(); layer-- > 0;) complete(layer);
-}
-
-/// Called when the gradients of a layer, and so of some buckets, are complete.
-void EmulatedTraining::complete(std::size_t layer) {
-  for (const std::size_t bucket : ready_after_[layer]) {
-    // Without communication, or with local steps, the optimizer steps at once.
-    if (averager_ == nullptr || options_.local_steps) {
-      step_optimizer(bucket);
-    } else {
-      launch(bucket);
+    if (reduces) begin_layer_backward(layer);
+    compute(profile_.layers[layer].backward);
+    for (const std::size_t unit : plan_.needs[layer]) {
+      if (reduces) engine_.gradient_ready(unit);
+      if (local() && plan_.first_layer[unit] == layer) units_.step(unit);
     }
   }
+  if (reduces) engine_.end_pass();
+  if (reduces && !steps_in_backward) engine_.begin_step();
 }
 
-void EmulatedTraining::launch(std::size_t bucket) {
-  if (!launched_) collect_all();  // Buckets of the step before that forward did not wait for.
-  launched_ = true;
-  start(bucket, static_cast<int>(bucket));
-}
-
-void EmulatedTraining::start(std::size_t bucket, int priority) {
-  averager_->start(bucket, gradients_.lend(bucket), priority);
-  in_flight_[bucket] = true;
-  ++in_flight_count_;
-}
-
-/// Called after each step, as LocalSgd::step().
-void EmulatedTraining::average_parameters() {
-  const auto of = [this](std::size_t bucket) { return plan_.fragment_of[bucket]; };
-  if (const auto begins = options_.local_steps->begins_after(steps_)) {
-    for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
-      if (of(bucket) != *begins) continue;
-      step_optimizer(bucket);  // Stands for the difference from the last common parameters.
-      start(bucket, 0);
-    }
+void EmulatedTraining::begin_layer_backward(std::size_t layer) {
+  engine_.before_backward(blocks_[layer], positions_[layer]);
+  for (const std::size_t unit : plan_.needs[layer]) {
+    if (options_.policy.stage == 3) units_.use_parameters(unit, layer, steps_);
   }
-  if (const auto ends = options_.local_steps->ends_after(steps_)) {
-    for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) {
-      if (of(bucket) == *ends) collect(bucket);
-    }
+  for (const std::size_t unit : begins_[layer]) {
+    engine_.before_gradient(unit);
+    units_.make_gradients(unit);
   }
 }
 
-void EmulatedTraining::collect(std::size_t bucket) {
-  if (!in_flight_[bucket]) return;
-  const bool waits = !averager_->done(bucket);
-  averager_->wait(bucket);
-  if (waits) device_.resume();
-  in_flight_[bucket] = false;
-  step_optimizer(bucket);
-  if (--in_flight_count_ == 0) averager_->end_step();
+void EmulatedTraining::compute(double share) {
+  const auto whole = static_cast<double>(options_.compute.count());
+  const Duration duration(std::llround(share * whole));
+  if (options_.policy.stage == 0) return device_.compute(duration);
+  device_.compute(duration, [this] {
+    engine_.poll();
+    return engine_.is_polling();
+  });
 }
 
-void EmulatedTraining::collect_all() {
-  for (std::size_t bucket = 0; bucket < in_flight_.size(); ++bucket) collect(bucket);
+void EmulatedTraining::finish() {
+  if (local()) return local_engine_->settle();
+  engine_.finish();
 }
 
 }  // namespace gradwire

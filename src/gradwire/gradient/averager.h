@@ -7,24 +7,12 @@
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/exchange/exchange.h"
 
 namespace gradwire {
 
-/// One parameter's gradient in a bucket.
-struct BucketTensor {
-  std::string name;
-  std::size_t offset = 0;   ///< Elements from the beginning of the bucket.
-  std::size_t rows = 1;     ///< As a matrix: the first dimension ...
-  std::size_t columns = 1;  ///< ... and all others.
-};
-
-/// Gradients that are sent together, contiguous in memory.
-struct BucketShape {
-  std::size_t count = 0;  ///< Elements.
-  DataType type = DataType::float32;
-  bool skip_compression = false;  ///< Small tensors, vectors, types other than float32.
-  std::vector<BucketTensor> tensors;
-};
+using BucketTensor = UnitTensor;
+using BucketShape = UnitShape;
 
 /// Averages buckets of gradients over ranks, in place, several at a time. Every rank starts the
 /// same buckets in the same order, each at most once a step. The result is bitwise identical on all

@@ -1,6 +1,7 @@
 #include "gradwire/gradient/step_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -91,6 +92,33 @@ StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) 
   plan.needs.resize(profile.layers.size());
   add_buckets(plan, pieces_of(profile, options), options.limits);
   plan.fragment_of.resize(plan.buckets.size());
+  plan.is_root.resize(plan.buckets.size());
+  return plan;
+}
+
+StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
+                     const StepPlanOptions& options) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  StepPlan plan;
+  plan.needs.resize(profile.layers.size());
+  std::vector<Piece> root;
+  for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
+    std::vector<Piece> pieces;
+    std::size_t elements = 0;
+    for (const ProfileTensor& tensor : profile.layers[layer].parameters) {
+      add_pieces(pieces, layer, tensor, {});
+      elements += tensor.count();
+    }
+    if (elements >= min_elements) {
+      add_buckets(plan, pieces, {.first_bytes = kAll, .bytes = kAll, .last_bytes = kAll});
+    } else {
+      root.insert(root.end(), pieces.begin(), pieces.end());
+    }
+  }
+  plan.is_root.resize(plan.buckets.size(), false);
+  add_buckets(plan, root, options.limits);
+  plan.is_root.resize(plan.buckets.size(), true);
+  plan.fragment_of.resize(plan.buckets.size());
   return plan;
 }
 
@@ -111,6 +139,7 @@ StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
     add_buckets(plan, here, kBundleLimits);
     plan.fragment_of.resize(plan.buckets.size(), fragment);
   }
+  plan.is_root.resize(plan.buckets.size());
   return plan;
 }
 

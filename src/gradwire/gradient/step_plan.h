@@ -35,11 +35,18 @@ struct StepPlan {
   std::vector<std::vector<std::size_t>> needs;
   /// By bucket: its fragment with local steps; otherwise 0.
   std::vector<std::size_t> fragment_of;
+  /// By bucket: ZeRO stage 3 keeps it from the beginning of forward to the end of backward.
+  std::vector<bool> is_root;
 
   std::size_t elements() const;
 };
 
 StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options = {});
+
+/// Plans the units of ZeRO stage 3: one for each layer with at least `min_elements`, in order, then
+/// the root units, which are buckets of all other layers.
+StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
+                     const StepPlanOptions& options = {});
 
 /// Plans buckets for local steps. Tensors are distributed to `fragments` as by LocalSgd
 /// (plan_fragments()), and each fragment is cut into buckets of kBundleLimits. Of the options only

@@ -27,6 +27,7 @@ class StreamingSchedule {
 
   /// H, the number of steps in which every fragment is averaged once.
   std::int64_t round() const { return steps_; }
+  std::size_t fragments() const { return static_cast<std::size_t>(fragments_); }
 
  private:
   std::int64_t steps_;

@@ -182,7 +182,7 @@ StepModel step_model_of(const SimulateOptions& options, const LayerProfile& prof
   }
   const auto overlap = overlap_named(options.overlap);
   if (!overlap) refuse(unknown_name("overlap", options.overlap, kOverlapNames));
-  model.overlap = *overlap;
+  model.policy.overlap = *overlap;
   const LocalStepsConfig local{.steps = options.local_steps,
                                .fragments = options.fragments,
                                .overlap_steps = options.overlap_steps,

@@ -20,11 +20,6 @@ double slot_bytes(const Codec& codec, std::size_t count) {
                              kAlignment);
 }
 
-TrafficStage operation(const ExchangeModel& model, Collective collective, double bytes) {
-  const OperationTime time = model.times(collective, bytes);
-  return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
-}
-
 /// `values`: number of float32 values.
 TrafficStage coding(const ExchangeModel& model, double values, double bytes_per_second) {
   return {TrafficStage::processor, values * sizeof(float) / bytes_per_second * model.codec_slowdown,
@@ -53,12 +48,17 @@ std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Code
   TrafficStage adding = coding(model, own, model.speed.decode);
   adding.seconds += coding(model, own * (model.ranks - 1), model.speed.decode_add).seconds;
   adding.seconds += coding(model, own, model.speed.encode).seconds;
-  return {coding(model, all, model.speed.encode), operation(model, Collective::all_to_all, sent),
-          adding, operation(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
+  return {coding(model, all, model.speed.encode), network_stage(model, Collective::all_to_all, sent),
+          adding, network_stage(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
           coding(model, all, model.speed.decode)};
 }
 
 }  // namespace
+
+TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes) {
+  const OperationTime time = model.times(collective, bytes);
+  return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
+}
 
 std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
                                                      const std::string& source) {
@@ -80,7 +80,7 @@ std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
   const std::shared_ptr<const Codec> codec = codec_of(model);
   if (bucket.skip_compression || !codec) {
     const auto bytes = static_cast<double>(bucket.count * sizeof(float));
-    return {{operation(model, Collective::all_reduce, bytes)}};
+    return {{network_stage(model, Collective::all_reduce, bytes)}};
   }
   std::vector<std::vector<TrafficStage>> jobs;
   for (const CodedPieceLayout& piece :

@@ -41,6 +41,9 @@ struct ExchangeModel {
 std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
                                                      const ExchangeModel& model);
 
+/// Returns the stage of a collective on `bytes` bytes of all ranks' chunks together.
+TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes);
+
 /// Returns the codec threads per processor with one thread per rank, at least 1: the maximum over
 /// all machines.
 double codec_slowdown(const Topology& topology);

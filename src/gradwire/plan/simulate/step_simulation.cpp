@@ -1,136 +1,154 @@
 #include "gradwire/plan/simulate/step_simulation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "gradwire/emulation/emulated_training.h"
 
 namespace gradwire {
 namespace {
 
 constexpr int kWarmUp = 3;  ///< Rounds before the one that is measured.
 
-class Run {
- public:
-  Run(const LayerProfile& profile, const StepPlan& plan, const StepModel& model,
-      const ExchangeModel& exchange)
-      : profile_(profile),
-        plan_(plan),
-        model_(model),
-        ready_after_(profile.layers.size()),
-        jobs_(plan.buckets.size()) {
-    for (std::size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) {
-      ready_after_[plan.first_layer[bucket]].push_back(bucket);
-      stages_.push_back(bucket_stages(plan.buckets[bucket], exchange));
-    }
-  }
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
-  SimulatedStep measure() {
-    const int round = model_.local_steps ? static_cast<int>(model_.local_steps->round()) : 1;
-    for (int i = 0; i < kWarmUp * round; ++i) step();
-    const double begin = now_, stalled = stalled_, port = traffic_.port_busy();
-    const double in_flight = traffic_.in_flight();
-    for (int i = 0; i < round; ++i) step();
-    SimulatedStep result;
-    const double passes = model_.accumulate;
-    for (const ProfileLayer& layer : profile_.layers) {
-      result.forward += passes * model_.compute * layer.forward;
-      result.backward += passes * model_.compute * layer.backward;
-    }
-    result.single = result.forward + result.backward + model_.update;
-    result.step = (now_ - begin) / round;
-    const double waited = (stalled_ - stalled) / round;
-    result.exposed = std::max(waited, result.step - result.single);
-    result.in_flight = (traffic_.in_flight() - in_flight) / round;
-    result.port = (traffic_.port_busy() - port) / round;
-    return result;
+Duration duration_of(double seconds) {
+  return Duration(std::llround(1e9 * seconds));
+}
+
+/// Virtual time: it passes for the network's traffic when somebody waits.
+class TrafficAlarm final : public Alarm {
+ public:
+  explicit TrafficAlarm(Traffic& traffic) : traffic_(traffic) {}
+
+  Time now() const override { return Time(duration_of(traffic_.now())); }
+  void await(Time time) override {
+    traffic_.advance(std::max(traffic_.now(), seconds(time.time_since_epoch())));
   }
 
  private:
-  void step() {
-    launched_ = false;
-    for (int pass = 1; pass <= model_.accumulate; ++pass) {
-      forward(pass == 1 && !model_.local_steps);
-      backward(pass == model_.accumulate && !model_.local_steps);
-    }
-    if (model_.overlap != Overlap::full && !model_.local_steps) collect_all();
-    compute(model_.update);
-    ++steps_;
-    if (model_.local_steps) average_parameters();
-  }
-
-  void average_parameters() {
-    const auto begins = model_.local_steps->begins_after(steps_);
-    const auto ends = model_.local_steps->ends_after(steps_);
-    for (std::size_t bucket = 0; begins && bucket < jobs_.size(); ++bucket) {
-      if (plan_.fragment_of[bucket] == *begins) launch(bucket, 0);
-    }
-    for (std::size_t bucket = 0; ends && bucket < jobs_.size(); ++bucket) {
-      if (plan_.fragment_of[bucket] == *ends) collect(bucket);
-    }
-  }
-
-  void launch(std::size_t bucket, int priority) {
-    for (const auto& stages : stages_[bucket])
-      jobs_[bucket].push_back(traffic_.start(priority, stages));
-  }
-
-  void compute(double seconds) {
-    now_ += seconds * model_.slowest_host;
-    traffic_.advance(now_);
-  }
-
-  void forward(bool waits) {
-    for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-      if (waits) {
-        for (const std::size_t bucket : plan_.needs[layer]) collect(bucket);
-      }
-      compute(profile_.layers[layer].forward * model_.compute);
-    }
-  }
-
-  void backward(bool sends) {
-    for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
-      compute(profile_.layers[layer].backward * model_.compute);
-      if (sends && model_.overlap != Overlap::none) complete(layer);
-    }
-    if (!sends || model_.overlap != Overlap::none) return;
-    for (std::size_t layer = profile_.layers.size(); layer-- > 0;) complete(layer);
-  }
-
-  void complete(std::size_t layer) {
-    for (const std::size_t bucket : ready_after_[layer]) {
-      if (!launched_) collect_all();  // Buckets of the previous step that forward did not need.
-      launched_ = true;
-      launch(bucket, static_cast<int>(bucket));
-    }
-  }
-
-  void collect(std::size_t bucket) {
-    const double before = now_;
-    for (const std::size_t job : jobs_[bucket]) now_ = traffic_.finish(job);
-    stalled_ += now_ - before;
-    jobs_[bucket].clear();
-  }
-
-  void collect_all() {
-    for (std::size_t bucket = 0; bucket < jobs_.size(); ++bucket) collect(bucket);
-  }
-
-  const LayerProfile& profile_;
-  const StepPlan& plan_;
-  const StepModel& model_;
-  std::vector<std::vector<std::size_t>> ready_after_;           ///< By layer: completed buckets.
-  std::vector<std::vector<std::vector<TrafficStage>>> stages_;  ///< By bucket, of its pieces.
-  std::vector<std::vector<std::size_t>> jobs_;                  ///< By bucket: in flight.
-  Traffic traffic_;
-  double now_ = 0, stalled_ = 0;
-  bool launched_ = false;
-  std::int64_t steps_ = 0;
+  Traffic& traffic_;
 };
+
+class SimulatedTransfer final : public Transfer {
+ public:
+  SimulatedTransfer(Traffic& traffic, std::vector<std::size_t> jobs)
+      : traffic_(traffic), jobs_(std::move(jobs)) {}
+
+  bool done() override {
+    return std::ranges::all_of(jobs_, [this](std::size_t job) { return traffic_.done(job); });
+  }
+  void wait() override {
+    for (const std::size_t job : jobs_) traffic_.finish(job);
+  }
+  void on_done(std::function<void()> callback) override { callback(); }
+
+ private:
+  Traffic& traffic_;
+  std::vector<std::size_t> jobs_;
+};
+
+/// Exchanges of units that take the time of their stages.
+class SimulatedExchange final : public Exchange {
+ public:
+  SimulatedExchange(Traffic& traffic, const StepPlan& plan, const ExchangeModel& model)
+      : traffic_(traffic), model_(model) {
+    for (const UnitShape& unit : plan.buckets) stages_.push_back(bucket_stages(unit, model));
+  }
+
+  std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan, int priority) override {
+    std::vector<std::size_t> jobs;
+    for (const auto& stages : stages_[unit]) jobs.push_back(traffic_.start(priority, stages));
+    return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
+  }
+
+  std::unique_ptr<Transfer> reduce_scatter(std::size_t, LentSpan data, LentSpan,
+                                           int priority) override {
+    return start(Collective::reduce_scatter, data.count, priority);
+  }
+
+  std::unique_ptr<Transfer> all_gather(std::size_t, LentConstSpan, LentSpan data,
+                                       int priority) override {
+    return start(Collective::all_gather, data.count, priority);
+  }
+
+  ExchangeTraits traits() const override { return {}; }
+  std::string describe() const override { return "simulated"; }
+
+ private:
+  std::unique_ptr<Transfer> start(Collective collective, std::size_t count, int priority) {
+    const auto bytes = static_cast<double>(count * sizeof(float));
+    std::vector<std::size_t> jobs;
+    if (model_.ranks > 1)
+      jobs.push_back(traffic_.start(priority, {network_stage(model_, collective, bytes)}));
+    return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
+  }
+
+  Traffic& traffic_;
+  const ExchangeModel& model_;
+  std::vector<std::vector<std::vector<TrafficStage>>> stages_;  ///< By unit, of its pieces.
+};
+
+/// Units without memory.
+class SimulatedUnits final : public EmulatedUnits {
+ public:
+  SimulatedUnits(const StepPlan& plan, const StepPolicy& policy) {
+    const auto parts = static_cast<std::size_t>(policy.stage == 0 ? 1 : policy.ranks);
+    for (const UnitShape& unit : plan.buckets)
+      counts_.push_back((unit.count + parts - 1) / parts * parts);
+  }
+
+  Gradients gradients(std::size_t unit) override { return {.whole = {.count = counts_[unit]}}; }
+  void reduced(std::size_t) override {}
+  bool step(std::size_t) override { return true; }
+  Parameters parameters(std::size_t unit) override { return {.whole = {.count = counts_[unit]}}; }
+
+ private:
+  std::vector<std::size_t> counts_;  ///< Elements, padding included.
+};
+
+EmulatedTrainingOptions options_of(const StepModel& model, const ExchangeModel& exchange) {
+  StepPolicy policy = model.policy;
+  policy.ranks = exchange.ranks;
+  return {.compute = duration_of(model.compute * model.slowest_host),
+          .update = duration_of(model.update * model.slowest_host),
+          .accumulate = model.accumulate,
+          .policy = policy,
+          .local_steps = model.local_steps};
+}
 
 }  // namespace
 
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
                             const StepModel& model, const ExchangeModel& exchange) {
-  return Run(profile, plan, model, exchange).measure();
+  Traffic traffic;
+  TrafficAlarm alarm(traffic);
+  SimulatedExchange network(traffic, plan, exchange);
+  const EmulatedTrainingOptions options = options_of(model, exchange);
+  SimulatedUnits units(plan, options.policy);
+  EmulatedTraining training(profile, plan, options, units, network, alarm);
+  const int round = model.local_steps ? static_cast<int>(model.local_steps->round()) : 1;
+  for (int i = 0; i < kWarmUp * round; ++i) training.step();
+  const Time begin = training.device().free_at();
+  const Duration stalled = training.device().stalled();
+  const double port = traffic.port_busy(), in_flight = traffic.in_flight();
+  for (int i = 0; i < round; ++i) training.step();
+  SimulatedStep result;
+  for (const ProfileLayer& layer : profile.layers) {
+    result.forward += model.accumulate * model.compute * layer.forward;
+    result.backward += model.accumulate * model.compute * layer.backward;
+  }
+  result.single = result.forward + result.backward + model.update;
+  result.step = seconds(training.device().free_at() - begin) / round;
+  const double waited = seconds(training.device().stalled() - stalled) / round;
+  result.exposed = std::max(waited, result.step - result.single);
+  result.in_flight = (traffic.in_flight() - in_flight) / round;
+  result.port = (traffic.port_busy() - port) / round;
+  return result;
 }
 
 }  // namespace gradwire

@@ -2,10 +2,10 @@
 
 #include <optional>
 
-#include "gradwire/gradient/overlap.h"
 #include "gradwire/gradient/step_plan.h"
 #include "gradwire/gradient/streaming_schedule.h"
 #include "gradwire/plan/simulate/bucket_stages.h"
+#include "gradwire/step/step_host.h"
 #include "gradwire/workload/layer_profile.h"
 
 namespace gradwire {
@@ -14,9 +14,9 @@ namespace gradwire {
 struct StepModel {
   double compute = 0;  ///< Seconds of one forward and backward pass.
   int accumulate = 1;  ///< Passes per step; only the last one's gradients leave.
-  Overlap overlap = Overlap::full;
-  /// If set, parameters are averaged by this schedule in place of gradients, and `overlap` is
-  /// ignored. The plan must be one of plan_local_steps().
+  StepPolicy policy;   ///< Its `ranks` are the exchange's.
+  /// If set, parameters are averaged by this schedule in place of gradients, and the policy is not
+  /// used. The plan must be one of plan_local_steps().
   std::optional<StreamingSchedule> local_steps = std::nullopt;
   /// Compute time of the slowest host relative to the others, which wait for it.
   double slowest_host = 1;
@@ -36,11 +36,8 @@ struct SimulatedStep {
   double efficiency() const { return step > 0 ? single / step : 1; }
 };
 
-/// Simulates training steps in virtual time, op by op as gradient/emulated_training.h. Buckets
-/// leave in backward when their last layer is done; later ones have a higher priority. With
-/// Overlap::full, each layer of the next forward waits for the buckets of its parameters. All hosts
-/// but the slowest are alike, so one represents all; operations begin when the slowest host takes
-/// part.
+/// Simulates training steps: the step engine that training runs, in virtual time. All hosts but the
+/// slowest are alike, so one represents all; operations begin when the slowest host takes part.
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
                             const StepModel& model, const ExchangeModel& exchange);
 

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/comm/communicator.h"
+
+namespace gradwire {
+
+/// One parameter in a unit.
+struct UnitTensor {
+  std::string name;
+  std::size_t offset = 0;   ///< Elements from the beginning of the unit.
+  std::size_t rows = 1;     ///< As a matrix: the first dimension ...
+  std::size_t columns = 1;  ///< ... and all others.
+};
+
+/// A unit: gradients or parameters that are exchanged together, contiguous in memory (a bucket of
+/// DistributedDataParallel, a flat parameter of FSDP).
+struct UnitShape {
+  std::size_t count = 0;  ///< Elements.
+  DataType type = DataType::float32;
+  bool skip_compression = false;  ///< Small tensors, vectors, types other than float32.
+  std::vector<UnitTensor> tensors;
+};
+
+/// An operation of an exchange in flight. The memory is lent until wait() has returned or thrown, or
+/// done() has returned true. May be destroyed earlier only if the memory has a keep-alive.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  /// Returns true if wait() would return or throw at once.
+  virtual bool done() = 0;
+  /// Blocks until the result is in place; on an accelerator, makes the current stream wait. Called
+  /// at most once, on any thread. Throws Exception if the group failed.
+  virtual void wait() = 0;
+  /// Calls `callback` once, as soon as the operation has completed or failed; at once if it has. The
+  /// callback runs on any thread and must be short and must not block. Transfers that learn of
+  /// completion only in done() or wait() call it there. Called at most once, before wait().
+  virtual void on_done(std::function<void()> callback) = 0;
+};
+
+/// The order in which all ranks must start operations.
+enum class OperationOrder : std::uint8_t {
+  all,      ///< All operations of the group in one order.
+  by_kind,  ///< Reductions (all_reduce, reduce_scatter) in one order, gathers in one order.
+  by_unit,  ///< Reductions in one order; the gathers of each unit in one order.
+};
+
+/// What a group of ranks can do.
+struct ExchangeTraits {
+  OperationOrder order = OperationOrder::by_unit;
+  /// If false, reductions compute the sum: the caller divides the gradients beforehand.
+  bool averages = true;
+  /// Reductions depend on those of the pass before (error feedback): wait for all of a pass, and call
+  /// end_pass(), before the next begins.
+  bool has_state = false;
+};
+
+/// Exchanges units between ranks, several at a time: all_reduce for replicated gradients,
+/// reduce_scatter and all_gather for sharded ones (ZeRO: Rajbhandari et al., arXiv:1910.02054, section
+/// 7). A sharded unit has P parts of the same size; part r belongs to rank r. Results of all_reduce
+/// are bitwise identical on all ranks.
+///
+/// `unit` is an index into the shapes that the exchange was created with. A unit has at most one
+/// reduction and at most one gather in flight, and at most one reduction in a pass. `priority`:
+/// operations of higher priority overtake others. Starting an operation does not block on the network.
+/// Reductions, gathers and waits may each run on a different thread, one at a time each. All throw
+/// Exception.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  /// Starts `data` = its mean over ranks.
+  virtual std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
+  /// Starts `shard` = the mean over ranks of this rank's part of `data` (P * shard.count elements),
+  /// which may be overwritten. They are disjoint, or `shard` is its place in `data`.
+  virtual std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+                                                   int priority) = 0;
+  /// Starts `data` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
+  /// own place in `data`.
+  virtual std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+                                               int priority) = 0;
+
+  virtual ExchangeTraits traits() const = 0;
+
+  /// Ends a pass: all reductions of a backward, after they have been waited for.
+  virtual void end_pass() {}
+
+  /// What a checkpoint must hold for a resumed run to be bitwise identical: the error-feedback
+  /// residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans of live memory.
+  /// Called between passes.
+  struct State {
+    std::string name;
+    LentSpan data;
+  };
+  virtual std::vector<State> state() { return {}; }
+
+  /// Restores what state() of this rank returned in an earlier run. State missing from `saved` is
+  /// reset; unknown names are ignored. Called between passes. Throws Exception(invalid_argument) that
+  /// names the parameter if its shape or type differs.
+  struct SavedState {
+    std::string name;
+    LentConstSpan data;
+  };
+  virtual void load_state(const std::vector<SavedState>& /*saved*/) {}
+
+  /// Describes in one readable line how gradients are sent, and why.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace gradwire

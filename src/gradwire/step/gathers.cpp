@@ -1,0 +1,112 @@
+#include "gradwire/step/gathers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+constexpr int kFirstPriority = 1 << 24;
+
+}  // namespace
+
+Gathers::Gathers(const StepPolicy& policy, std::size_t units, Exchange& exchange, StepHost& host,
+                 const Clock& clock, Shards shards)
+    : policy_(policy),
+      exchange_(exchange),
+      host_(host),
+      clock_(clock),
+      shards_(std::move(shards)),
+      order_(exchange.traits().order),
+      states_(units, State::resident),
+      transfers_(units) {}
+
+bool Gathers::is_queued(std::size_t unit) const {
+  return std::ranges::find(queue_, unit) != queue_.end();
+}
+
+void Gathers::prefetch(std::size_t unit) {
+  if (!is_queued(unit) && states_[unit] != State::gathering) queue_.push_back(unit);
+}
+
+/// Where all operations of the group have one order, the start of one must not depend on the
+/// completion of another: ranks would start different operations.
+bool Gathers::ready(std::size_t unit) const {
+  return order_ == OperationOrder::all || shards_.ready(unit);
+}
+
+void Gathers::advance() {
+  if (!in_any_order()) {
+    while (!queue_.empty() && ready(queue_.front())) start_next();
+    return;
+  }
+  const std::vector<std::size_t> queued(queue_.begin(), queue_.end());
+  for (const std::size_t unit : queued) {
+    if (ready(unit) && unqueue(unit)) start(unit);
+  }
+}
+
+bool Gathers::unqueue(std::size_t unit) {
+  return std::erase(queue_, unit) > 0;
+}
+
+void Gathers::await(std::size_t unit) {
+  const bool queued = is_queued(unit);
+  if (queued && !in_any_order()) {
+    while (start_next() != unit) {
+    }
+  } else if (queued || states_[unit] == State::absent) {
+    unqueue(unit);
+    // A wrong prediction: other ranks may have started the queued gathers already.
+    if (!in_any_order()) start_queued();
+    start(unit);
+  }
+  advance();
+  finish(unit);
+  host_.available(unit);
+}
+
+std::size_t Gathers::start_next() {
+  const std::size_t unit = queue_.front();
+  queue_.pop_front();
+  start(unit);
+  return unit;
+}
+
+void Gathers::start_queued() {
+  while (!queue_.empty()) start_next();
+}
+
+void Gathers::start(std::size_t unit) {
+  shards_.update(unit);
+  if (states_[unit] != State::absent) return;
+  StepHost::Parameters parameters = host_.parameters(unit);
+  transfers_[unit] = exchange_.all_gather(unit, std::move(parameters.shard),
+                                          std::move(parameters.whole), priority_of(unit));
+  states_[unit] = State::gathering;
+}
+
+/// Stage 3: missing parameters stall the computation at once, gradients only later, so gathers have
+/// priority over reductions, and earlier gathers over later ones. Stages 1 and 2: the unit is needed
+/// as soon as its reduction was.
+int Gathers::priority_of(std::size_t unit) {
+  if (policy_.shards_parameters()) return kFirstPriority - started_++ % kFirstPriority;
+  return reduction_priority(policy_, unit) + 1;
+}
+
+void Gathers::finish(std::size_t unit) {
+  if (states_[unit] != State::gathering) return;
+  const auto transfer = std::move(transfers_[unit]);
+  const Time begin = clock_.now();
+  transfer->wait();
+  exposed_ += clock_.now() - begin;
+  states_[unit] = State::resident;
+}
+
+void Gathers::release(std::size_t unit) {
+  finish(unit);
+  host_.release(unit);
+  states_[unit] = State::absent;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,102 @@
+#include "gradwire/step/reductions.h"
+
+#include <utility>
+
+namespace gradwire {
+
+Reductions::Reductions(const std::vector<StepUnit>& units, const StepPolicy& policy,
+                       Exchange& exchange, StepHost& host, const Clock& clock)
+    : units_(units),
+      policy_(policy),
+      exchange_(exchange),
+      host_(host),
+      clock_(clock),
+      missing_(units.size()),
+      has_room_(units.size()),
+      launched_(units.size()),
+      transfers_(units.size()),
+      timings_(units.size()) {}
+
+void Reductions::begin_pass(std::vector<std::size_t> order) {
+  if (exchange_.traits().has_state) settle_all();
+  order_ = std::move(order);
+  next_ = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) missing_[unit] = units_[unit].gradients;
+  has_room_.assign(units_.size(), false);
+  launched_.assign(units_.size(), false);
+  in_pass_ = true;
+}
+
+void Reductions::make_room(std::size_t unit) {
+  if (has_room_[unit]) return;
+  has_room_[unit] = true;
+  settle(unit);
+  if (policy_.stage < 2) return;
+  const std::vector<std::size_t> in_flight = in_flight_;
+  for (const std::size_t other : in_flight) {
+    if (arrived(other)) settle(other);
+  }
+  while (in_flight_.size() >= policy_.max_reductions) settle(next_to_arrive());
+}
+
+/// Returns the unit of highest priority, or the oldest one where priorities have no effect.
+std::size_t Reductions::next_to_arrive() const {
+  const bool in_order = exchange_.traits().order == OperationOrder::all;
+  return in_order ? in_flight_.front() : in_flight_.back();
+}
+
+bool Reductions::complete(std::size_t unit) {
+  return std::exchange(missing_[unit], 0) > 0;
+}
+
+void Reductions::launch_complete() {
+  while (next_ < order_.size() && missing_[order_[next_]] == 0) launch(order_[next_++]);
+}
+
+void Reductions::launch(std::size_t unit) {
+  make_room(unit);
+  StepHost::Gradients gradients = host_.gradients(unit);
+  const auto bytes =
+      static_cast<std::int64_t>(gradients.whole.count * size_of(gradients.whole.type));
+  timings_[unit] = {.bytes = bytes, .launched = clock_.now()};
+  const int priority = reduction_priority(policy_, next_ - 1);
+  transfers_[unit] = policy_.stage == 0
+                         ? exchange_.all_reduce(unit, std::move(gradients.whole), priority)
+                         : exchange_.reduce_scatter(unit, std::move(gradients.whole),
+                                                    std::move(gradients.shard), priority);
+  in_flight_.push_back(unit);
+  launched_[unit] = true;
+  stats_.bytes += bytes;
+  ++stats_.operations;
+}
+
+void Reductions::end_pass() {
+  launch_complete();
+  in_pass_ = false;
+  pass_ends_ = true;
+  ++stats_.passes;
+  report_end();
+}
+
+void Reductions::report_end() {
+  if (in_flight_.empty() && std::exchange(pass_ends_, false)) exchange_.end_pass();
+}
+
+void Reductions::settle(std::size_t unit) {
+  if (!transfers_[unit]) return;
+  std::erase(in_flight_, unit);
+  const auto transfer = std::move(transfers_[unit]);
+  ReductionTiming& timing = timings_[unit];
+  timing.needed = clock_.now();
+  transfer->wait();
+  timing.ready = clock_.now();
+  stats_.exposed += timing.ready - timing.needed;
+  host_.reduced(unit);
+  report_end();
+}
+
+void Reductions::settle_all() {
+  while (!in_flight_.empty()) settle(in_flight_.front());
+}
+
+}  // namespace gradwire
