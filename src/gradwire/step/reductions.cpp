@@ -74,7 +74,7 @@ void Reductions::end_pass() {
   launch_complete();
   in_pass_ = false;
   pass_ends_ = true;
-  ++stats_.passes;
+  ++stats_.synchronized;
   report_end();
 }
 

@@ -148,8 +148,16 @@ void StepEngine::end_pass() {
   if (stepping_) start_step();
 }
 
-void StepEngine::begin_step() {
+bool StepEngine::is_pending() const {
+  return !reductions_.in_flight().empty() || std::ranges::find(due_, true) != due_.end();
+}
+
+void StepEngine::finish_step() {
   if (stepping_) finish();
+}
+
+void StepEngine::begin_step() {
+  finish_step();
   stepping_ = true;
   due_.assign(units_.size(), true);
   if (!reductions_.in_pass()) start_step();
@@ -161,6 +169,7 @@ void StepEngine::start_step() {
     if (reductions_.in_flight().empty()) finish();
     return;
   }
+  if (policy_.optimizer_communicates) step_all();
   if (policy_.shards_parameters()) return;
   // Forward first needs the units that backward reached last.
   for (std::size_t unit = units_.size(); unit-- > 0;) gathers_.prefetch(unit);
@@ -190,7 +199,7 @@ void StepEngine::step_all() {
 }
 
 void StepEngine::poll() {
-  if (!stepping_) return;
+  if (!stepping_ || policy_.optimizer_communicates) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (!due_[unit] || !can_step(unit)) continue;
     step_unit(unit);

@@ -65,10 +65,10 @@ class StepEngine {
   bool is_polling() const { return stepping_ && !reductions_.in_flight().empty(); }
   /// Completes the unit's step, if one is due, so that its parameters can be used.
   void await(std::size_t unit);
-  /// Completes the pending step on all units.
+  /// Completes the pending step on all units, and waits for all reductions of replicated gradients.
   void finish();
-  /// Steps all units on all ranks in one order: for optimizers that communicate.
-  void step_all();
+  /// Completes the pending step, if there is one.
+  void finish_step();
 
   /// Stage 3: gathers all parameters, until the next forward in training. Completes the step.
   void consolidate();
@@ -78,7 +78,10 @@ class StepEngine {
   void invalidate_all();
 
   bool is_consolidated() const { return consolidated_; }
+  /// Returns true if a step on the unit is due.
   bool is_pending(std::size_t unit) const { return due_[unit]; }
+  /// Returns true if a step on any unit is due, or any reduction is in flight.
+  bool is_pending() const;
   /// Returns true if the unit's parameters are present and no step on them is due.
   bool is_current(std::size_t unit) const { return gathers_.is_resident(unit) && !due_[unit]; }
   const Reductions& reductions() const { return reductions_; }
@@ -91,6 +94,7 @@ class StepEngine {
   bool must_step(std::size_t unit) const;
   bool can_step(std::size_t unit);
   void step_unit(std::size_t unit);
+  void step_all();
   bool step_any_arrived();
   void complete_unit(std::size_t unit);
   void prefetch_after(std::size_t position);

@@ -31,6 +31,8 @@ struct StepPolicy {
   /// while they have at most `prefetch_elements` together.
   std::size_t prefetch_units = 1;
   std::size_t prefetch_elements = 1'000'000;
+  /// The optimizer communicates (norms over ranks), so that all ranks step units in one order.
+  bool optimizer_communicates = false;
   /// Later units of a pass have higher priority, because the next forward needs them first.
   bool prioritizes = true;
 
@@ -82,9 +84,10 @@ class StepHost {
 /// Accumulated cost of communication on this rank.
 struct StepStats {
   Duration exposed{};           ///< Time spent waiting for communication that was not hidden.
-  std::int64_t bytes = 0;       ///< Bytes of reduced gradients, before encoding.
-  std::int64_t operations = 0;  ///< Reductions started.
-  std::int64_t passes = 0;      ///< Backward passes whose gradients were reduced.
+  /// Bytes of reduced gradients, before encoding: the textbook's G, accumulated.
+  std::int64_t bytes = 0;
+  std::int64_t operations = 0;    ///< Reductions started.
+  std::int64_t synchronized = 0;  ///< Backward passes whose gradients were reduced.
 };
 
 /// One reduction of the last pass.

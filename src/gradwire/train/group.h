@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +40,16 @@ bool can_average(c10d::ProcessGroup& group, c10::DeviceType device);
 /// Fails all operations in flight of this group on this rank. If the backend supports it, they fail
 /// on the other ranks too, so that none waits for this rank.
 void abort_group(c10d::ProcessGroup& group, const std::string& reason) noexcept;
+
+/// Runs `work`. If it throws, aborts the group with the error's text and rethrows.
+template <class Work>
+void run_or_abort(c10d::ProcessGroup& group, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    abort_group(group, error.what());
+    throw;
+  }
+}
 
 }  // namespace gradwire

@@ -36,15 +36,16 @@ void check_options(const DataParallelOptions& options) {
   }
 }
 
-ReducerOptions reducer_options(const DataParallelOptions& options) {
+ReplicatedStepOptions step_options(const DataParallelOptions& options) {
   return {.buckets = limits_capped_at(options.bucket_cap_mb),
           .overlap = options.overlap,
           .find_unused = options.find_unused_parameters,
           .check_finite = options.check_finite,
           .codec_min_elements = options.codec_min_elements,
-          .averager = {.codec = options.codec,
+          .exchange = {.codec = options.codec,
                        .warmup_steps = options.codec_warmup_steps,
                        .seed = options.codec_seed},
+          .optimizer = options.optimizer,
           .clock = options.clock,
           .trace = options.trace};
 }
@@ -67,10 +68,8 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
     const auto state = concatenated(all_parameters(module), buffers_);
     check_same_model("DataParallel", *group_, state);
     broadcast_tensors(*group_, state);
-    reducer_ = std::make_unique<GradientReducer>(group_, parameters_, reducer_options(options));
   }
-  steps_ =
-      std::make_unique<BucketSteps>(reducer_.get(), parameters_, options.optimizer, options.trace);
+  replicated_ = std::make_unique<ReplicatedStep>(group_, parameters_, step_options(options));
 }
 
 DataParallelCore::~DataParallelCore() {
@@ -84,20 +83,20 @@ DataParallelCore::~DataParallelCore() {
 
 void DataParallelCore::before_forward(const torch::nn::Module& module) {
   const bool training = module.is_training() && torch::GradMode::is_enabled();
-  if (reducer_ && broadcast_buffers_ && synchronizes() && training) synchronize_buffers();
+  if (broadcast_buffers_ && synchronizes() && training) synchronize_buffers();
   if (!forward_awaits_ || !training) finish();
 }
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {
-  if (steps_->pending()) require_stepped(outputs);
+  if (replicated_->pending()) require_stepped(outputs);
   finish();  // Parameters that forward did not use.
-  if (reducer_ && torch::GradMode::is_enabled()) reducer_->prepare(outputs, synchronizes());
+  if (torch::GradMode::is_enabled()) replicated_->prepare(outputs, synchronizes());
 }
 
 void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
   const auto reached = walk_graph(graph_roots(outputs));
   for (const auto& [name, tensor] : parameters_) {
-    if (!steps_->pending(tensor)) continue;
+    if (!replicated_->pending(tensor)) continue;
     if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;
     throw Exception(
         ErrorKind::invalid_argument,
@@ -109,25 +108,24 @@ void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs
 }
 
 void DataParallelCore::step(BeforeStep before) {
-  if (steps_->optimizers().empty() && !parameters_.empty()) {
+  if (replicated_->optimizers().empty() && !parameters_.empty()) {
     throw Exception(ErrorKind::invalid_argument,
                     "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
                     "your own optimizer");
   }
-  steps_->begin(std::move(before));
+  replicated_->begin_step(std::move(before));
 }
 
 void DataParallelCore::synchronize_buffers() {
-  if (!reducer_ || buffers_.empty()) return;
+  if (size() == 1 || buffers_.empty()) return;
   const TraceScope scope(trace_, TraceKind::wait, "buffers");
   const auto begin = clock_->now();
   broadcast_tensors(*group_, buffers_);
   buffer_time_ += clock_->now() - begin;
 }
 
-ReducerStats DataParallelCore::stats() const {
-  if (!reducer_) return {};
-  auto stats = reducer_->stats();
+StepStats DataParallelCore::stats() const {
+  auto stats = replicated_->stats();
   stats.exposed += buffer_time_;
   return stats;
 }

@@ -11,10 +11,9 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/defaults.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/bucket_steps.h"
-#include "gradwire/train/data_parallel/gradient_reducer.h"
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/data_parallel/output_tensors.h"
+#include "gradwire/train/data_parallel/replicated_step.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire {
@@ -62,15 +61,16 @@ class DataParallelCore : public SyncControl {
   void after_forward(const std::vector<torch::Tensor>& outputs);
   void synchronize_buffers();
   void step(BeforeStep before);
-  void finish() { steps_->finish(); }
+  void finish() { replicated_->finish(); }
 
   int rank() const { return group_->getRank(); }
   int size() const { return group_->getSize(); }
   const ProcessGroup& group() const { return group_; }
-  bool needs_outputs() const { return reducer_ && (find_unused_ || steps_->pending()); }
-  BucketSteps* steps() { return steps_.get(); }
-  GradientReducer* reducer() { return reducer_.get(); }
-  ReducerStats stats() const;
+  bool needs_outputs() const {
+    return size() > 1 && (find_unused_ || replicated_->pending());
+  }
+  ReplicatedStep& replicated() { return *replicated_; }
+  StepStats stats() const;
 
  private:
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
@@ -84,8 +84,7 @@ class DataParallelCore : public SyncControl {
   std::shared_ptr<const Clock> clock_;
   TraceRecorder* trace_;
   Duration buffer_time_{};
-  std::unique_ptr<GradientReducer> reducer_;  ///< Null if the world size is 1.
-  std::unique_ptr<BucketSteps> steps_;
+  std::unique_ptr<ReplicatedStep> replicated_;
 };
 
 /// Data-parallel training of one module: every rank processes its part of the batch. After
@@ -178,12 +177,12 @@ class DataParallel {
   const ProcessGroup& process_group() const { return core_->group(); }
 
   /// Accumulated cost of communication. All zero if the world size is 1.
-  ReducerStats stats() const { return core_->stats(); }
+  StepStats stats() const { return core_->stats(); }
 
  private:
   template <class... Arguments>
   auto run(Arguments&&... arguments) {
-    const BlockScope scope(core_->steps());
+    const BlockScope scope(&core_->replicated());
     if constexpr (kSequential) {
       return forward_by_children(*module_, std::forward<Arguments>(arguments)...);
     } else {

@@ -11,13 +11,11 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/gradient/averager.h"
 #include "gradwire/gradient/defaults.h"
 #include "gradwire/gradient/local_steps.h"
-#include "gradwire/gradient/streaming_schedule.h"
+#include "gradwire/step/local_step_engine.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/data_parallel/bucket_layout.h"
-#include "gradwire/train/data_parallel/reducer_stats.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/local_sgd/outer_optimizer.h"
 #include "gradwire/train/named_tensor.h"
@@ -57,7 +55,7 @@ struct LocalSgdOptions {
 ///
 /// Every rank must make the same calls. Buffers (batch norm's statistics) stay local to the rank.
 /// Errors: throws Exception on all ranks; the group is unusable afterwards. Not thread-safe.
-class LocalSgd {
+class LocalSgd : private StepHost {
  public:
   /// `parameters`: all parameters that the inner optimizer changes. Collective. Throws Exception:
   /// invalid_argument for inconsistent settings or an unknown codec, mismatch if ranks have
@@ -72,13 +70,13 @@ class LocalSgd {
   void synchronize();
 
   /// Number of steps taken.
-  std::int64_t steps() const { return steps_; }
+  std::int64_t steps() const { return engine_->position().steps; }
 
   /// One line of text for logs: how differences are encoded, and why.
-  std::string describe() const { return averager_->describe(); }
+  std::string describe() const { return exchange_->describe(); }
 
   /// Accumulated cost of communication. `bytes` counts bytes before encoding.
-  const ReducerStats& stats() const { return stats_; }
+  const StepStats& stats() const { return engine_->stats(); }
 
   /// The state that a checkpoint of this rank must hold in addition to its parameters, to continue
   /// with the same bits. Contains "PARAMETER.outer", ".outer_velocity", ".outer_difference", the
@@ -90,30 +88,25 @@ class LocalSgd {
   void load_state(const std::map<std::string, torch::Tensor>& saved);
 
  private:
-  /// Parameters that are averaged as one, and their flat state in the same order.
+  /// Parameters that are averaged as one unit, and their flat state in the same order.
   struct Bundle {
     std::vector<NamedTensor> parameters;
     Bucket outer;
     std::optional<Bucket> velocity;  ///< With momentum.
     Bucket difference;
   };
-  struct Fragment {
-    std::vector<std::size_t> bundles;
-    std::int64_t started_after = 0;  ///< Step after which it was last averaged.
-  };
-  struct PendingAverage {
-    std::size_t fragment = 0;
-    bool arrived = false;
-  };
 
   ArgumentName name() const;
-  std::vector<BucketShape> lay_out(const LocalSgdOptions& options);
-  void add_bundle(Bucket difference, std::vector<NamedTensor> parameters, std::size_t fragment);
-  void begin(std::size_t fragment);
-  void wait_for(const std::vector<std::size_t>& fragments);
-  void step_outer(std::size_t fragment);
-  void apply_outer(std::size_t fragment, double mixing);
-  void finish_pending();
+  std::vector<UnitShape> lay_out(const LocalSgdOptions& options);
+  void add_bundle(Bucket difference, std::vector<NamedTensor> parameters);
+  void make_exchange(const std::vector<UnitShape>& shapes, const LocalSgdOptions& options);
+
+  Gradients gradients(std::size_t unit) override;
+  void reduced(std::size_t) override {}
+  bool step(std::size_t unit) override;
+  Parameters parameters(std::size_t) override { return {}; }
+  void apply_outer(const Bundle& bundle, double mixing);
+
   void visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit);
   torch::Tensor position() const;
   void set_position(const torch::Tensor& position);
@@ -121,17 +114,14 @@ class LocalSgd {
   std::vector<NamedTensor> parameters_;
   ProcessGroup group_;
   std::shared_ptr<const Clock> clock_;
-  StreamingSchedule schedule_;
   OuterOptimizer optimizer_;
   double mixing_;
-  /// Factor on differences before the reduction: 1 / P if the backend can only sum.
+  /// Factor on differences before the reduction: 1 / P if the exchange can only sum.
   double scale_ = 1;
   std::vector<Bundle> bundles_;
-  std::vector<Fragment> fragments_;
-  std::unique_ptr<Averager> averager_;  ///< Of the differences.
-  std::optional<PendingAverage> pending_;
-  std::int64_t steps_ = 0;
-  ReducerStats stats_;
+  std::vector<std::size_t> fragment_of_;  ///< By bundle.
+  std::unique_ptr<Exchange> exchange_;    ///< Of the differences.
+  std::unique_ptr<LocalStepEngine> engine_;
 };
 
 }  // namespace gradwire

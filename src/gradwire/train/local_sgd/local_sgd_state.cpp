@@ -37,16 +37,14 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
 
 /// Visits all state beside the parameters, named after them.
 void LocalSgd::visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit) {
-  for (std::size_t fragment = 0; fragment < fragments_.size(); ++fragment) {
-    const bool in_flight = pending_ && pending_->fragment == fragment;
-    for (const auto index : fragments_[fragment].bundles) {
-      const auto& bundle = bundles_[index];
-      for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
-        const auto& name = bundle.parameters[k].name;
-        visit(name + ".outer", bundle.outer.view(k));
-        if (bundle.velocity) visit(name + ".outer_velocity", bundle.velocity->view(k));
-        if (in_flight) visit(name + ".outer_difference", bundle.difference.view(k));
-      }
+  for (std::size_t index = 0; index < bundles_.size(); ++index) {
+    const auto& bundle = bundles_[index];
+    const bool in_flight = engine_->position().pending == fragment_of_[index];
+    for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
+      const auto& name = bundle.parameters[k].name;
+      visit(name + ".outer", bundle.outer.view(k));
+      if (bundle.velocity) visit(name + ".outer_velocity", bundle.velocity->view(k));
+      if (in_flight) visit(name + ".outer_difference", bundle.difference.view(k));
     }
   }
 }
@@ -54,35 +52,36 @@ void LocalSgd::visit_state(const std::function<void(const std::string&, torch::T
 /// Returns the step count, the fragment in flight (-1: none), and the step after which each
 /// fragment was last averaged.
 torch::Tensor LocalSgd::position() const {
+  const auto& position = engine_->position();
   std::vector<std::int64_t> values{
-      steps_, pending_ ? static_cast<std::int64_t>(pending_->fragment) : std::int64_t{-1}};
-  for (const auto& fragment : fragments_) values.push_back(fragment.started_after);
+      position.steps,
+      position.pending ? static_cast<std::int64_t>(*position.pending) : std::int64_t{-1}};
+  values.insert(values.end(), position.averaged_after.begin(), position.averaged_after.end());
   return torch::tensor(values, torch::kInt64);
 }
 
-void LocalSgd::set_position(const torch::Tensor& position) {
-  const auto* values = position.data_ptr<std::int64_t>();
-  const auto fragment = values[1];
-  if (fragment >= static_cast<std::int64_t>(fragments_.size())) {
-    refuse_state(
-        fmt::format("'{}' names fragment {} of {}", kPosition, fragment, fragments_.size()));
-  }
-  steps_ = values[0];
-  pending_.reset();
+void LocalSgd::set_position(const torch::Tensor& saved) {
+  const auto* values = saved.data_ptr<std::int64_t>();
+  LocalStepEngine::Position position = engine_->position();
+  const auto fragments = static_cast<std::int64_t>(position.averaged_after.size());
+  if (values[1] >= fragments)
+    refuse_state(fmt::format("'{}' names fragment {} of {}", kPosition, values[1], fragments));
+  position.steps = values[0];
+  position.pending.reset();
   // state() waited for the fragment in flight before saving.
-  if (fragment >= 0)
-    pending_ = PendingAverage{.fragment = static_cast<std::size_t>(fragment), .arrived = true};
-  for (std::size_t f = 0; f < fragments_.size(); ++f) fragments_[f].started_after = values[2 + f];
+  if (values[1] >= 0) position.pending = static_cast<std::size_t>(values[1]);
+  position.averaged_after.assign(values + 2, values + 2 + fragments);
+  engine_->set_position(std::move(position));
 }
 
 std::vector<NamedTensor> LocalSgd::state() {
   const torch::NoGradGuard no_grad;
-  if (pending_ && !std::exchange(pending_->arrived, true)) wait_for({pending_->fragment});
+  engine_->settle();
   std::vector<NamedTensor> state{{kPosition, position()}};
   visit_state([&](const auto& name, const auto& tensor) {
     state.push_back({name, tensor.clone()});
   });
-  for (const auto& own : averager_->state()) state.push_back({own.name, copy_of(own.data)});
+  for (const auto& own : exchange_->state()) state.push_back({own.name, copy_of(own.data)});
   return state;
 }
 
@@ -90,12 +89,12 @@ void LocalSgd::load_state(const std::map<std::string, torch::Tensor>& saved) {
   const torch::NoGradGuard no_grad;
   set_position(find(saved, kPosition, position()).contiguous());
   visit_state([&](const auto& name, auto tensor) { tensor.copy_(find(saved, name, tensor)); });
-  std::vector<Averager::SavedState> codecs;
+  std::vector<Exchange::SavedState> codecs;
   for (const auto& [name, tensor] : saved) {
     const bool plain = tensor.is_cpu() && tensor.is_contiguous();
     if (plain) codecs.push_back({name, lend_bytes(tensor, {"LocalSgd", name, group_->getRank()})});
   }
-  averager_->load_state(codecs);
+  exchange_->load_state(codecs);
 }
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,12 +11,14 @@
 #include "gradwire/base/error.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/torch/vector_math.h"
+#include "gradwire/train/data_parallel/graph_walk.h"
 #include "gradwire/train/data_parallel/model_check.h"
+#include "gradwire/train/exchange/torch_exchange.h"
 
 namespace gradwire {
 namespace {
 
-using Lock = std::lock_guard<std::recursive_mutex>;
+constexpr const char* kRemedy = "change a module before you construct gradwire::Zero from it";
 
 [[noreturn]] void refuse_zero(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, "Zero: " + message);
@@ -79,30 +82,29 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
   state.clear();
   convert_frozen(frozen_, options_.parameters);
   plan_units(module, sequential);
-  exchange_ = make_exchange();
-  gradients_ = std::make_unique<GradientShards>(
-      units_, *exchange_,
-      GradientShardsOptions{.group = group(),
-                            .keep_all = options_.stage == 1,
-                            .serialize_passes = options_.codec != "none",
-                            .overlap = options_.overlap,
-                            .clock = options_.clock,
-                            .complete = [this](std::size_t unit) { on_complete(unit); },
-                            .backward_end = [this] { on_backward_end(); },
-                            .mutex = &mutex_});
-  gathers_ = std::make_unique<ParameterGathers>(
-      units_, *exchange_,
-      ParameterGathers::Options{.clock = options_.clock,
-                                .ready =
-                                    [this](std::size_t unit) {
-                                      return !pending_step_[unit] ||
-                                             exchange_->requires_same_order() ||
-                                             gradients_->arrived(unit);
-                                    },
-                                .step_unit = [this](std::size_t unit) { step_unit(unit); }});
-  pending_step_.assign(units_.size(), false);
-  complete_.assign(units_.size(), false);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->release(unit);
+  make_exchange();
+  const double scale = exchange_->traits().averages ? 1.0 : 1.0 / size();
+  gradients_ = std::make_unique<ShardedGradients>(units_, size(), options_.stage == 1, scale);
+  make_engine();
+  hooks_ = std::make_unique<GradientHooks>(gradients_->parameters(), *this);
+}
+
+void ZeroCore::make_engine() {
+  std::vector<StepUnit> units;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    units.push_back({.elements = static_cast<std::size_t>(units_[unit].elements()),
+                     .gradients = units_[unit].members().size(),
+                     .is_root = is_root_[unit]});
+  }
+  const bool communicates =
+      std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
+  const StepPolicy policy{.stage = options_.stage,
+                          .ranks = size(),
+                          .overlap = options_.overlap,
+                          .prefetch_elements = static_cast<std::size_t>(options_.prefetch_elements),
+                          .optimizer_communicates = communicates};
+  engine_ = std::make_unique<StepEngine>(std::move(units), policy, *exchange_, *this,
+                                         *options_.clock);
 }
 
 ZeroCore::~ZeroCore() {
@@ -143,8 +145,8 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   }
 }
 
-std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
-  std::vector<BucketShape> shapes;
+void ZeroCore::make_exchange() {
+  std::vector<UnitShape> shapes;
   std::vector<torch::Tensor> shards;
   for (const auto& unit : units_) {
     shards.push_back(unit.shard());
@@ -156,11 +158,11 @@ std::unique_ptr<UnitExchange> ZeroCore::make_exchange() const {
                                           options_.codec_min_elements,
                       .tensors = {{unit.name(), 0, count, 1}}});
   }
-  return unit_exchange(group(), shapes, shards,
-                       {.codec = options_.codec,
-                        .warmup_steps = options_.codec_warmup_steps,
-                        .seed = options_.codec_seed},
-                       options_.trace);
+  exchange_ = torch_exchange("Zero", group(), shards, shapes,
+                             {.codec = options_.codec,
+                              .warmup_steps = options_.codec_warmup_steps,
+                              .seed = options_.codec_seed},
+                             options_.trace);
 }
 
 void ZeroCore::make_optimizer(FlatUnit& unit) {
@@ -184,28 +186,19 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
     return false;
   }
-  if (consolidated_) release_all();  // Gathered values predate this step.
+  if (engine_->is_consolidated()) engine_->release_all();  // Gathered values predate this step.
   before_ = std::move(before);
   factor_ = factor;
-  pending_step_.assign(units_.size(), true);
-  if (options_.overlap != Overlap::full || size() == 1) {
-    finish();
-    return true;
+  if (options_.overlap == Overlap::full && size() > 1) {
+    for (auto& unit : units_) unit.poison();
   }
-  for (auto& unit : units_) unit.poison();
-  const bool collective =
-      std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
-  if (collective) step_all();
-  if (sharded()) return true;
-  // Forward first needs the units that backward reached last.
-  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->prefetch(unit);
-  gathers_->advance();
+  engine_->begin_step();
   return true;
 }
 
 ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
   if (scaler == nullptr && options_.max_grad_norm == 0) return {};
-  gradients_->settle_all();
+  engine_->reductions().settle_all();
   const TraceScope scope(options_.trace, TraceKind::optimizer, "gradient norm");
   double squares = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -230,42 +223,33 @@ ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
   return result;
 }
 
-void ZeroCore::step_unit(std::size_t unit) {
-  if (!pending_step_[unit]) return;
-  gradients_->settle(unit);
-  pending_step_[unit] = false;
+bool ZeroCore::step(std::size_t unit) {
   auto gradient = gradients_->take(unit);
-  if (!gradient.defined()) return;
+  if (!gradient.defined()) return false;
   const TraceScope scope(options_.trace, TraceKind::optimizer);
-  if (size() > 1) gathers_->invalidate(unit);
   optimizers_[unit].step(std::move(gradient), factor_, before_);
+  return true;
 }
 
-void ZeroCore::step_all() {
-  for (std::size_t unit = units_.size(); unit-- > 0;) step_unit(unit);
+StepHost::Gradients ZeroCore::gradients(std::size_t unit) {
+  const auto [buffer, mean] = gradients_->prepare_reduction(unit);
+  return {lend_on_device(buffer, name("gradients")), lend_on_device(mean, name("gradients"))};
+}
+
+StepHost::Parameters ZeroCore::parameters(std::size_t unit) {
+  units_[unit].allocate();
+  return {lend_on_device(units_[unit].shard(), name("parameters")),
+          lend_on_device(units_[unit].flat(), name("parameters"))};
 }
 
 void ZeroCore::finish() {
   const Lock lock(mutex_);
-  const bool stepping = std::ranges::find(pending_step_, true) != pending_step_.end();
-  if (sharded()) {
-    if (stepping) step_all();
-    return;
-  }
-  if (stepping) {
-    for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->prefetch(unit);
-  }
-  gathers_->start_queued();
-  for (std::size_t unit = units_.size(); unit-- > 0;) gathers_->await(unit);
+  engine_->finish();
 }
 
 void ZeroCore::consolidate() {
   const Lock lock(mutex_);
-  finish();
-  if (!sharded() || consolidated_) return;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->prefetch(unit);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) gathers_->await(unit);
-  consolidated_ = true;
+  engine_->consolidate();
 }
 
 void ZeroCore::synchronize_buffers() {
@@ -301,27 +285,21 @@ std::vector<TensorPiece> ZeroCore::pieces(bool make_states) {
 
 void ZeroCore::loaded() {
   const Lock lock(mutex_);
-  if (consolidated_) release_all();
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    units_[unit].copy_master_to_shard();
-    if (size() > 1) gathers_->invalidate(unit);
-    if (size() > 1 && !sharded()) gathers_->await(unit);
-    gathers_->release(unit);
-  }
+  for (auto& unit : units_) unit.copy_master_to_shard();
+  engine_->invalidate_all();
 }
 
-ReducerStats ZeroCore::stats() const {
-  auto stats = gradients_->stats();
-  stats.exposed += gathers_->exposed() + buffer_time_;
-  return size() > 1 ? stats : ReducerStats{};
+StepStats ZeroCore::stats() const {
+  auto stats = engine_->stats();
+  stats.exposed += buffer_time_;
+  return size() > 1 ? stats : StepStats{};
 }
 
-Averager* ZeroCore::feedback() {
+Exchange& ZeroCore::feedback() {
   const Lock lock(mutex_);
-  finish();
-  gradients_->settle_all();
-  exchange_->end_pass();
-  return exchange_->feedback();
+  engine_->finish();
+  engine_->reductions().settle_all();
+  return *exchange_;
 }
 
 ZeroBytes ZeroCore::bytes() {
@@ -338,6 +316,201 @@ ZeroBytes ZeroCore::bytes() {
   bytes.gradients = gradients_->gradient_bytes();
   bytes.buffers += gradients_->buffer_bytes();
   return bytes;
+}
+
+const std::vector<std::size_t>& ZeroCore::units_of(const torch::nn::Module& block) {
+  auto found = units_of_block_.find(&block);
+  if (found == units_of_block_.end()) {
+    std::vector<std::size_t> units;
+    for (const auto& parameter : block.parameters()) {
+      const auto unit = unit_of_.find(parameter.unsafeGetTensorImpl());
+      if (unit == unit_of_.end()) continue;
+      if (std::ranges::find(units, unit->second) == units.end()) units.push_back(unit->second);
+    }
+    found = units_of_block_.emplace(&block, std::move(units)).first;
+  }
+  return found->second;
+}
+
+template <class Hook>
+void ZeroCore::hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook) {
+  for (const auto& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    output.register_hook([hook, alive = std::weak_ptr<ZeroCore*>(self_)](const torch::Tensor&) {
+      if (const auto self = alive.lock()) hook(**self);
+    });
+  }
+}
+
+void ZeroCore::before_forward(const torch::nn::Module& module) {
+  const Lock lock(mutex_);
+  training_ = torch::GradMode::is_enabled();
+  if (training_) {
+    require_own_module(module);
+    require_own_parameters();
+  }
+  if (options_.broadcast_buffers && synchronizes() && training_ && module.is_training())
+    synchronize_buffers();
+  if (!options_.forward_awaits || (!training_ && !sharded())) finish();
+  engine_->begin_forward(training_);
+}
+
+void ZeroCore::before_block(const torch::nn::Module& block) {
+  const Lock lock(mutex_);
+  engine_->before_block(units_of(block));
+}
+
+void ZeroCore::after_block(const torch::nn::Module& block,
+                           const std::vector<torch::Tensor>& outputs) {
+  const Lock lock(mutex_);
+  const auto& units = units_of(block);
+  if (!sharded() || units.empty()) return;
+  if (torch::GradMode::is_enabled()) {
+    hook_outputs(outputs, [units, position = engine_->position()](ZeroCore& core) {
+      core.on_output_gradient(units, position);
+    });
+  }
+  // Without known tensors in its outputs, no hook can tell when backward reaches the block.
+  engine_->after_block(units, /*keep=*/outputs.empty());
+}
+
+void ZeroCore::after_forward(const std::vector<torch::Tensor>& outputs) {
+  const Lock lock(mutex_);
+  if (!sharded() && training_) require_stepped(outputs);
+  engine_->end_forward();
+  if (training_) prepare_backward(outputs);
+}
+
+void ZeroCore::prepare_backward(const std::vector<torch::Tensor>& outputs) {
+  if (in_backward_) {
+    fail(ErrorKind::invalid_argument,
+         "the last backward threw before its gradients were reduced; do not use this Zero any "
+         "further");
+  }
+  prepared_ = true;
+  accumulating_ = options_.stage == 1 && !synchronizes();
+  hook_outputs(outputs, [](ZeroCore& core) {
+    const Lock lock(core.mutex_);
+    core.begin_backward();
+  });
+}
+
+void ZeroCore::begin_backward() {
+  if (!prepared_ || in_backward_) return;
+  in_backward_ = true;
+  if (!accumulating_) {
+    gradients_->begin_pass();
+    engine_->begin_pass();
+  }
+  hooks_->call_at_end_of_backward();
+}
+
+void ZeroCore::on_output_gradient(const std::vector<std::size_t>& units, std::size_t position) {
+  const Lock lock(mutex_);
+  begin_backward();
+  engine_->before_backward(units, position);
+}
+
+void ZeroCore::on_gradient(std::size_t parameter) {
+  const Lock lock(mutex_);
+  const torch::NoGradGuard no_grad;
+  const auto& [name, tensor] = gradients_->parameters()[parameter];
+  if (!tensor.grad().defined()) return;
+  if (!prepared_) {
+    fail(ErrorKind::invalid_argument,
+         fmt::format("'{}' got a gradient without a preceding forward of this Zero; call its "
+                     "forward, not that of the wrapped module, before each backward",
+                     name));
+  }
+  begin_backward();
+  if (tensor.grad().layout() != torch::kStrided) {
+    fail(ErrorKind::unsupported,
+         fmt::format("the gradient of '{}' is sparse; construct its layer with sparse = false",
+                     name));
+  }
+  fill(parameter);
+}
+
+void ZeroCore::fill(std::size_t parameter) {
+  const std::size_t unit = gradients_->unit_of(parameter);
+  if (accumulating_) {
+    engine_->reductions().settle(unit);
+    return gradients_->accumulate(parameter);
+  }
+  if (engine_->reductions().missing(unit) == 0) {
+    fail(ErrorKind::invalid_argument,
+         fmt::format("'{}' got a second gradient in one backward pass, after the first had been "
+                     "sent; use it in only one activation checkpoint, or in none",
+                     gradients_->parameters()[parameter].name));
+  }
+  engine_->before_gradient(unit);
+  if (!gradients_->fill(parameter)) return;
+  run_or_abort(*group(), [&] { engine_->gradient_ready(unit); });
+}
+
+void ZeroCore::on_end_of_backward() {
+  const Lock lock(mutex_);
+  const torch::NoGradGuard no_grad;
+  prepared_ = false;
+  in_backward_ = false;
+  if (accumulating_) return;
+  run_or_abort(*group(), [this] { engine_->end_pass(); });
+}
+
+void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const {
+  std::unordered_set<const torch::autograd::Node*> reached;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (engine_->is_current(unit)) continue;
+    if (reached.empty()) reached = walk_graph(graph_roots(outputs));
+    for (const auto& member : units_[unit].members()) {
+      const auto node = torch::autograd::impl::grad_accumulator(member.parameter);
+      if (!reached.contains(node.get())) continue;
+      throw Exception(
+          ErrorKind::invalid_argument,
+          fmt::format(
+              "rank {}: Zero: forward used '{}' before the pending step had updated it; call "
+              "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+              rank(), member.name));
+    }
+  }
+}
+
+// Changes to the module by other code would be undone or ignored. The checks compare each parameter's
+// location and version counter, not its elements.
+
+void ZeroCore::fail(ErrorKind kind, const std::string& message) const {
+  const auto text = fmt::format("rank {}: Zero: {}", rank(), message);
+  abort_group(*group(), text);
+  throw Exception(kind, text);
+}
+
+void ZeroCore::require_own_module(const torch::nn::Module& module) const {
+  for (const auto& item : module.named_parameters()) {
+    const auto& parameter = item.value();
+    if (!parameter.requires_grad() || unit_of_.contains(parameter.unsafeGetTensorImpl())) continue;
+    fail(
+        ErrorKind::invalid_argument,
+        fmt::format("'{}' is trainable, but was absent or frozen when the Zero was constructed, so "
+                    "it would never be stepped; {}",
+                    item.key(), kRemedy));
+  }
+}
+
+void ZeroCore::require_own_parameters() const {
+  for (const auto& unit : units_) {
+    if (const auto* member = unit.first_moved()) {
+      fail(ErrorKind::invalid_argument, fmt::format(
+          "'{}' has been moved to other memory (by to(), torch::load() or another wrapper), which "
+          "steps do not update; {}, or load into its pieces() and call loaded()",
+          member->name, kRemedy));
+    }
+    if (const auto* member = unit.first_written()) {
+      fail(ErrorKind::invalid_argument, fmt::format(
+          "'{}' has been written to, which the next step would overwrite with what the optimizer "
+          "steps ({}); {}, or write to its pieces() and call loaded()",
+          member->name, unit.has_master() ? "the master copy" : "this rank's shard", kRemedy));
+    }
+  }
 }
 
 }  // namespace gradwire

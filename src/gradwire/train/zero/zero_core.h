@@ -13,15 +13,16 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/gradient/defaults.h"
 #include "gradwire/gradient/overlap.h"
+#include "gradwire/step/step_engine.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/data_parallel/bucket_steps.h"
 #include "gradwire/train/data_parallel/no_sync.h"
+#include "gradwire/train/gradient_hooks.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/loss_scaler.h"
-#include "gradwire/train/zero/gradient_shards.h"
-#include "gradwire/train/zero/parameter_gathers.h"
+#include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/zero/shard_optimizer.h"
+#include "gradwire/train/zero/sharded_gradients.h"
 #include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
@@ -74,8 +75,14 @@ struct ZeroBytes {
   std::size_t buffers = 0;
 };
 
-/// The part of Zero that does not depend on the module's type.
-class ZeroCore final : public SyncControl, public BlockObserver, public Checkpointable {
+/// The part of Zero that does not depend on the module's type: the torch side of the step engine in
+/// stages 1 to 3. It owns the flat units, their gradients and optimizers, and reports the module's
+/// blocks and autograd's gradients to the engine.
+class ZeroCore final : public SyncControl,
+                       public BlockObserver,
+                       public Checkpointable,
+                       private StepHost,
+                       private GradientListener {
  public:
   /// Checks that all ranks have the same parameters and buffers, broadcasts rank 0's values, and
   /// lays the trainable parameters out in units. In stage 3 it frees each unit once this rank's
@@ -102,41 +109,50 @@ class ZeroCore final : public SyncControl, public BlockObserver, public Checkpoi
   int size() const { return options_.process_group->getSize(); }
   const ProcessGroup& group() const { return options_.process_group; }
   double gradient_norm() const { return gradient_norm_; }
-  ReducerStats stats() const;
-  /// The averager whose state (error-feedback residuals) a checkpoint must hold in addition to
-  /// pieces(). Null: none. Completes the step. Call between steps.
-  Averager* feedback();
+  StepStats stats() const;
+  /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
+  /// pieces(). Completes the step. Call between steps.
+  Exchange& feedback();
   ZeroBytes bytes();
   std::size_t units() const { return units_.size(); }
 
  private:
+  using Lock = std::lock_guard<std::recursive_mutex>;
   struct UnscaleResult {
     bool finite = true;
     double factor = 1;  ///< Factor on the gradients.
   };
 
   void plan_units(const torch::nn::Module& module, bool sequential);
-  std::unique_ptr<UnitExchange> make_exchange() const;
+  void make_exchange();
   void make_optimizer(FlatUnit& unit);
+  void make_engine();
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
-  void gather_for_forward(const std::vector<std::size_t>& units);
-  void prefetch_after(std::size_t position);
+  UnscaleResult unscale_and_clip(LossScaler* scaler);
+
+  void prepare_backward(const std::vector<torch::Tensor>& outputs);
+  void begin_backward();
   void on_output_gradient(const std::vector<std::size_t>& units, std::size_t position);
-  void on_complete(std::size_t unit);
-  void on_backward_end();
-  void await_roots();
-  void release_all();
+  void on_gradient(std::size_t parameter) override;
+  void on_end_of_backward() override;
+  bool expects_gradients() const override { return prepared_; }
+  void fill(std::size_t parameter);
+  template <class Hook>
+  void hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook);
+
+  Gradients gradients(std::size_t unit) override;
+  void reduced(std::size_t unit) override { gradients_->store_mean(unit); }
+  bool step(std::size_t unit) override;
+  Parameters parameters(std::size_t unit) override;
+  void available(std::size_t unit) override { units_[unit].unpoison(); }
+  void release(std::size_t unit) override { units_[unit].release(); }
+
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
   void require_own_module(const torch::nn::Module& module) const;
   void require_own_parameters() const;
-  [[noreturn]] void fail(const std::string& message) const;
-  std::vector<std::size_t> reduction_order() const;
-  UnscaleResult unscale_and_clip(LossScaler* scaler);
-  void step_unit(std::size_t unit);
-  void step_all();
-  template <class Hook>
-  void hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook);
+  ArgumentName name(std::string_view what) const { return {"Zero", what, rank()}; }
+  [[noreturn]] void fail(ErrorKind kind, const std::string& message) const;
 
   ZeroOptions options_;
   std::vector<NamedTensor> frozen_;  ///< Parameters that require no gradient: replicated.
@@ -146,26 +162,21 @@ class ZeroCore final : public SyncControl, public BlockObserver, public Checkpoi
   std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block_;
   std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl of the parameter.
   std::vector<ShardOptimizer> optimizers_;
-  std::unique_ptr<UnitExchange> exchange_;
-  std::unique_ptr<GradientShards> gradients_;
-  std::unique_ptr<ParameterGathers> gathers_;
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<ShardedGradients> gradients_;
 
   std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
   std::shared_ptr<ZeroCore*> self_ = std::make_shared<ZeroCore*>(this);
-  std::vector<bool> pending_step_;  ///< By unit.
   BeforeStep before_;
   double factor_ = 1;
   double gradient_norm_ = 0;
-
   bool training_ = false;  ///< Autograd records the current forward.
-  bool in_forward_ = false;
+  bool prepared_ = false;  ///< A forward in training has ended, and its backward has not.
   bool in_backward_ = false;
-  bool consolidated_ = false;
-  std::vector<std::size_t> forward_order_;  ///< Units in the order of this forward.
-  /// Units of the previous forward: a prediction for prefetching.
-  std::vector<std::size_t> previous_order_;
-  std::vector<bool> complete_;  ///< By unit: backward is done with it.
+  bool accumulating_ = false;  ///< The backward's gradients are not reduced.
   Duration buffer_time_{};
+  std::unique_ptr<StepEngine> engine_;
+  std::unique_ptr<GradientHooks> hooks_;
 };
 
 }  // namespace gradwire
