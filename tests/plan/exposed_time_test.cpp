@@ -17,11 +17,10 @@ ModelShape even(int layers) {
 }
 
 double exposed(const ModelShape& model, Overlap overlap, double communication, double latency = 0) {
-  return exposed_time(model, {.overlap = overlap,
+  return exposed_time(model, {.policy = {.overlap = overlap},
                               .forward = 1,
                               .backward = 2,
-                              .bandwidth = communication,
-                              .latency = latency});
+                              .reduce = {communication, latency}});
 }
 
 TEST(Exposed, NothingOverlapsWithNone) {

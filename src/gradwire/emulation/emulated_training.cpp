@@ -49,7 +49,7 @@ void EmulatedTraining::step() {
   const TraceStep traced(trace_, steps_);
   for (int pass = 1; pass <= options_.accumulate; ++pass) {
     forward();
-    backward(pass == options_.accumulate && !local());
+    backward(pass == options_.accumulate);
   }
   if (options_.update > Duration::zero()) device_.compute(options_.update);
   ++steps_;
@@ -71,21 +71,20 @@ void EmulatedTraining::forward() {
   if (!local()) engine_.end_forward();
 }
 
-void EmulatedTraining::backward(bool reduces) {
+/// Replicated gradients, and those of stage 1, accumulate locally until the last pass.
+void EmulatedTraining::backward(bool last_pass) {
   const TraceScope traced(trace_, TraceKind::backward);
+  const bool reduces = !local() && (last_pass || options_.policy.stage >= 2);
   const bool steps_in_backward = options_.policy.stage > 0;
   if (reduces) engine_.begin_pass();
-  if (reduces && steps_in_backward) engine_.begin_step();
+  if (last_pass && reduces && steps_in_backward) engine_.begin_step();
   for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
     if (reduces) begin_layer_backward(layer);
     compute(profile_.layers[layer].backward);
-    for (const std::size_t unit : plan_.needs[layer]) {
-      if (reduces) engine_.gradient_ready(unit);
-      if (local() && plan_.first_layer[unit] == layer) units_.step(unit);
-    }
+    complete_layer_backward(layer, reduces);
   }
   if (reduces) engine_.end_pass();
-  if (reduces && !steps_in_backward) engine_.begin_step();
+  if (last_pass && reduces && !steps_in_backward) engine_.begin_step();
 }
 
 void EmulatedTraining::begin_layer_backward(std::size_t layer) {
@@ -96,6 +95,13 @@ void EmulatedTraining::begin_layer_backward(std::size_t layer) {
   for (const std::size_t unit : begins_[layer]) {
     engine_.before_gradient(unit);
     units_.make_gradients(unit);
+  }
+}
+
+void EmulatedTraining::complete_layer_backward(std::size_t layer, bool reduces) {
+  for (const std::size_t unit : plan_.needs[layer]) {
+    if (reduces) engine_.gradient_ready(unit);
+    if (local() && plan_.first_layer[unit] == layer) units_.step(unit);
   }
 }
 

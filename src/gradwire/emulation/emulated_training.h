@@ -20,7 +20,7 @@ namespace gradwire {
 struct EmulatedTrainingOptions {
   Duration compute{};  ///< Of one forward and backward pass.
   Duration update{};   ///< Of the optimizer, for all parameters; 0: only what the units take.
-  int accumulate = 1;  ///< Passes per step; only the last sends gradients.
+  int accumulate = 1;  ///< Passes per step; in stages 0 and 1 only the last sends gradients.
   StepPolicy policy;
   /// If set, gradients stay local and parameters are averaged on this schedule. The policy is not
   /// used, and the plan must be one of plan_local_steps().
@@ -51,8 +51,9 @@ class EmulatedTraining {
  private:
   bool local() const { return local_engine_.has_value(); }
   void forward();
-  void backward(bool reduces);
+  void backward(bool last_pass);
   void begin_layer_backward(std::size_t layer);
+  void complete_layer_backward(std::size_t layer, bool reduces);
   void compute(double share);
 
   const LayerProfile& profile_;

@@ -1,114 +1,81 @@
 #include "gradwire/plan/exposed_time.h"
 
 #include <algorithm>
-#include <limits>
-#include <vector>
+
+#include "gradwire/plan/simulate/step_simulation.h"
 
 namespace gradwire {
 namespace {
 
-/// Maximum and minimum share of the gradients in a bucket. The maximum gives as many buckets as
+/// Maximum and minimum share of the parameters in a bucket. The maximum gives as many buckets as
 /// ResNet-50 has of 4 MiB, few enough to compute quickly.
-constexpr double kMaxBucketShare = 1.0 / 48, kMinBucketShare = 1.0 / 3000;
+constexpr std::size_t kMaxBuckets = 48, kMinBucketsShare = 3000;
 
-struct Bucket {
-  std::size_t first_layer = 0;
-  double share = 0;  ///< Of the gradients.
-  double ready = 0;  ///< Seconds since the start of backward.
-  double done = 0;   ///< When its mean has arrived.
-};
+/// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes nothing.
+constexpr int kSomeRanks = 2;
 
-double backward_share(const ModelShape& model) {
-  double share = 0;
-  for (const ModelLayer& layer : model.layers) share += layer.backward;
-  return share;
+/// Returns the layers with their shares of a pass.
+LayerProfile profile_of(const ModelShape& model, const OverlapInput& input) {
+  double forward = 0, backward = 0;
+  for (const ModelLayer& layer : model.layers) {
+    forward += layer.forward;
+    backward += layer.backward;
+  }
+  const double pass = input.forward + input.backward;
+  const double forward_scale = forward > 0 ? input.forward / pass / forward : 0;
+  const double backward_scale = backward > 0 ? input.backward / pass / backward : 0;
+  LayerProfile profile{.name = model.name};
+  for (const ModelLayer& layer : model.layers) {
+    ProfileLayer& added = profile.layers.emplace_back();
+    if (layer.parameters > 0) added.parameters = {{layer.name, {layer.parameters}}};
+    added.forward = forward_scale * layer.forward;
+    added.backward = backward_scale * layer.backward;
+  }
+  return profile;
 }
 
-/// Returns the buckets in the order of backward.
-std::vector<Bucket> buckets_of(const ModelShape& model, double backward) {
-  const double all = static_cast<double>(model.parameters()), shares = backward_share(model);
-  std::vector<Bucket> buckets;
-  double time = 0, left = 1;
-  bool open = false;
-  for (std::size_t i = model.layers.size(); i-- > 0;) {
-    const ModelLayer& layer = model.layers[i];
-    time += backward * layer.backward / shares;
-    if (layer.parameters == 0) continue;
-    if (!open) buckets.emplace_back();
-    Bucket& bucket = buckets.back();
-    bucket.first_layer = i;
-    bucket.share += static_cast<double>(layer.parameters) / all;
-    left -= static_cast<double>(layer.parameters) / all;
-    bucket.ready = time;
-    // Buckets taper (gradient/bucket_plan.h), as nothing hides the last one.
-    open = bucket.share < std::clamp(left, kMinBucketShare, kMaxBucketShare);
-  }
-  return buckets;
+StepPlan plan_of(const LayerProfile& profile, int stage) {
+  const std::size_t bytes = profile.parameters() * sizeof(float);
+  const std::size_t most = std::max<std::size_t>(bytes / kMaxBuckets, 1);
+  const StepPlanOptions options{
+      .limits = {.first_bytes = most, .bytes = most, .last_bytes = bytes / kMinBucketsShare}};
+  return stage == 3 ? plan_blocks(profile, most / sizeof(float) / 2, options)
+                    : plan_step(profile, options);
 }
 
-/// Sets `done` of each bucket, if the link always carries the ready bucket of the highest priority.
-/// That is the last in the list if `urgent`, otherwise the first.
-void carry(std::vector<Bucket>& buckets, const OverlapInput& input, bool urgent) {
-  const std::size_t count = buckets.size();
-  std::vector<double> left(count);
-  for (std::size_t i = 0; i < count; ++i) left[i] = buckets[i].share * input.bandwidth;
-  double time = 0;
-  for (std::size_t open = count; open > 0;) {
-    std::size_t chosen = count;
-    double next = std::numeric_limits<double>::infinity();  // When another bucket becomes ready.
-    for (std::size_t i = 0; i < count; ++i) {
-      if (left[i] < 0) continue;
-      if (buckets[i].ready > time) {
-        next = std::min(next, buckets[i].ready);
-      } else if (chosen == count || urgent) {
-        chosen = i;
-      }
-    }
-    if (chosen == count) {
-      time = next;
-      continue;
-    }
-    if (urgent && time + left[chosen] > next) {
-      left[chosen] -= next - time;
-      time = next;
-      continue;
-    }
-    time += left[chosen];
-    left[chosen] = -1;
-    buckets[chosen].done = time + input.latency;
-    --open;
-  }
+std::vector<std::vector<TrafficStage>> jobs_of(const WholeExchange& whole, double share) {
+  const double seconds = share * whole.bandwidth;
+  return {{{TrafficStage::network, seconds, seconds}, {TrafficStage::network, whole.latency, 0}}};
 }
 
-/// Returns the stall time of the next forward, in which each layer waits for its bucket.
-double waits_of_forward(const ModelShape& model, const std::vector<Bucket>& buckets,
-                        const OverlapInput& input) {
-  const double shares = 1 - backward_share(model);
-  double time = input.backward;
-  std::size_t bucket = buckets.size();
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    if (bucket > 0 && buckets[bucket - 1].first_layer <= i) {
-      time = std::max(time, buckets[bucket - 1].done);
-      --bucket;
-    }
-    if (shares > 0) time += input.forward * model.layers[i].forward / shares;
-  }
-  return time - input.backward - input.forward;
+/// Everything is exposed where nothing overlaps.
+double total_of(const OverlapInput& input) {
+  const int passes = input.policy.stage >= 2 ? input.accumulate : 1;
+  const int gathers = input.policy.stage == 0   ? 0
+                      : input.policy.stage == 3 ? 2 * input.accumulate
+                                                : 1;
+  return passes * input.reduce.total() + gathers * input.gather.total();
 }
 
 }  // namespace
 
 double exposed_time(const ModelShape& model, const OverlapInput& input) {
-  if (input.bandwidth + input.latency <= 0) return 0;
-  if (input.overlap == Overlap::none || backward_share(model) <= 0)
-    return input.bandwidth + input.latency;
-  std::vector<Bucket> buckets = buckets_of(model, input.backward);
-  const bool full = input.overlap == Overlap::full;
-  carry(buckets, input, full);
-  if (full) return std::max(0.0, waits_of_forward(model, buckets, input));
-  double end = 0;
-  for (const Bucket& bucket : buckets) end = std::max(end, bucket.done);
-  return std::max(0.0, end - input.backward);
+  const double total = total_of(input);
+  if (total <= 0) return 0;
+  if (input.policy.overlap == Overlap::none || input.forward + input.backward <= 0) return total;
+  const LayerProfile profile = profile_of(model, input);
+  const StepPlan plan = plan_of(profile, input.policy.stage);
+  StepModel step{.compute = input.forward + input.backward,
+                 .accumulate = input.accumulate,
+                 .policy = input.policy};
+  step.policy.ranks = kSomeRanks;
+  const auto all = static_cast<double>(plan.elements());
+  std::vector<UnitTraffic> traffic;
+  for (const UnitShape& unit : plan.buckets) {
+    const double share = static_cast<double>(unit.count) / all;
+    traffic.push_back({jobs_of(input.reduce, share), jobs_of(input.gather, share)});
+  }
+  return std::min(simulate_step(profile, plan, step, traffic).exposed, total);
 }
 
 }  // namespace gradwire

@@ -1,29 +1,34 @@
 #pragma once
 
-#include "gradwire/gradient/overlap.h"
 #include "gradwire/plan/model.h"
+#include "gradwire/step/step_host.h"
 
 namespace gradwire {
 
-/// The last pass of a step, and its communication.
-struct OverlapInput {
-  Overlap overlap = Overlap::backward;
-  double forward = 0;    ///< Seconds of one pass.
-  double backward = 0;   ///< Seconds of one pass.
-  double bandwidth = 0;  ///< Seconds in which the gradients fill the link.
-  double latency = 0;    ///< Seconds from the last byte of a bucket to its mean.
+/// An operation on all gradients, or on all parameters, cut into units.
+struct WholeExchange {
+  double bandwidth = 0;  ///< Seconds in which it fills the link.
+  double latency = 0;    ///< Seconds from the last byte of a unit to its result.
+
+  double total() const { return bandwidth + latency; }
 };
 
-/// Returns the seconds of exposed communication.
+/// A step's compute and communication.
+struct OverlapInput {
+  StepPolicy policy;
+  int accumulate = 1;    ///< Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
+  double forward = 0;    ///< Seconds of one pass.
+  double backward = 0;   ///< Seconds of one pass.
+  WholeExchange reduce;  ///< All-reduce, or reduce-scatter from stage 1 on.
+  WholeExchange gather;  ///< From stage 1 on.
+};
+
+/// Returns the seconds of exposed communication in a step: the step engine runs the model's layers
+/// in virtual time (emulation/emulated_training.h), over one link that carries the unit of the highest
+/// priority. Units are as in training, but at most about 48, so that a step is quickly computed.
 ///
-/// Backward computes layer by layer, from the last to the first. Layers are grouped into buckets,
-/// which leave one at a time over one link, each when its last gradient is ready. With
-/// Overlap::full, the bucket that the next forward needs first has priority, and each layer of
-/// forward waits for its own bucket. With backward, the step waits for all buckets at the end of
-/// backward. With none, buckets leave only then. So
-///
-///   none: exposed = latency + bandwidth
-///   full: exposed >= latency + bandwidth - backward - forward
+///   no overlap: exposed = reduce + gather
+///   full overlap: exposed >= reduce + gather - compute
 double exposed_time(const ModelShape& model, const OverlapInput& input);
 
 }  // namespace gradwire

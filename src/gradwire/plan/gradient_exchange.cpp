@@ -75,25 +75,26 @@ CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Net
   return reduce_scatter_time(groups.nodes, bytes, network);
 }
 
+WholeExchange whole(const CollectiveTime& time) {
+  return {.bandwidth = time.bandwidth, .latency = time.latency};
+}
+
 /// ZeRO: reductions of gradients and gathers of parameters, in place of an all-reduce.
 GradientExchange sharded(const PlanInput& input, const Groups& groups, const Network& network) {
   const Strategy& s = input.strategy;
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).parameter * groups.parameters;
   const CollectiveTime reduce = reduction(input, groups, network);
   const CollectiveTime gather = reduce_scatter_time(groups.nodes, bytes, network);
-  const bool gathers_in_passes = s.zero_stage == 3;
   // Stage 1 accumulates passes before it reduces; the others have no memory for that.
   const double reductions = s.zero_stage == 1 ? 1 : s.accumulate;
   // Stage 3: forward and backward of each pass. Others: after the update, for the next forward.
-  const double gathers = gathers_in_passes ? 2 * s.accumulate : 1;
-  const double gathered = gathers * gather.total();
+  const double gathers = s.zero_stage == 3 ? 2 * s.accumulate : 1;
   return {.bandwidth = reductions * reduce.bandwidth + gathers * gather.bandwidth,
           .latency = reductions * reduce.latency + gathers * gather.latency,
           .wire_bytes = reductions * reduce.sent + gathers * gather.sent,
           .algorithm = reduce.algorithm,
-          .reduced_before = (reductions - 1) * reduce.total(),
-          .gathered_after = gathers_in_passes ? 0 : gathered,
-          .gathered_in_passes = gathers_in_passes ? gathered : 0};
+          .reduce = whole(reduce),
+          .gather = whole(gather)};
 }
 
 GradientExchange between_nodes(const PlanInput& input, const Groups& groups,
@@ -103,7 +104,8 @@ GradientExchange between_nodes(const PlanInput& input, const Groups& groups,
   return {.bandwidth = time.bandwidth,
           .latency = time.latency,
           .wire_bytes = time.sent,
-          .algorithm = time.algorithm};
+          .algorithm = time.algorithm,
+          .reduce = whole(time)};
 }
 
 }  // namespace
@@ -112,8 +114,11 @@ GradientExchange gradient_exchange(const PlanInput& input) {
   const Groups groups = groups_of(input);
   const Network network = effective_network(input);
   GradientExchange exchange = between_nodes(input, groups, network);
-  exchange.bandwidth += inside_time(input, groups);
-  exchange.latency = std::max(0.0, exchange.latency - latency_measured(input));
+  const double inside = inside_time(input, groups), measured = latency_measured(input);
+  exchange.bandwidth += inside;
+  exchange.reduce.bandwidth += inside;
+  exchange.latency = std::max(0.0, exchange.latency - measured);
+  exchange.reduce.latency = std::max(0.0, exchange.reduce.latency - measured);
   const double local = input.strategy.local_steps;
   exchange.bandwidth /= local;
   exchange.latency /= local;

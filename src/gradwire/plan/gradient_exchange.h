@@ -2,21 +2,19 @@
 
 #include <string>
 
+#include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/step_time.h"
 
 namespace gradwire {
 
 /// Communication of gradients, and with ZeRO of parameters, in one step.
 struct GradientExchange {
-  double bandwidth = 0;   ///< Seconds.
-  double latency = 0;     ///< Seconds.
+  double bandwidth = 0;   ///< Seconds, of all passes.
+  double latency = 0;     ///< Seconds, of all passes.
   double wire_bytes = 0;  ///< Sent by each node.
   std::string algorithm;
-  /// The part of these seconds in reductions after earlier passes (ZeRO 2, 3), before the last
-  /// backward ends.
-  double reduced_before = 0;
-  double gathered_after = 0;      ///< In gathers after the update (ZeRO 1, 2).
-  double gathered_in_passes = 0;  ///< In gathers of forward and backward (ZeRO 3).
+  WholeExchange reduce;  ///< One reduction of all gradients.
+  WholeExchange gather;  ///< ZeRO: one gather of all parameters.
 };
 
 /// Returns the communication of one step. With d devices per node and t devices per replica, the

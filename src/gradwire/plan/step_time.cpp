@@ -117,25 +117,12 @@ double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientE
   // Independent of s.overlap: averages hide behind their overlap steps.
   if (s.local_steps > 1) return std::max(0.0, all - hiding_share(s.local()) * compute);
   if (all <= 0 || s.overlap == Overlap::none) return all;
-  if (s.zero_stage == 3) {
-    // The first layer of each pass waits for its parameters; others are prefetched.
-    const double first =
-        exchange.gathered_in_passes / static_cast<double>(input.model.layers.size());
-    return std::max(std::min(first, all), all - compute);
-  }
-  const double after = s.overlap == Overlap::full ? 0 : exchange.gathered_after;
-  const double before = exchange.reduced_before;
-  const auto exposed_in_pass = [&](double seconds) {
-    const double share = seconds / all;
-    return exposed_time(input.model, {.overlap = s.overlap,
-                                      .forward = phases.forward / s.accumulate,
-                                      .backward = phases.backward / s.accumulate,
-                                      .bandwidth = share * exchange.bandwidth,
-                                      .latency = share * exchange.latency});
-  };
-  const double earlier = s.accumulate - 1;
-  const double passes = earlier > 0 ? earlier * exposed_in_pass(before / earlier) : 0;
-  return after + passes + exposed_in_pass(all - after - before);
+  return exposed_time(input.model, {.policy = {.stage = s.zero_stage, .overlap = s.overlap},
+                                    .accumulate = s.accumulate,
+                                    .forward = phases.forward / s.accumulate,
+                                    .backward = phases.backward / s.accumulate,
+                                    .reduce = exchange.reduce,
+                                    .gather = exchange.gather});
 }
 
 PlanBottleneck bottleneck_of(const StepTime& time) {

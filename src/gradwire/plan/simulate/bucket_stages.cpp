@@ -20,6 +20,11 @@ double slot_bytes(const Codec& codec, std::size_t count) {
                              kAlignment);
 }
 
+TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes) {
+  const OperationTime time = model.times(collective, bytes);
+  return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
+}
+
 /// `values`: number of float32 values.
 TrafficStage coding(const ExchangeModel& model, double values, double bytes_per_second) {
   return {TrafficStage::processor, values * sizeof(float) / bytes_per_second * model.codec_slowdown,
@@ -55,11 +60,6 @@ std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Code
 
 }  // namespace
 
-TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes) {
-  const OperationTime time = model.times(collective, bytes);
-  return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
-}
-
 std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
                                                      const std::string& source) {
   const auto read = read_json_fields(json, source, [](JsonFields fields) {
@@ -74,19 +74,23 @@ std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
   return value_or_throw(read);
 }
 
-std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
-                                                     const ExchangeModel& model) {
+UnitTraffic unit_traffic(const UnitShape& unit, int stage, const ExchangeModel& model) {
   if (model.ranks == 1) return {};
   const std::shared_ptr<const Codec> codec = codec_of(model);
-  if (bucket.skip_compression || !codec) {
-    const auto bytes = static_cast<double>(bucket.count * sizeof(float));
-    return {{network_stage(model, Collective::all_reduce, bytes)}};
+  const auto bytes = static_cast<double>(unit.count * sizeof(float));
+  if (stage > 0 && codec)
+    throw Exception(ErrorKind::invalid_argument, "ZeRO is simulated with codec none only");
+  if (stage > 0) {
+    return {{{network_stage(model, Collective::reduce_scatter, bytes)}},
+            {{network_stage(model, Collective::all_gather, bytes)}}};
   }
-  std::vector<std::vector<TrafficStage>> jobs;
+  if (unit.skip_compression || !codec)
+    return {{{network_stage(model, Collective::all_reduce, bytes)}}, {}};
+  UnitTraffic traffic;
   for (const CodedPieceLayout& piece :
-       cut_into_pieces(bucket.count, model.piece_elements, model.ranks))
-    jobs.push_back(piece_stages(piece, *codec, model));
-  return jobs;
+       cut_into_pieces(unit.count, model.piece_elements, model.ranks))
+    traffic.reduction.push_back(piece_stages(piece, *codec, model));
+  return traffic;
 }
 
 double codec_slowdown(const Topology& topology) {

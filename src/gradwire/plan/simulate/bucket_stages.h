@@ -35,14 +35,17 @@ struct ExchangeModel {
   std::size_t piece_elements = std::size_t{1} << 20;  ///< Values encoded at a time.
 };
 
-/// Returns the jobs of a bucket: one, or one for each piece that is encoded separately
-/// (gradient/coded_averager_piece.h). Throws Exception(invalid_argument) for an unknown codec, or
-/// one whose encoded size depends on more than the number of values.
-std::vector<std::vector<TrafficStage>> bucket_stages(const BucketShape& bucket,
-                                                     const ExchangeModel& model);
+/// What a unit's operations do: jobs of consecutive stages, several where pieces are encoded
+/// separately.
+struct UnitTraffic {
+  std::vector<std::vector<TrafficStage>> reduction;  ///< All-reduce, or reduce-scatter.
+  std::vector<std::vector<TrafficStage>> gather;
+};
 
-/// Returns the stage of a collective on `bytes` bytes of all ranks' chunks together.
-TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes);
+/// Returns the traffic of a unit: in stage 0 of ZeRO an all-reduce, otherwise a reduce-scatter and an
+/// all-gather. Throws Exception(invalid_argument) for an unknown codec, one whose encoded size depends
+/// on more than the number of values, or any codec from stage 1 on.
+UnitTraffic unit_traffic(const UnitShape& unit, int stage, const ExchangeModel& model);
 
 /// Returns the codec threads per processor with one thread per rank, at least 1: the maximum over
 /// all machines.

@@ -52,85 +52,80 @@ class SimulatedTransfer final : public Transfer {
   std::vector<std::size_t> jobs_;
 };
 
-/// Exchanges of units that take the time of their stages.
+/// Exchanges of units that take the time of their traffic.
 class SimulatedExchange final : public Exchange {
  public:
-  SimulatedExchange(Traffic& traffic, const StepPlan& plan, const ExchangeModel& model)
-      : traffic_(traffic), model_(model) {
-    for (const UnitShape& unit : plan.buckets) stages_.push_back(bucket_stages(unit, model));
-  }
+  SimulatedExchange(Traffic& traffic, const std::vector<UnitTraffic>& units)
+      : traffic_(traffic), units_(units) {}
 
   std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan, int priority) override {
-    std::vector<std::size_t> jobs;
-    for (const auto& stages : stages_[unit]) jobs.push_back(traffic_.start(priority, stages));
-    return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
+    return start(units_[unit].reduction, priority);
   }
-
-  std::unique_ptr<Transfer> reduce_scatter(std::size_t, LentSpan data, LentSpan,
+  std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
                                            int priority) override {
-    return start(Collective::reduce_scatter, data.count, priority);
+    return start(units_[unit].reduction, priority);
   }
-
-  std::unique_ptr<Transfer> all_gather(std::size_t, LentConstSpan, LentSpan data,
+  std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
                                        int priority) override {
-    return start(Collective::all_gather, data.count, priority);
+    return start(units_[unit].gather, priority);
   }
-
   ExchangeTraits traits() const override { return {}; }
   std::string describe() const override { return "simulated"; }
 
  private:
-  std::unique_ptr<Transfer> start(Collective collective, std::size_t count, int priority) {
-    const auto bytes = static_cast<double>(count * sizeof(float));
+  std::unique_ptr<Transfer> start(const std::vector<std::vector<TrafficStage>>& stages,
+                                  int priority) {
     std::vector<std::size_t> jobs;
-    if (model_.ranks > 1)
-      jobs.push_back(traffic_.start(priority, {network_stage(model_, collective, bytes)}));
+    for (const auto& job : stages) jobs.push_back(traffic_.start(priority, job));
     return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
   }
 
   Traffic& traffic_;
-  const ExchangeModel& model_;
-  std::vector<std::vector<std::vector<TrafficStage>>> stages_;  ///< By unit, of its pieces.
+  const std::vector<UnitTraffic>& units_;
 };
 
 /// Units without memory.
 class SimulatedUnits final : public EmulatedUnits {
  public:
-  SimulatedUnits(const StepPlan& plan, const StepPolicy& policy) {
-    const auto parts = static_cast<std::size_t>(policy.stage == 0 ? 1 : policy.ranks);
-    for (const UnitShape& unit : plan.buckets)
-      counts_.push_back((unit.count + parts - 1) / parts * parts);
-  }
+  explicit SimulatedUnits(const StepPlan& plan) : plan_(plan) {}
 
-  Gradients gradients(std::size_t unit) override { return {.whole = {.count = counts_[unit]}}; }
+  Gradients gradients(std::size_t unit) override {
+    return {.whole = {.count = plan_.buckets[unit].count}};
+  }
   void reduced(std::size_t) override {}
   bool step(std::size_t) override { return true; }
-  Parameters parameters(std::size_t unit) override { return {.whole = {.count = counts_[unit]}}; }
+  Parameters parameters(std::size_t) override { return {}; }
 
  private:
-  std::vector<std::size_t> counts_;  ///< Elements, padding included.
+  const StepPlan& plan_;
 };
 
-EmulatedTrainingOptions options_of(const StepModel& model, const ExchangeModel& exchange) {
-  StepPolicy policy = model.policy;
-  policy.ranks = exchange.ranks;
+EmulatedTrainingOptions options_of(const StepModel& model) {
   return {.compute = duration_of(model.compute * model.slowest_host),
           .update = duration_of(model.update * model.slowest_host),
           .accumulate = model.accumulate,
-          .policy = policy,
+          .policy = model.policy,
           .local_steps = model.local_steps};
 }
 
 }  // namespace
 
+SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan, StepModel model,
+                            const ExchangeModel& exchange) {
+  model.policy.ranks = exchange.ranks;
+  std::vector<UnitTraffic> traffic;
+  for (const UnitShape& unit : plan.buckets)
+    traffic.push_back(unit_traffic(unit, model.policy.stage, exchange));
+  return simulate_step(profile, plan, model, traffic);
+}
+
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
-                            const StepModel& model, const ExchangeModel& exchange) {
+                            const StepModel& model, const std::vector<UnitTraffic>& units_traffic) {
   Traffic traffic;
   TrafficAlarm alarm(traffic);
-  SimulatedExchange network(traffic, plan, exchange);
-  const EmulatedTrainingOptions options = options_of(model, exchange);
-  SimulatedUnits units(plan, options.policy);
-  EmulatedTraining training(profile, plan, options, units, network, alarm);
+  SimulatedExchange network(traffic, units_traffic);
+  SimulatedUnits units(plan);
+  EmulatedTraining training(profile, plan, options_of(model), units, network, alarm);
   const int round = model.local_steps ? static_cast<int>(model.local_steps->round()) : 1;
   for (int i = 0; i < kWarmUp * round; ++i) training.step();
   const Time begin = training.device().free_at();

@@ -14,7 +14,7 @@ namespace gradwire {
 struct StepModel {
   double compute = 0;  ///< Seconds of one forward and backward pass.
   int accumulate = 1;  ///< Passes per step; only the last one's gradients leave.
-  StepPolicy policy;   ///< Its `ranks` are the exchange's.
+  StepPolicy policy;
   /// If set, parameters are averaged by this schedule in place of gradients, and the policy is not
   /// used. The plan must be one of plan_local_steps().
   std::optional<StreamingSchedule> local_steps = std::nullopt;
@@ -38,7 +38,12 @@ struct SimulatedStep {
 
 /// Simulates training steps: the step engine that training runs, in virtual time. All hosts but the
 /// slowest are alike, so one represents all; operations begin when the slowest host takes part.
+/// `traffic`: of each unit of the plan.
 SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
-                            const StepModel& model, const ExchangeModel& exchange);
+                            const StepModel& model, const std::vector<UnitTraffic>& traffic);
+
+/// The same with the traffic that the exchange model predicts, among its ranks.
+SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan, StepModel model,
+                            const ExchangeModel& exchange);
 
 }  // namespace gradwire
