@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
-    checkpoint workload gradient)
+    checkpoint workload exchange step)
 set(GRADWIRE_TORCH_LAYERS torch data train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 

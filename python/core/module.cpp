@@ -75,7 +75,7 @@ class PythonBackend final : public StagedProcessGroup {
     const std::lock_guard lock(mutex_);
     auto hook = std::make_shared<CodecHook>(
         communicator(),
-        AveragerOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
+        ExchangeOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
     reducer.register_comm_hook(as_ddp_hook(hook));
     std::erase_if(hooks_, [](const auto& each) { return each.expired(); });
     hooks_.push_back(hook);

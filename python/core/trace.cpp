@@ -6,7 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
-#include "gradwire/gradient/trace_session.h"
+#include "gradwire/trace/trace_session.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/data_parallel/codec_hook.h"
 

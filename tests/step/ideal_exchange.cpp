@@ -7,7 +7,7 @@
 
 namespace gradwire {
 
-class IdealExchange::IdealTransfer final : public Transfer {
+class IdealExchange::IdealTransfer final : public UnitTransfer {
  public:
   IdealTransfer(IdealExchange& exchange, Key key) : exchange_(exchange), key_(key) {}
   bool done() override { return exchange_.done(key_); }
@@ -19,7 +19,7 @@ class IdealExchange::IdealTransfer final : public Transfer {
   Key key_;
 };
 
-std::unique_ptr<Transfer> IdealExchange::start(Key key, std::size_t count, int priority,
+std::unique_ptr<UnitTransfer> IdealExchange::start(Key key, std::size_t count, int priority,
                                                InFlight operation) {
   advance();
   EXPECT_FALSE(in_flight_.contains(key)) << key.first << key.second << " twice";
@@ -33,16 +33,16 @@ std::unique_ptr<Transfer> IdealExchange::start(Key key, std::size_t count, int p
   return std::make_unique<IdealTransfer>(*this, key);
 }
 
-std::unique_ptr<Transfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
+std::unique_ptr<UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
   return start({'a', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<Transfer> IdealExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan,
+std::unique_ptr<UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan,
                                                         int priority) {
   return start({'r', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<Transfer> IdealExchange::all_gather(std::size_t unit, LentConstSpan shard,
+std::unique_ptr<UnitTransfer> IdealExchange::all_gather(std::size_t unit, LentConstSpan shard,
                                                     LentSpan data, int priority) {
   InFlight operation;
   if (data.data != nullptr) {

@@ -39,10 +39,10 @@ class IdealExchange final : public Exchange {
   IdealExchange(TestAlarm& alarm, double bytes_per_second, int ranks, ExchangeTraits traits = {})
       : alarm_(alarm), rate_(bytes_per_second), ranks_(ranks), traits_(traits) {}
 
-  std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
-  std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                            int priority) override;
-  std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
                                        int priority) override;
   ExchangeTraits traits() const override { return traits_; }
   void end_pass() override;
@@ -65,7 +65,7 @@ class IdealExchange final : public Exchange {
   };
   class IdealTransfer;
 
-  std::unique_ptr<Transfer> start(Key key, std::size_t count, int priority, InFlight operation);
+  std::unique_ptr<UnitTransfer> start(Key key, std::size_t count, int priority, InFlight operation);
   bool is_forgotten(Key key) const { return key.first == 'g' && forgets == key.second; }
   bool done(Key key);
   void wait(Key key);

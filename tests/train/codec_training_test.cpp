@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/checkpoint/averager_state.h"
+#include "gradwire/train/checkpoint/exchange_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"

@@ -8,7 +8,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/gradient/overlap.h"
+#include "gradwire/step/overlap.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire::test {

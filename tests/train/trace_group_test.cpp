@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gradwire/gradient/trace_session.h"
+#include "gradwire/trace/trace_session.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"
 

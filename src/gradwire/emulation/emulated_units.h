@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/gradient/step_plan.h"
+#include "gradwire/step/step_plan.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
 

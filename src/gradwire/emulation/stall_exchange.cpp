@@ -5,9 +5,9 @@
 namespace gradwire {
 namespace {
 
-class StallTransfer final : public Transfer {
+class StallTransfer final : public UnitTransfer {
  public:
-  StallTransfer(std::unique_ptr<Transfer> transfer, EmulatedDevice& device)
+  StallTransfer(std::unique_ptr<UnitTransfer> transfer, EmulatedDevice& device)
       : transfer_(std::move(transfer)), device_(device) {}
 
   bool done() override { return transfer_->done(); }
@@ -19,24 +19,24 @@ class StallTransfer final : public Transfer {
   void on_done(std::function<void()> callback) override { transfer_->on_done(std::move(callback)); }
 
  private:
-  std::unique_ptr<Transfer> transfer_;
+  std::unique_ptr<UnitTransfer> transfer_;
   EmulatedDevice& device_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transfer> StallExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
+std::unique_ptr<UnitTransfer> StallExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
   return std::make_unique<StallTransfer>(exchange_.all_reduce(unit, std::move(data), priority),
                                          device_);
 }
 
-std::unique_ptr<Transfer> StallExchange::reduce_scatter(std::size_t unit, LentSpan data,
+std::unique_ptr<UnitTransfer> StallExchange::reduce_scatter(std::size_t unit, LentSpan data,
                                                         LentSpan shard, int priority) {
   return std::make_unique<StallTransfer>(
       exchange_.reduce_scatter(unit, std::move(data), std::move(shard), priority), device_);
 }
 
-std::unique_ptr<Transfer> StallExchange::all_gather(std::size_t unit, LentConstSpan shard,
+std::unique_ptr<UnitTransfer> StallExchange::all_gather(std::size_t unit, LentConstSpan shard,
                                                     LentSpan data, int priority) {
   return std::make_unique<StallTransfer>(
       exchange_.all_gather(unit, std::move(shard), std::move(data), priority), device_);

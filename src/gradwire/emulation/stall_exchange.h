@@ -14,10 +14,10 @@ class StallExchange final : public Exchange {
   StallExchange(Exchange& exchange, EmulatedDevice& device)
       : exchange_(exchange), device_(device) {}
 
-  std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
-  std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                            int priority) override;
-  std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
                                        int priority) override;
   ExchangeTraits traits() const override { return exchange_.traits(); }
   void end_pass() override { exchange_.end_pass(); }

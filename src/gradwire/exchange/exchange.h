@@ -30,9 +30,9 @@ struct UnitShape {
 
 /// An operation of an exchange in flight. The memory is lent until wait() has returned or thrown, or
 /// done() has returned true. May be destroyed earlier only if the memory has a keep-alive.
-class Transfer {
+class UnitTransfer {
  public:
-  virtual ~Transfer() = default;
+  virtual ~UnitTransfer() = default;
 
   /// Returns true if wait() would return or throw at once.
   virtual bool done() = 0;
@@ -77,14 +77,14 @@ class Exchange {
   virtual ~Exchange() = default;
 
   /// Starts `data` = its mean over ranks.
-  virtual std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
+  virtual std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
   /// Starts `shard` = the mean over ranks of this rank's part of `data` (P * shard.count elements),
   /// which may be overwritten. They are disjoint, or `shard` is its place in `data`.
-  virtual std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+  virtual std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                                    int priority) = 0;
   /// Starts `data` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
   /// own place in `data`.
-  virtual std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+  virtual std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
                                                int priority) = 0;
 
   virtual ExchangeTraits traits() const = 0;

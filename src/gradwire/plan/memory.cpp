@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gradwire/gradient/defaults.h"
+#include "gradwire/step/defaults.h"
 #include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {

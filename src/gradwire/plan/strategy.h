@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "gradwire/gradient/local_steps.h"
-#include "gradwire/gradient/overlap.h"
+#include "gradwire/step/local_steps.h"
+#include "gradwire/step/overlap.h"
 #include "gradwire/plan/device.h"
 
 namespace gradwire {

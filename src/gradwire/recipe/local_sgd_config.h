@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gradwire/gradient/local_steps.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/recipe/json_object.h"
 
 namespace gradwire {

@@ -14,13 +14,13 @@ double seconds(Duration duration) {
 
 }  // namespace
 
-void StepMeter::begin(Time now, const ReducerStats& stats, double sent) {
+void StepMeter::begin(Time now, const StepStats& stats, double sent) {
   begin_ = data_end_ = now;
   stats_at_begin_ = stats;
   if (compute_.empty()) sent_at_first_ = sent;
 }
 
-void StepMeter::end(Time now, const ReducerStats& stats, double sent) {
+void StepMeter::end(Time now, const StepStats& stats, double sent) {
   const auto step = now - begin_;
   const auto waited = stats.exposed - stats_at_begin_.exposed;
   const auto for_data = data_end_ - begin_;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/types.h"
-#include "gradwire/train/data_parallel/reducer_stats.h"
+#include "gradwire/step/step_host.h"
 
 namespace gradwire {
 
@@ -19,11 +19,11 @@ struct StepTimes {
 class StepMeter {
  public:
   /// Starts a step. `sent`: payload bytes this rank has sent in total, or < 0 if not counted.
-  void begin(Time now, const ReducerStats& stats, double sent);
+  void begin(Time now, const StepStats& stats, double sent);
   /// The batch arrived: the time since begin() counts as waiting for data.
   void on_data(Time now) { data_end_ = now; }
   /// Ends the step: gradients averaged, parameters updated.
-  void end(Time now, const ReducerStats& stats, double sent);
+  void end(Time now, const StepStats& stats, double sent);
   /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
   /// between steps and after the last one.
   void update_sent(double sent);
@@ -49,7 +49,7 @@ class StepMeter {
 
   Time begin_{};
   Time data_end_{};
-  ReducerStats stats_at_begin_;
+  StepStats stats_at_begin_;
   double sent_at_first_ = 0;  ///< At the start of the first step.
   std::vector<double> compute_;
   std::vector<double> exposed_;

@@ -9,8 +9,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
-#include "gradwire/gradient/defaults.h"
-#include "gradwire/gradient/overlap.h"
+#include "gradwire/step/defaults.h"
+#include "gradwire/step/overlap.h"
 #include "gradwire/recipe/local_sgd_config.h"
 #include "gradwire/recipe/optimizers_config.h"
 #include "gradwire/recipe/zero_config.h"

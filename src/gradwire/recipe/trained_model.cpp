@@ -65,11 +65,10 @@ class ReplicatedTraining final : public TrainedModel {
   torch::nn::Sequential& whole_module() override { return model_.module(); }
   void synchronize_buffers() override { model_.synchronize_buffers(); }
   SyncControl& core() override { return model_.core(); }
-  ReducerStats stats() const override { return model_.stats(); }
+  StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return state_; }
-  Averager* feedback() override {
-    auto* reducer = model_.core().reducer();
-    return reducer != nullptr ? &reducer->averager() : nullptr;
+  Exchange* feedback() override {
+    return model_.world_size() > 1 ? &model_.core().replicated().exchange() : nullptr;
   }
 
  private:
@@ -112,9 +111,9 @@ class ZeroTraining final : public TrainedModel {
   }
   void synchronize_buffers() override { model_.synchronize_buffers(); }
   SyncControl& core() override { return model_.core(); }
-  ReducerStats stats() const override { return model_.stats(); }
+  StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return model_.core(); }
-  Averager* feedback() override { return model_.core().feedback(); }
+  Exchange* feedback() override { return model_.core().feedback(); }
 
  private:
   Zero<torch::nn::Sequential> model_;

@@ -9,7 +9,7 @@
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/data_parallel/reducer_stats.h"
+#include "gradwire/step/step_host.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/loss_scaler.h"
 #include "gradwire/train/zero/zero_core.h"
@@ -36,12 +36,12 @@ class TrainedModel {
   virtual void synchronize_buffers() = 0;
 
   virtual SyncControl& core() = 0;  ///< For NoSync.
-  virtual ReducerStats stats() const = 0;
+  virtual StepStats stats() const = 0;
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
-  /// The averager whose state (error-feedback residuals) belongs to the checkpoint; null if none.
+  /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
   /// Call between steps.
-  virtual Averager* feedback() = 0;
+  virtual Exchange* feedback() = 0;
 };
 
 /// Options of a Zero with this configuration. `config` and `trace` (which may be null) must outlive

@@ -95,7 +95,7 @@ class Trainer {
   double sent() const {
     return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
   }
-  ReducerStats stats() const { return local_ ? local_->stats() : model_->stats(); }
+  StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
@@ -243,8 +243,8 @@ class Trainer {
   /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
-    const Averager* averager = config_.parallel.codec == "none" ? nullptr : model_->feedback();
-    return averager != nullptr ? averager->describe() : "";
+    const Exchange* exchange = config_.parallel.codec == "none" ? nullptr : model_->feedback();
+    return exchange != nullptr ? exchange->describe() : "";
   }
 
   /// Record of the run, with losses of whole batches and this rank's memory.

@@ -68,7 +68,7 @@ class Gathers {
   Shards shards_;
   OperationOrder order_;
   std::vector<State> states_;
-  std::vector<std::unique_ptr<Transfer>> transfers_;
+  std::vector<std::unique_ptr<UnitTransfer>> transfers_;
   std::deque<std::size_t> queue_;
   int started_ = 0;
   Duration exposed_{};

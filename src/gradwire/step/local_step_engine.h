@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "gradwire/gradient/streaming_schedule.h"
+#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/step/reductions.h"
 
 namespace gradwire {

@@ -68,7 +68,7 @@ class Reductions {
   std::vector<std::size_t> missing_;
   std::vector<bool> has_room_;
   std::vector<bool> launched_;
-  std::vector<std::unique_ptr<Transfer>> transfers_;  ///< Null: none in flight.
+  std::vector<std::unique_ptr<UnitTransfer>> transfers_;  ///< Null: none in flight.
   std::vector<std::size_t> in_flight_;
   StepStats stats_;
   std::vector<ReductionTiming> timings_;

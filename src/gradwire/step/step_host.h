@@ -5,7 +5,7 @@
 
 #include "gradwire/base/types.h"
 #include "gradwire/exchange/exchange.h"
-#include "gradwire/gradient/overlap.h"
+#include "gradwire/step/overlap.h"
 
 namespace gradwire {
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,7 +20,7 @@ std::string text(const auto& printable) {
   return out.str();
 }
 
-void check_memory(const torch::Tensor& tensor, const ArgumentName& name) {
+void check_memory(const torch::Tensor& tensor, const ArgumentName& name, bool any_device = false) {
   const auto wrong = [&](const std::string& reason) {
     refuse(ErrorKind::invalid_argument, name, reason);
   };
@@ -27,7 +28,7 @@ void check_memory(const torch::Tensor& tensor, const ArgumentName& name) {
   if (tensor.layout() != torch::kStrided) {
     wrong(fmt::format("the layout is {}; convert it with to_dense()", text(tensor.layout())));
   }
-  if (!tensor.device().is_cpu()) {
+  if (!tensor.device().is_cpu() && !any_device) {
     wrong(fmt::format("the tensor is on {}; gradwire communicates CPU memory: move it with .cpu()",
                       text(tensor.device())));
   }
@@ -109,6 +110,20 @@ DataType reducible_type_of(const torch::Tensor& tensor, const ArgumentName& name
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name) {
   check_memory(tensor, name);
   return span_of(tensor, reducible_type_of(tensor, name));
+}
+
+LentSpan lend_on_device(const torch::Tensor& tensor, const ArgumentName& name) {
+  check_memory(tensor, name, /*any_device=*/true);
+  return span_of(tensor, reducible_type_of(tensor, name));
+}
+
+torch::Tensor tensor_over(const LentConstSpan& span, c10::Device device) {
+  const auto options = torch::TensorOptions(scalar_type_of(span.type)).device(device);
+  auto memory = c10::InefficientStdFunctionContext::makeDataPtr(
+      const_cast<void*>(span.data), [keep_alive = span.keep_alive](void*) {}, device);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), span.count * size_of(span.type),
+                             std::move(memory));
+  return torch::empty({0}, options).set_(storage, 0, {static_cast<std::int64_t>(span.count)}, {1});
 }
 
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name) {

@@ -22,6 +22,12 @@ struct ArgumentName {
 /// type has no DataType.
 LentSpan lend(const torch::Tensor& tensor, const ArgumentName& name);
 
+/// The same for a tensor on any device: the span's pointer is valid there.
+LentSpan lend_on_device(const torch::Tensor& tensor, const ArgumentName& name);
+
+/// Returns a 1-D tensor over lent memory on `device`, without a copy. It keeps the memory alive.
+torch::Tensor tensor_over(const LentConstSpan& span, c10::Device device);
+
 /// The same for operations that only move bytes and accept any element type: types without a
 /// DataType (bool, complex, ...) are lent as uint8.
 LentSpan lend_bytes(const torch::Tensor& tensor, const ArgumentName& name);

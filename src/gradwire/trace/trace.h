@@ -54,7 +54,7 @@ struct TraceLog {
 ///
 /// Used by `gradwire train`, `gradwire bench step`, and any training loop:
 ///
-///     TraceSession session(...);                        // gradient/trace_session.h
+///     TraceSession session(...);                        // trace/trace_session.h
 ///     TraceRecorder* trace = session.recorder();        // null: nothing is recorded, at no cost
 ///     averager = trace_averager(std::move(averager), trace);  // buckets, and waits
 ///     for (...) {

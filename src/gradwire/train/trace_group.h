@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "gradwire/gradient/trace_peers.h"
+#include "gradwire/trace/trace_peers.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire {

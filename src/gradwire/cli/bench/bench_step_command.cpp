@@ -17,7 +17,7 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/run_self.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/gradient/trace_session.h"
+#include "gradwire/trace/trace_session.h"
 #include "gradwire/workload/profiles.h"
 
 namespace gradwire {

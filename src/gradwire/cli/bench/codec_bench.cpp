@@ -13,7 +13,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/statistics.h"
 #include "gradwire/base/units.h"
-#include "gradwire/gradient/power_sgd_bucket.h"
+#include "gradwire/exchange/power_sgd_unit.h"
 
 namespace gradwire {
 namespace {
@@ -74,9 +74,9 @@ CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
 
 /// Describes `count` values as square matrices of kColumns columns; the remainder belongs to no
 /// matrix.
-BucketShape matrices_of(std::size_t count) {
+UnitShape matrices_of(std::size_t count) {
   constexpr std::size_t kColumns = 1024;
-  BucketShape shape{.count = count};
+  UnitShape shape{.count = count};
   for (std::size_t begin = 0; begin + kColumns <= count; begin += kColumns * kColumns) {
     const std::size_t rows = std::min(kColumns, (count - begin) / kColumns);
     shape.tensors.push_back({.name = "", .offset = begin, .rows = rows, .columns = kColumns});
@@ -88,7 +88,7 @@ CodecRow measure_low_rank(const CodecSpec& spec, std::size_t count, double secon
                           const Clock& clock) {
   const std::vector<float> values = gaussian(count);
   std::vector<float> decoded = values;
-  PowerSgdBucket bucket(matrices_of(count), static_cast<std::size_t>(spec.parameter));
+  PowerSgdUnit bucket(matrices_of(count), static_cast<std::size_t>(spec.parameter));
   const std::size_t bytes = count * sizeof(float);
   std::uint64_t seed = kSeed;
   const auto encode = [&] {

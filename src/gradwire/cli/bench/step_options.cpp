@@ -239,8 +239,8 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
                      .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
   how.plan.codec_min_elements = options.codec_min_elements;
-  how.averager.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
-  if (how.averager.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
+  how.exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
+  if (how.exchange.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   return how;
 }
 

@@ -9,7 +9,7 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/emulation/step_measurement.h"
-#include "gradwire/gradient/defaults.h"
+#include "gradwire/step/defaults.h"
 
 namespace gradwire {
 

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "gradwire/base/units.h"
-#include "gradwire/gradient/defaults.h"
+#include "gradwire/step/defaults.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/plan/simulate/step_simulation.h"

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/json_fields.h"
 #include "gradwire/codec/catalogue.h"
-#include "gradwire/gradient/coded_averager_layout.h"
+#include "gradwire/exchange/coded_layout.h"
 
 namespace gradwire {
 namespace {

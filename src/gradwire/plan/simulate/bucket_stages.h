@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gradwire/gradient/averager.h"
+#include "gradwire/exchange/exchange.h"
 #include "gradwire/plan/simulate/operation_times.h"
 #include "gradwire/plan/simulate/traffic.h"
 

@@ -34,7 +34,7 @@ class TrafficAlarm final : public Alarm {
   Traffic& traffic_;
 };
 
-class SimulatedTransfer final : public Transfer {
+class SimulatedTransfer final : public UnitTransfer {
  public:
   SimulatedTransfer(Traffic& traffic, std::vector<std::size_t> jobs)
       : traffic_(traffic), jobs_(std::move(jobs)) {}
@@ -58,14 +58,14 @@ class SimulatedExchange final : public Exchange {
   SimulatedExchange(Traffic& traffic, const std::vector<UnitTraffic>& units)
       : traffic_(traffic), units_(units) {}
 
-  std::unique_ptr<Transfer> all_reduce(std::size_t unit, LentSpan, int priority) override {
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan, int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<Transfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
                                            int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<Transfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
                                        int priority) override {
     return start(units_[unit].gather, priority);
   }
@@ -73,7 +73,7 @@ class SimulatedExchange final : public Exchange {
   std::string describe() const override { return "simulated"; }
 
  private:
-  std::unique_ptr<Transfer> start(const std::vector<std::vector<TrafficStage>>& stages,
+  std::unique_ptr<UnitTransfer> start(const std::vector<std::vector<TrafficStage>>& stages,
                                   int priority) {
     std::vector<std::size_t> jobs;
     for (const auto& job : stages) jobs.push_back(traffic_.start(priority, job));

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "gradwire/gradient/step_plan.h"
-#include "gradwire/gradient/streaming_schedule.h"
+#include "gradwire/step/step_plan.h"
+#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/plan/simulate/bucket_stages.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/workload/layer_profile.h"

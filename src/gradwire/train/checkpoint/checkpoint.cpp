@@ -9,7 +9,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/train/activation/random_state.h"
-#include "gradwire/train/checkpoint/averager_state.h"
+#include "gradwire/train/checkpoint/exchange_state.h"
 #include "gradwire/train/checkpoint/collective_try.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/local_state.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "gradwire/gradient/averager.h"
+#include "gradwire/exchange/exchange.h"
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
@@ -17,7 +17,7 @@ namespace gradwire {
 struct RunState {
   ProcessGroup group;
   Checkpointable& model;         ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
-  Averager* feedback = nullptr;  ///< Error feedback: DataParallel's reducer()->averager().
+  Exchange* feedback = nullptr;  ///< With error feedback: DataParallel's or Zero's.
   LossScaler* scaler = nullptr;
   LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.
   std::string description = "{}";  ///< JSON: description of the model, for users and messages.

@@ -28,7 +28,7 @@ std::size_t numbers_of(const torch::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
 }
 
-BucketTensor described(const NamedTensor& parameter, std::size_t offset) {
+UnitTensor described(const NamedTensor& parameter, std::size_t offset) {
   const auto& tensor = parameter.tensor;
   const auto rows = tensor.dim() == 0 ? 1 : static_cast<std::size_t>(tensor.size(0));
   const auto elements = numbers_of(tensor);
@@ -52,7 +52,7 @@ BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters, const B
   layout.places.resize(parameters.size());
   layout.members = plan_buckets(sizes_of(parameters, compress, codec_min_elements), limits);
   for (const auto& members : layout.members) {
-    BucketShape shape;
+    UnitShape shape;
     std::vector<torch::Tensor> tensors;
     for (const auto index : members) {
       layout.places[index] = {layout.buckets.size(), tensors.size()};

@@ -5,8 +5,8 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/gradient/averager.h"
-#include "gradwire/gradient/bucket_plan.h"
+#include "gradwire/exchange/exchange.h"
+#include "gradwire/step/bucket_plan.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/named_tensor.h"
@@ -21,7 +21,7 @@ struct BucketLayout {
   };
   std::vector<Bucket> buckets;
   /// Shapes of the buckets, as averagers expect them.
-  std::vector<BucketShape> shapes;
+  std::vector<UnitShape> shapes;
   std::vector<std::vector<std::size_t>> members;  ///< Per bucket: indices of its parameters.
   std::vector<Place> places;                      ///< Per parameter.
 };

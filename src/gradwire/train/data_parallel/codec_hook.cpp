@@ -15,8 +15,8 @@ ArgumentName bucket_of(Rank rank) {
   return {"gradient hook", "bucket", rank};
 }
 
-BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
-  BucketShape shape;
+UnitShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
+  UnitShape shape;
   const at::Tensor& buffer = bucket.getBuffer();
   shape.count = static_cast<std::size_t>(buffer.numel());
   shape.type = reducible_type_of(buffer, bucket_of(rank));
@@ -32,7 +32,7 @@ BucketShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
   return shape;
 }
 
-bool alike(const BucketShape& a, const BucketShape& b) {
+bool alike(const UnitShape& a, const UnitShape& b) {
   return a.count == b.count && a.type == b.type && a.tensors.size() == b.tensors.size();
 }
 
@@ -51,13 +51,13 @@ class DdpHook final : public c10d::CommHookInterface {
 
 }  // namespace
 
-CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options)
+CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, ExchangeOptions options)
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
       staged_(communicator_->rank()) {
   // Reports an unknown codec here instead of in the third step. Without buckets there is no
   // traffic.
-  make_averager(communicator_, {}, options_);
+  make_exchange(communicator_, {}, options_);
 }
 
 FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
@@ -71,14 +71,14 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
 /// Records the bucket's shape in the first steps; the codec starts after them.
 void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   const std::size_t index = bucket.getIndex();
-  BucketShape shape = shape_of(bucket, communicator_->rank());
+  UnitShape shape = shape_of(bucket, communicator_->rank());
   if (steps_ < kPlainSteps) {
     // Buckets arrive in order; there may be fewer than in the previous step.
     shapes_.resize(index + 1);
     shapes_[index] = std::move(shape);
     return;
   }
-  if (!averager_) begin();
+  if (!exchange_) begin();
   if (index >= shapes_.size() || !alike(shapes_[index], shape)) {
     throw Exception(ErrorKind::invalid_argument,
                     fmt::format("rank {}: bucket {} of DistributedDataParallel has changed since "
@@ -91,9 +91,11 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
 std::function<void()> CodecHook::average(const at::Tensor& values, const PendingBucket& pending) {
   LentSpan span = lend(values, bucket_of(communicator_->rank()));
   std::function<void()> wait;
-  if (averager_) {
-    averager_->start(pending.index, std::move(span), static_cast<int>(pending.index));
-    wait = [this, index = pending.index] { averager_->wait(index); };
+  if (exchange_) {
+    wait = [transfer = std::shared_ptr<UnitTransfer>(exchange_->all_reduce(
+                pending.index, std::move(span), static_cast<int>(pending.index)))] {
+      transfer->wait();
+    };
   } else {
     const Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
     wait = [work] { work.wait(); };
@@ -118,7 +120,7 @@ FuturePointer CodecHook::average_on_host(const at::Tensor& values, const Pending
   return future;
 }
 
-/// Averages values on a device: buckets are passed to the averager in order, as their copies
+/// Averages values on a device: buckets are passed to the exchange in order, as their copies
 /// complete.
 FuturePointer CodecHook::average_staged(const at::Tensor& values, const PendingBucket& pending) {
   const auto begin = [this, pending](const TensorList& on_host, const TensorList&) {
@@ -141,47 +143,47 @@ std::function<void()> CodecHook::trace_begin(const c10d::GradBucket& bucket) con
 
 /// Runs before DDP sees its last bucket complete, so no work of the next step runs yet.
 void CodecHook::end_step() {
-  if (averager_) averager_->end_step();
+  if (exchange_) exchange_->end_pass();
   ++steps_;
 }
 
 namespace {
 
-void load_into(Averager& averager, const CodecHook::SavedTensors& tensors, Rank rank) {
-  std::vector<Averager::SavedState> saved;
+void load_into(Exchange& exchange, const CodecHook::SavedTensors& tensors, Rank rank) {
+  std::vector<Exchange::SavedState> saved;
   for (const auto& [name, tensor] : tensors) {
     saved.push_back({name, lend(tensor, {"gradient hook", "state", rank})});
   }
-  averager.load_state(saved);
+  exchange.load_state(saved);
 }
 
 }  // namespace
 
-/// Creates the averager, as the buckets are known, and restores the saved state.
+/// Creates the exchange, as the buckets are known, and restores the saved state.
 void CodecHook::begin() {
-  auto averager = make_averager(communicator_, shapes_, options_);
-  load_into(*averager, saved_, communicator_->rank());
-  averager_ = std::move(averager);
+  auto exchange = make_exchange(communicator_, shapes_, options_);
+  load_into(*exchange, saved_, communicator_->rank());
+  exchange_ = std::move(exchange);
   saved_.clear();
 }
 
 std::string CodecHook::describe() const {
-  if (averager_) return averager_->describe();
+  if (exchange_) return exchange_->describe();
   return fmt::format("gradients are sent uncompressed; codec {} applies from step {}",
                      options_.codec, kPlainSteps);
 }
 
 CodecHook::SavedTensors CodecHook::state() const {
-  if (!averager_) return saved_;
+  if (!exchange_) return saved_;
   SavedTensors copies;
-  for (const auto& [name, data] : averager_->state()) copies.emplace_back(name, copy_of(data));
+  for (const auto& [name, data] : exchange_->state()) copies.emplace_back(name, copy_of(data));
   return copies;
 }
 
 void CodecHook::load_state(SavedTensors saved) {
   for (auto& [name, tensor] : saved) tensor = tensor.cpu().contiguous();
-  if (averager_) {
-    load_into(*averager_, saved, communicator_->rank());
+  if (exchange_) {
+    load_into(*exchange_, saved, communicator_->rank());
   } else {
     saved_ = std::move(saved);
   }
@@ -190,7 +192,7 @@ void CodecHook::load_state(SavedTensors saved) {
 void CodecHook::close() {
   staged_.close();
   waiter_.close();
-  averager_.reset();
+  exchange_.reset();
   communicator_.reset();
 }
 

@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "gradwire/gradient/make_averager.h"
+#include "gradwire/exchange/make_exchange.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/staged_sequence.h"
 #include "gradwire/trace/trace.h"
@@ -16,7 +16,7 @@
 namespace gradwire {
 
 /// DDP communication hook: averages the gradients of PyTorch's DistributedDataParallel with an
-/// Averager, that is with a codec and error feedback. DDP rebuilds its buckets after its first
+/// Exchange, that is with a codec and error feedback. DDP rebuilds its buckets after its first
 /// step, so their layout is final only after the second. The first two steps (kPlainSteps) are
 /// therefore sent uncompressed.
 ///
@@ -30,7 +30,7 @@ class CodecHook {
   using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Throws Exception(invalid_argument) for an unknown codec.
-  CodecHook(std::shared_ptr<Communicator> communicator, AveragerOptions options);
+  CodecHook(std::shared_ptr<Communicator> communicator, ExchangeOptions options);
   ~CodecHook() { close(); }
 
   /// Starts averaging a bucket in place. The future's value is the bucket's tensor. Waiting for it
@@ -72,9 +72,9 @@ class CodecHook {
   void begin();
 
   std::shared_ptr<Communicator> communicator_;
-  AveragerOptions options_;
-  std::vector<BucketShape> shapes_;
-  std::unique_ptr<Averager> averager_;
+  ExchangeOptions options_;
+  std::vector<UnitShape> shapes_;
+  std::unique_ptr<Exchange> exchange_;
   SavedTensors saved_;
   std::shared_ptr<TraceRecorder> recorder_;  ///< May be null.
   int steps_ = 0;

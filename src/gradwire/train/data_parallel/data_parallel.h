@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/gradient/defaults.h"
+#include "gradwire/step/defaults.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/data_parallel/output_tensors.h"
@@ -23,7 +23,7 @@ namespace gradwire {
 struct DataParallelOptions {
   ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
   /// Maximum bucket size in MiB (2^20 bytes). The first and the last bucket are smaller
-  /// (gradient/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
+  /// (step/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
   /// last bucket's communication.
   double bucket_cap_mb = kBucketMegabytes;
   bool broadcast_buffers = true;
@@ -36,12 +36,12 @@ struct DataParallelOptions {
   /// false, forward waits for the whole step. Not needed for a Sequential, whose children are
   /// awaited one by one.
   bool forward_awaits = false;
-  /// Gradient codec: "none", "int8", "top_k:0.01", ... (AveragerOptions::codec). Other codecs than
+  /// Gradient codec: "none", "int8", "top_k:0.01", ... (ExchangeOptions::codec). Other codecs than
   /// "none" are lossy and require a gradwire process group: docs/compression.md.
   std::string codec = "none";
   /// Tensors with fewer elements, and vectors, are sent uncompressed.
   std::size_t codec_min_elements = kCodecMinElements;
-  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps.
+  int codec_warmup_steps = 0;  ///< ExchangeOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
   /// Fail with an error that names the parameter if a mean gradient is not finite.
   bool check_finite = false;

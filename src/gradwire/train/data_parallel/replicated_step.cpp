@@ -34,8 +34,10 @@ ReplicatedStep::ReplicatedStep(ProcessGroup group, std::vector<NamedTensor> para
   make_exchange();
   make_optimizers();
   const StepPolicy policy{.ranks = group_->getSize(), .overlap = options_.overlap};
-  engine_ = std::make_unique<StepEngine>(step_units(), policy, *exchange_, *this, *options_.clock);
-  if (!is_alone()) hooks_ = std::make_unique<GradientHooks>(parameters_, *this);
+  StepHost& host = *this;
+  engine_ = std::make_unique<StepEngine>(step_units(), policy, *exchange_, host, *options_.clock);
+  GradientListener& listener = *this;
+  if (!is_alone()) hooks_ = std::make_unique<GradientHooks>(parameters_, listener);
 }
 
 ArgumentName ReplicatedStep::name() const {

@@ -136,7 +136,7 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
   torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
   torch::Tensor global_usage_;  ///< The same on the parameters' device, as it is reduced.
-  std::unique_ptr<Transfer> usage_transfer_;
+  std::unique_ptr<UnitTransfer> usage_transfer_;
   std::int64_t usage_operations_ = 0;
   std::unique_ptr<StepEngine> engine_;
   std::unique_ptr<GradientHooks> hooks_;  ///< Null with world size 1.

@@ -41,7 +41,8 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
   check_same_model(kLocalSgd, *group_, parameters_);
   broadcast_tensors(*group_, parameters_);
   make_exchange(lay_out(options), options);
-  engine_ = std::make_unique<LocalStepEngine>(schedule, fragment_of_, *exchange_, *this, *clock_);
+  StepHost& host = *this;
+  engine_ = std::make_unique<LocalStepEngine>(schedule, fragment_of_, *exchange_, host, *clock_);
 }
 
 ArgumentName LocalSgd::name() const {

@@ -11,8 +11,8 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/gradient/defaults.h"
-#include "gradwire/gradient/local_steps.h"
+#include "gradwire/step/defaults.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/step/local_step_engine.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/data_parallel/bucket_layout.h"

@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/data_parallel/bucket_steps.h"
+#include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/zero/flat_unit.h"
 
 namespace gradwire {

@@ -8,7 +8,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/gradient/bucket_plan.h"
+#include "gradwire/step/bucket_plan.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {

@@ -110,7 +110,7 @@ class Zero {
   double gradient_norm() const { return core_->gradient_norm(); }
 
   /// Accumulated cost of communication. All zero if the world size is 1.
-  ReducerStats stats() const { return core_->stats(); }
+  StepStats stats() const { return core_->stats(); }
 
  private:
   template <class... Arguments>

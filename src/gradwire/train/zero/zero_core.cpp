@@ -86,7 +86,8 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
   const double scale = exchange_->traits().averages ? 1.0 : 1.0 / size();
   gradients_ = std::make_unique<ShardedGradients>(units_, size(), options_.stage == 1, scale);
   make_engine();
-  hooks_ = std::make_unique<GradientHooks>(gradients_->parameters(), *this);
+  GradientListener& listener = *this;
+  hooks_ = std::make_unique<GradientHooks>(gradients_->parameters(), listener);
 }
 
 void ZeroCore::make_engine() {
@@ -103,8 +104,9 @@ void ZeroCore::make_engine() {
                           .overlap = options_.overlap,
                           .prefetch_elements = static_cast<std::size_t>(options_.prefetch_elements),
                           .optimizer_communicates = communicates};
-  engine_ = std::make_unique<StepEngine>(std::move(units), policy, *exchange_, *this,
-                                         *options_.clock);
+  StepHost& host = *this;
+  engine_ =
+      std::make_unique<StepEngine>(std::move(units), policy, *exchange_, host, *options_.clock);
 }
 
 ZeroCore::~ZeroCore() {
@@ -161,7 +163,8 @@ void ZeroCore::make_exchange() {
   exchange_ = torch_exchange("Zero", group(), shards, shapes,
                              {.codec = options_.codec,
                               .warmup_steps = options_.codec_warmup_steps,
-                              .seed = options_.codec_seed},
+                              .seed = options_.codec_seed,
+                              .sharded = true},
                              options_.trace);
 }
 
@@ -295,11 +298,11 @@ StepStats ZeroCore::stats() const {
   return size() > 1 ? stats : StepStats{};
 }
 
-Exchange& ZeroCore::feedback() {
+Exchange* ZeroCore::feedback() {
   const Lock lock(mutex_);
   engine_->finish();
   engine_->reductions().settle_all();
-  return *exchange_;
+  return options_.codec == "none" || size() == 1 ? nullptr : exchange_.get();
 }
 
 ZeroBytes ZeroCore::bytes() {

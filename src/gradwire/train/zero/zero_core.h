@@ -11,9 +11,11 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/gradient/defaults.h"
-#include "gradwire/gradient/overlap.h"
+#include "gradwire/step/defaults.h"
+#include "gradwire/step/overlap.h"
 #include "gradwire/step/step_engine.h"
+#include "gradwire/torch/tensor_span.h"
+#include "gradwire/trace/trace.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/no_sync.h"
@@ -48,7 +50,7 @@ struct ZeroOptions {
   /// residual as large as all gradients on each rank.
   std::string codec = "none";
   std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units are sent uncompressed.
-  int codec_warmup_steps = 0;  ///< AveragerOptions::warmup_steps, in reduced passes.
+  int codec_warmup_steps = 0;  ///< ExchangeOptions::warmup_steps, in reduced passes.
   std::uint64_t codec_seed = 1;
   double max_grad_norm = 0;  ///< Clips gradients to this global norm; 0: no clipping.
   /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
@@ -111,8 +113,8 @@ class ZeroCore final : public SyncControl,
   double gradient_norm() const { return gradient_norm_; }
   StepStats stats() const;
   /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
-  /// pieces(). Completes the step. Call between steps.
-  Exchange& feedback();
+  /// pieces(). Null: none. Completes the step. Call between steps.
+  Exchange* feedback();
   ZeroBytes bytes();
   std::size_t units() const { return units_.size(); }
 

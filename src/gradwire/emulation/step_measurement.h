@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "gradwire/comm/communicator.h"
+#include "gradwire/emulation/emulated_device.h"
+#include "gradwire/emulation/emulated_units.h"
+#include "gradwire/exchange/make_exchange.h"
+#include "gradwire/step/local_steps.h"
+#include "gradwire/step/overlap.h"
+#include "gradwire/step/step_plan.h"
+#include "gradwire/workload/layer_profile.h"
+
+namespace gradwire {
+
+/// A communication scheme to be measured.
+struct StepCase {
+  std::string codec = "none";
+  int accumulate = 1;
+  int local_steps = 1;  ///< LocalStepsConfig::steps; 1: gradients are averaged in every step.
+  Overlap overlap = Overlap::full;
+  /// 1 to 3: ZeRO stage (step/step_engine.h). Only with element-wise codecs, one pass, no
+  /// local steps and Overlap::full.
+  int zero_stage = 0;
+  /// Of local steps, whose codec is `codec`: as in LocalStepsConfig. Overlap::full only.
+  int fragments = 1, overlap_steps = 0;
+
+  /// As the trainer represents them. Not checked.
+  LocalStepsConfig local() const;
+};
+
+/// Options that all cases share.
+struct StepMeasurementOptions {
+  Duration compute{};  ///< Of one forward and backward pass.
+  int steps = 0;       ///< Measured steps; 0: as many as take `duration`, at least 3.
+  Duration duration = std::chrono::seconds(10);
+  int warmup = 3;            ///< Unmeasured steps before those.
+  int single_steps = 3;      ///< Steps without communication.
+  StepPlanOptions plan;      ///< `compress` is set according to the codec.
+  ExchangeOptions exchange;  ///< `codec` is overridden by the case.
+  int prefetch = 2;          ///< ZeRO stage 3: layers whose parameters are prefetched.
+  std::uint64_t seed = 1;
+};
+
+/// Times are of the slowest rank. A step is an optimizer step: with accumulation, several passes.
+struct StepFigures {
+  int ranks = 1;
+  int steps = 0;
+  Duration single{};          ///< Duration of a step with compute on all ranks and no
+                              ///< communication.
+  Duration step{};            ///< Mean duration of a step with communication.
+  Duration exposed{};         ///< Exposed communication per step: time without compute.
+  double bytes_per_step = 0;  ///< Sent by a rank.
+  double cpu_seconds = 0;     ///< User and system time of a rank per step.
+  EmulatedMemory memory;      ///< Peak of a rank.
+  std::size_t elements = 0;   ///< The model's parameters.
+
+  /// Bytes that a rank sends in an all-reduce of all gradients by theory, 2 (P - 1) / P of them:
+  /// the volume of DDP.
+  double all_reduce_bytes() const;
+
+  /// Actual compute as a share of possible compute.
+  double efficiency() const;
+};
+
+/// Measures one case. Collective; the result is the same on all ranks. Throws Exception: what
+/// make_exchange() and the communicator throw.
+StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
+                         const LayerProfile& profile, const StepCase& what,
+                         const StepMeasurementOptions& options, Alarm& alarm,
+                         TraceRecorder* trace = nullptr);
+
+/// Upper bound of the efficiency if a rank sends at `bytes_per_second` all the time and all
+/// communication is hidden behind compute, forward included: T_s / max(T_s, T_c). With K passes a
+/// step, gradients can only be sent between the last pass and the next step's first. The bound is
+/// then K T_s / ((K - 1) T_s + max(T_s, T_c)), where T_s is the time of one pass. With local steps,
+/// only F O of H steps' compute, in which an averaging is in flight, hide communication. With T_s
+/// the time of a step and T_c that of its share of the bytes: T_s / (T_s + max(0, T_c - F O / H
+/// T_s)).
+double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second);
+
+}  // namespace gradwire

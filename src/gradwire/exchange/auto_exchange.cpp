@@ -1,0 +1,112 @@
+#include "gradwire/exchange/auto_exchange.h"
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/exchange/auto_trial.h"
+
+namespace gradwire {
+namespace {
+
+/// A coded step is worthwhile if it takes less than this share of a plain step's time.
+constexpr double kWorthwhile = 0.99;
+
+class AutoExchange final : public Exchange {
+ public:
+  AutoExchange(std::shared_ptr<Communicator> communicator,
+               std::unique_ptr<CompressedExchange> exchange, std::string codec,
+               const ExchangeOptions& options)
+      : communicator_(std::move(communicator)),
+        exchange_(std::move(exchange)),
+        codec_(std::move(codec)),
+        options_(options),
+        clock_(options.clock ? options.clock : std::make_shared<SteadyClock>()),
+        steps_until_trial_(options.warmup_steps) {}
+
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
+    return exchange_->all_reduce(unit, std::move(data), priority);
+  }
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+                                           int priority) override {
+    return exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
+  }
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+                                       int priority) override {
+    return exchange_->all_gather(unit, std::move(shard), std::move(data), priority);
+  }
+  ExchangeTraits traits() const override { return exchange_->traits(); }
+  void end_pass() override;
+  std::vector<State> state() override { return exchange_->state(); }
+  void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
+  std::string describe() const override;
+
+ private:
+  void decide();
+
+  std::shared_ptr<Communicator> communicator_;
+  const int lane_ = communicator_->reserve_lanes(1);
+  std::unique_ptr<CompressedExchange> exchange_;
+  std::string codec_;
+  ExchangeOptions options_;
+  std::shared_ptr<const Clock> clock_;
+
+  int steps_until_trial_;
+  std::optional<AutoTrial> trial_;  ///< Running trial, if any.
+  std::optional<Time> last_end_;    ///< End of the last step.
+  AutoTrial::Result seconds_;       ///< Of the last trial; means over ranks.
+  bool decided_ = false;
+  bool coded_ = false;
+};
+
+void AutoExchange::end_pass() {
+  exchange_->end_pass();
+  const Time now = clock_->now();
+  if (trial_) {
+    trial_->add(now - last_end_.value_or(now));
+    if (trial_->complete()) decide();
+  } else if (steps_until_trial_-- <= 0) {
+    trial_.emplace(options_.trial_steps);
+  }
+  exchange_->use_codec(trial_ ? trial_->next_is_coded() : coded_ || !decided_);
+  last_end_ = clock_->now();
+}
+
+void AutoExchange::decide() {
+  const AutoTrial::Result mine = trial_->result();
+  std::array<double, 2> sums{mine.plain, mine.coded};
+  communicator_
+      ->all_reduce({sums.data(), sums.size(), DataType::float64, nullptr}, ReduceOp::mean,
+                   {.lane = lane_, .timeout = options_.timeout})
+      .wait();
+  seconds_ = {sums[0], sums[1]};
+  coded_ = seconds_.coded < kWorthwhile * seconds_.plain;
+  decided_ = true;
+  trial_.reset();
+  steps_until_trial_ = options_.steps_between_trials;
+}
+
+std::string AutoExchange::describe() const {
+  if (!decided_) return fmt::format("auto: trying whether {} makes steps shorter", codec_);
+  return fmt::format("auto: {} (a step takes {:.4g} ms with {} and {:.4g} ms without)",
+                     coded_ ? codec_ : "none", 1e3 * seconds_.coded, codec_, 1e3 * seconds_.plain);
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> auto_exchange(std::shared_ptr<Communicator> communicator,
+                                        std::unique_ptr<CompressedExchange> exchange,
+                                        std::string codec, const ExchangeOptions& options) {
+  return std::make_unique<AutoExchange>(std::move(communicator), std::move(exchange),
+                                        std::move(codec), options);
+}
+
+int steps_until_decided(const ExchangeOptions& options) {
+  // The step that ends the warm-up begins the trial.
+  return options.warmup_steps + 1 + AutoTrial(options.trial_steps).steps();
+}
+
+}  // namespace gradwire

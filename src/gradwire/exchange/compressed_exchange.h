@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gradwire/exchange/codec_worker.h"
+#include "gradwire/exchange/exchange.h"
+#include "gradwire/exchange/make_exchange.h"
+#include "gradwire/exchange/unit_tracker.h"
+
+namespace gradwire {
+
+/// Decorator that compresses reductions: the common base of all codecs. Gathers, units with
+/// skip_compression, and all reductions while the codec is off go through the wrapped exchange. Other
+/// units pass through stages. Each stage is a task of the worker that ends by posting an operation,
+/// whose completion queues the next stage.
+class CompressedExchange : public Exchange {
+ public:
+  ~CompressedExchange() override;
+
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) final;
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+                                           int priority) final;
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+                                       int priority) final;
+  ExchangeTraits traits() const final;
+  void end_pass() override { ++step_; }
+
+  /// Switches the codec on or off, from the next reduction on. While it is off, the error-feedback
+  /// residual is added to the gradients. Called between passes, on all ranks alike.
+  void use_codec(bool yes) { coded_ = yes; }
+
+ protected:
+  CompressedExchange(std::unique_ptr<Exchange> plain, std::shared_ptr<Communicator> communicator,
+                     std::vector<UnitShape> units, const ExchangeOptions& options);
+
+  /// Orders tasks of equal priority.
+  enum Stage : int { kFirst, kSecond, kThird };
+
+  struct Coded {
+    std::span<float> data;
+    int priority = 0;
+    std::shared_ptr<const void> keep_alive;
+  };
+
+  /// Returns true if the codec applies in this pass when it is switched on.
+  virtual bool is_ready() const { return true; }
+  /// Number of pieces of a unit that complete independently; 0 if the unit is never coded.
+  virtual std::size_t pieces_of(std::size_t unit) const = 0;
+  /// Queues the first task of each piece.
+  virtual void begin_coded(std::size_t unit) = 0;
+  /// Adds the error-feedback residual to gradients that are about to be sent uncompressed.
+  virtual void apply_residuals(std::size_t unit, std::span<float> gradients) = 0;
+
+  /// Queues `task` for the worker; it is skipped after a failure. An exception from it fails the
+  /// exchange and aborts the communicator.
+  void add_task(std::size_t unit, Stage stage, std::function<void()> task);
+  /// Queues `task` when `work` is complete.
+  void add_task_after(const Work& work, std::size_t unit, Stage stage, std::function<void()> task);
+  void piece_done(std::size_t unit) { tracker_->piece_done(unit); }
+
+  /// Reserves lanes 0 to count - 1 for this exchange. Called once, before any unit is started.
+  void reserve_lanes(std::size_t count);
+  OperationOptions operation(std::size_t unit, int lane) const;
+  const Coded& coded(std::size_t unit) const { return in_flight_[unit]; }
+  std::int64_t& step() { return step_; }
+  std::int64_t step() const { return step_; }
+
+  Communicator& communicator() const { return *communicator_; }
+  const std::vector<UnitShape>& units() const { return units_; }
+  const ExchangeOptions& options() const { return options_; }
+
+  /// Stops the worker. Called first by the destructor of every derived class whose tasks it runs.
+  void stop() { worker_.reset(); }
+
+ private:
+  class CodedTransfer;
+
+  bool is_coded(std::size_t unit) const;
+  void add_residuals(std::size_t unit, const LentSpan& data);
+  std::unique_ptr<UnitTransfer> start_coded(std::size_t unit, LentSpan data, LentSpan shard,
+                                        int priority);
+  void run(const std::function<void()>& task);
+
+  std::unique_ptr<Exchange> plain_;
+  std::shared_ptr<Communicator> communicator_;
+  std::vector<UnitShape> units_;
+  ExchangeOptions options_;
+  int first_lane_ = 0;
+  bool coded_ = true;
+  std::int64_t step_ = 0;  ///< Number of end_pass() calls.
+  std::vector<Coded> in_flight_;
+  std::shared_ptr<UnitTracker> tracker_;  ///< Shared with operations, which may end later.
+  std::unique_ptr<CodecWorker> worker_;
+  std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add to it while it shuts down.
+};
+
+}  // namespace gradwire

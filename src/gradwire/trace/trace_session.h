@@ -1,0 +1,68 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/trace/trace_peers.h"
+#include "gradwire/trace/memory_timeline.h"
+#include "gradwire/trace/trace.h"
+#include "gradwire/trace/trace_clock.h"
+#include "gradwire/trace/trace_rank.h"
+#include "gradwire/trace/trace_summary.h"
+
+namespace gradwire {
+
+struct TraceOptions {
+  std::filesystem::path file;  ///< Only rank 0's is used. Empty on every rank: nothing is recorded.
+  std::string host;            ///< Name of this rank's host, for display.
+  std::size_t spans = TraceRecorder::kSpans;  ///< Maximum spans a rank keeps: the newest.
+};
+
+/// One trace of all ranks, from start to finish. All ranks create a session together, all with or
+/// all without a file, record on it, and finish together:
+///
+///     TraceSession session({.file = path, .host = name}, trace_peers(communicator), clock);
+///     averager = trace_averager(std::move(averager), session.recorder());
+///     ...                                     // TraceStep and TraceScope on session.recorder()
+///     if (const auto summary = session.finish()) std::cout << format_trace_summary(*summary);
+class TraceSession {
+ public:
+  /// Compares the clocks (collective), and on rank 0 checks that the file can be written. `clock`
+  /// must outlive it. Throws Exception.
+  TraceSession(TraceOptions options, std::unique_ptr<TracePeers> peers, const Clock& clock);
+
+  /// Returns null if nothing is recorded.
+  TraceRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
+
+  /// Adds a memory timeline to the trace; its seconds count from `begin` of the session's clock.
+  /// Called before finish().
+  void add_memory(MemoryTimeline memory, Time begin) {
+    memory_ = std::move(memory);
+    memory_begin_ = begin;
+  }
+
+  /// Gathers all traces. Rank 0 writes the file atomically and returns the summary; other ranks,
+  /// and all if nothing is recorded, return nothing. Collective. Nothing may be in flight, and the
+  /// session records nothing afterwards. Throws Exception.
+  std::optional<TraceSummary> finish();
+
+ private:
+  TraceSummary write(const RankTrace& own);
+
+  TraceOptions options_;
+  std::unique_ptr<TracePeers> peers_;
+  const Clock& clock_;
+  std::optional<TraceRecorder> recorder_;
+  std::optional<AtomicFile> file_;  ///< On rank 0.
+  Time origin_{};
+  ClockReading first_;
+  MemoryTimeline memory_;
+  Time memory_begin_{};
+};
+
+}  // namespace gradwire
