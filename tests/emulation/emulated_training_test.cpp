@@ -11,7 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/exchange/communicator_exchange.h"
 #include "gradwire/workload/profiles.h"
+#include "tests/exchange/exchanging.h"
 #include "tests/step/ideal_exchange.h"
 
 namespace gradwire {
@@ -293,6 +295,35 @@ TEST(EmulatedZero, NoLayerRunsOnParametersThatHaveNotArrived) {
     } catch (const Exception& error) {
       EXPECT_EQ(error.kind(), ErrorKind::mismatch);
       EXPECT_THAT(error.what(), HasSubstr("layer 5"));
+    }
+  }
+}
+
+TEST(EmulatedZero, TrainsOverSockets) {
+  const LayerProfile profile = profile_named("uniform:6x40K");
+  for (const int stage : {1, 2, 3}) {
+    test::LocalJob job(3);
+    std::vector<double> sent(3);
+    const auto errors = job.run([&](Rank rank, Communicator& c) {
+      EmulatedTrainingOptions options = sharded(stage, 1);
+      options.compute = milliseconds(3 + 2 * rank);
+      options.policy.ranks = 3;
+      const StepPlan plan = plan_of(profile, options, {});
+      const auto exchange = communicator_exchange(test::shared(c), plan.buckets);
+      UnitsInMemory units(plan, stage, rank, 3, 1);
+      SteadyAlarm alarm;
+      EmulatedTraining training(profile, plan, options, units, *exchange, alarm);
+      const std::size_t before = c.payload_bytes_sent();
+      for (int i = 0; i < 10; ++i) training.step();
+      training.finish();
+      sent[static_cast<std::size_t>(rank)] =
+          static_cast<double>(c.payload_bytes_sent() - before) / 10;
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    const double all_reduce = 2.0 * 2 / 3 * 6 * 40 * 1024;
+    for (const double bytes : sent) {
+      EXPECT_GE(bytes / all_reduce, 0.99) << stage;
+      EXPECT_LE(bytes / all_reduce, stage == 3 ? 1.5 : 1.01) << stage;
     }
   }
 }

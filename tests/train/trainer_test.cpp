@@ -131,7 +131,7 @@ TEST(LearningRate, WarmsUpThenFollowsTheCosine) {
 
 TEST(StepMeter, SeparatesComputeFromWaiting) {
   StepMeter meter;
-  ReducerStats stats;
+  StepStats stats;
   Time now{};
   double sent = 5;
   for (const int waited : {1, 3, 2}) {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "gradwire/exchange/exchange_checks.h"
 
 namespace gradwire {
@@ -68,6 +70,15 @@ bool CompressedExchange::is_coded(std::size_t unit) const {
   return coded_ && is_ready() && pieces_of(unit) > 0;
 }
 
+/// Pieces and residuals are laid out for one kind of reduction.
+void CompressedExchange::require_kind(bool sharded, std::size_t unit) const {
+  if (pieces_of(unit) == 0 || sharded == options_.sharded) return;
+  throw Exception(ErrorKind::invalid_argument,
+                  fmt::format("bucket {}: this exchange compresses {} only; set "
+                              "ExchangeOptions::sharded accordingly",
+                              unit, options_.sharded ? "reduce-scatters" : "all-reduces"));
+}
+
 void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
   if (pieces_of(unit) == 0) return;
   apply_residuals(unit, std::span(static_cast<float*>(data.data), data.count));
@@ -76,6 +87,7 @@ void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
 std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, LentSpan data,
                                                          int priority) {
   check_unit(units_, unit, data);
+  require_kind(/*sharded=*/false, unit);
   if (is_coded(unit)) return start_coded(unit, std::move(data), {}, priority);
   add_residuals(unit, data);
   return plain_->all_reduce(unit, std::move(data), priority);
@@ -85,6 +97,7 @@ std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t uni
                                                              LentSpan shard, int priority) {
   check_unit(units_, unit, data);
   check_shards("reduction", unit, data.count, shard.count, communicator_->size());
+  require_kind(/*sharded=*/true, unit);
   if (is_coded(unit)) return start_coded(unit, std::move(data), std::move(shard), priority);
   add_residuals(unit, data);
   return plain_->reduce_scatter(unit, std::move(data), std::move(shard), priority);

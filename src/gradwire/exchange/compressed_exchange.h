@@ -81,6 +81,7 @@ class CompressedExchange : public Exchange {
   class CodedTransfer;
 
   bool is_coded(std::size_t unit) const;
+  void require_kind(bool sharded, std::size_t unit) const;
   void add_residuals(std::size_t unit, const LentSpan& data);
   std::unique_ptr<UnitTransfer> start_coded(std::size_t unit, LentSpan data, LentSpan shard,
                                         int priority);

@@ -28,8 +28,9 @@ struct UnitShape {
   std::vector<UnitTensor> tensors;
 };
 
-/// An operation of an exchange in flight. The memory is lent until wait() has returned or thrown, or
-/// done() has returned true. May be destroyed earlier only if the memory has a keep-alive.
+/// An operation of an exchange in flight; it must not outlive the exchange. The memory is lent until
+/// wait() has returned or thrown, or done() has returned true. It may be destroyed earlier only if the
+/// memory has a keep-alive.
 class UnitTransfer {
  public:
   virtual ~UnitTransfer() = default;
@@ -79,7 +80,7 @@ class Exchange {
   /// Starts `data` = its mean over ranks.
   virtual std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
   /// Starts `shard` = the mean over ranks of this rank's part of `data` (P * shard.count elements),
-  /// which may be overwritten. They are disjoint, or `shard` is its place in `data`.
+  /// which may be overwritten. They do not overlap.
   virtual std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                                    int priority) = 0;
   /// Starts `data` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
