@@ -1,6 +1,8 @@
 #include "gradwire/engine/executor_costs.h"
 
-#include <chrono>
+#include <algorithm>
+
+#include "gradwire/schedule/cost/constants.h"
 
 namespace gradwire {
 
@@ -8,10 +10,22 @@ CostOptions executor_costs(double message_bytes, std::size_t max_bytes, int segm
   const auto bytes = static_cast<std::size_t>(message_bytes);
   return {.segment_bytes = message_bytes > 0 ? segment_of(bytes, max_bytes, segments) : 0,
           .max_segments = 1024,
-          .per_segment = std::chrono::microseconds(8),
-          .per_segment_inside = std::chrono::nanoseconds(500),
-          // Reading, checking and adding received bytes.
-          .reduce_bytes_per_second = 3e9};
+          .per_segment = fitted::kSegmentTime,
+          .per_segment_inside = fitted::kSegmentTimeInside,
+          .reduce_bytes_per_second = fitted::kReduceRate,
+          .incast = {.direct = fitted::kIncastDirect,
+                     .forwarding = fitted::kIncastForwarding,
+                     .inside = fitted::kIncastInside}};
+}
+
+Estimate executor_estimate(const ScheduleCost& cost, const Topology& topology, std::size_t bytes,
+                           const ExecutorSegments& segments) {
+  const auto some = static_cast<double>(std::max<std::size_t>(bytes, 1));
+  CostOptions costs =
+      executor_costs(cost.largest_message() * some, segments.max_bytes, segments.per_message);
+  costs.max_segments = segments.max_modeled;
+  const ChunkLayout layout(cost.programs().schedule().chunks, bytes, 1);
+  return cost.estimate(topology, layout, costs);
 }
 
 }  // namespace gradwire

@@ -11,10 +11,7 @@
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/outbox.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
-#include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/incast.h"
-#include "gradwire/schedule/cost/port_times.h"
 
 namespace gradwire {
 namespace {
@@ -34,12 +31,6 @@ void check_algorithm(const std::string& algorithm) {
     }
   }
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
-}
-
-/// Returns the busy seconds of the most loaded port.
-double busiest_port(const ProgramSet& programs, const Topology& topology,
-                    const ChunkLayout& layout) {
-  return std::ranges::max(port_times(programs, topology, layout));
 }
 
 /// Caches results, as steps ask for the same sizes repeatedly.
@@ -75,48 +66,30 @@ class MeasuredTimes {
   }
 
  private:
-  struct Costed {
-    std::unique_ptr<ScheduleCost> cost;
-    std::uint32_t chunks = 1;
-    double incast_factor = 1;
-    double largest_message = 0;  ///< Share of all chunks' bytes.
-  };
-
   OperationTime compute(Collective collective, double bytes) {
     const auto size = static_cast<std::size_t>(bytes);
     const std::string name =
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
-    const Costed& costed = costed_for(collective, name);
-    const ChunkLayout layout(costed.chunks, size, 1);
-    const CostOptions costs = executor_costs(costed.largest_message * bytes, kMaxSegmentBytes,
-                                             tuner_.segments(collective, size, name));
-    const Duration total = costed.cost->estimate(topology_, layout, costs).total;
-    const ProgramSet& programs = costed.cost->programs();
-    const double seconds = costed.incast_factor * std::chrono::duration<double>(total).count();
-    // A stream that does not share a port has a window large enough to compensate.
-    const bool has_incast = costed.incast_factor > 1;
-    const double longer = has_incast ? processor_wait(programs, topology_, layout, seconds) : 1;
-    return {longer * seconds,
-            longer * costed.incast_factor * busiest_port(programs, topology_, layout), name};
+    const Estimate estimate =
+        executor_estimate(cost_of(collective, name), topology_, size,
+                          {.per_message = tuner_.segments(collective, size, name)});
+    const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+    return {seconds(estimate.total), seconds(estimate.busiest_port), name};
   }
 
-  const Costed& costed_for(Collective collective, const std::string& name) {
-    const auto [at, is_new] = costed_.try_emplace({collective, name});
-    if (is_new) {
-      const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
-      at->second.cost = std::make_unique<ScheduleCost>(schedule);
-      at->second.chunks = schedule.chunks;
-      at->second.incast_factor = incast_factor(*at->second.cost, topology_);
-      at->second.largest_message = largest_message(at->second.cost->programs());
-    }
-    return at->second;
+  const ScheduleCost& cost_of(Collective collective, const std::string& name) {
+    std::unique_ptr<ScheduleCost>& cost = costs_[{collective, name}];
+    if (!cost)
+      cost = std::make_unique<ScheduleCost>(
+          value_or_throw(make_schedule({collective}, name, topology_)));
+    return *cost;
   }
 
   Topology topology_;
   std::string algorithm_;
   Tuner tuner_;
   Remembered known_;
-  std::map<std::pair<Collective, std::string>, Costed> costed_;
+  std::map<std::pair<Collective, std::string>, std::unique_ptr<ScheduleCost>> costs_;
 };
 
 /// Above this many ranks, times between powers of four are interpolated.

@@ -13,7 +13,15 @@
 /// Cost of a schedule, computed from the schedule alone: a new algorithm needs no cost formula.
 namespace gradwire {
 
-/// Assumptions about the machines that the topology does not hold.
+/// Shares of a port's rate that concurrent senders to one rank lose (incast); 0: none.
+struct IncastCosts {
+  double direct = 0;      ///< Per stream beyond two, where no rank forwards data.
+  double forwarding = 0;  ///< Per stream beyond two, where ranks forward data, as in trees.
+  double inside = 0;      ///< Between ranks of one host, whatever their number.
+};
+
+/// Assumptions about the machines that the topology does not hold. The default has links only;
+/// executor_costs() has what was measured.
 struct CostOptions {
   /// Segment size in bytes. Messages are cut into segments, which are forwarded one by one.
   std::size_t segment_bytes = 128 * 1024;
@@ -28,6 +36,7 @@ struct CostOptions {
   Duration per_segment_inside = Duration::zero();
   /// Rate at which that thread reduces and copies; 0: takes no time.
   double reduce_bytes_per_second = 0;
+  IncastCosts incast;
 };
 
 struct Counts {
@@ -46,6 +55,7 @@ struct Interval {
 
 struct Estimate {
   Duration total = Duration::zero();
+  Duration busiest_port = Duration::zero();  ///< Of a host, in one direction.
   /// By rank and op. A send lasts while its bytes leave the rank, a receive while they arrive.
   std::vector<std::vector<Interval>> ops;
   /// Critical path, first op to last. Each op waited for the one before it: for its result, or for
@@ -70,17 +80,20 @@ class ScheduleCost {
   /// come, first served, for all its ranks. A segment of b bytes arrives latency + b /
   /// bytes_per_second after it starts to leave. It arrives later if either port is busy, or if the
   /// measured link between the two hosts (Topology::measured) is slower. Messages within a host do
-  /// not use its port. Takes some milliseconds for 64 ranks that all exchange messages with each
-  /// other.
+  /// not use its port. Concurrent senders to one rank lose some of the rate (CostOptions::incast).
+  /// Hosts that share a machine's processors take no less than these need. Takes some milliseconds
+  /// for 64 ranks that all exchange messages with each other.
   Estimate estimate(const Topology& topology, const ChunkLayout& layout,
                     const CostOptions& options = {}) const;
 
   const ProgramSet& programs() const { return programs_; }
+  /// Share of all chunks in the longest message.
+  double largest_message() const { return largest_message_; }
 
  private:
   ProgramSet programs_;
   std::unique_ptr<MessageGraph> graph_;
-  std::uint32_t steps_ = 0;
+  double largest_message_ = 0;
 };
 
 }  // namespace gradwire

@@ -48,7 +48,7 @@ void LinkModel::cut_into_segments(const CostOptions& options) {
     state.bytes = load.bytes / modelled;
     const double slowdown = links_.slowdown[graph_.op(op).rank];
     if (is_send(kind) || is_receive(kind)) {
-      state.transfer = transfer(state.bytes, links_.ports[load.port]);
+      state.transfer = load.incast * transfer(state.bytes, links_.ports[load.port]);
       state.handling = load.handling * (load.segments / modelled) * slowdown;
     }
     if (!is_send(kind) && kind != OpKind::recv && options.reduce_bytes_per_second > 0)
@@ -86,7 +86,30 @@ LinkModel::Nanoseconds LinkModel::run() {
     }
   }
   for (const State& state : states_) GRADWIRE_CHECK(state.done == state.segments);
-  return end_;
+  return std::max(end_, processor_time());
+}
+
+/// Returns the time that the busiest machine's processors need at least.
+LinkModel::Nanoseconds LinkModel::processor_time() const {
+  if (links_.cores.empty()) return 0;
+  std::vector<Nanoseconds> busy(links_.cores.size());
+  for (Number op = 0; op < graph_.size(); ++op) {
+    const std::uint32_t rank = graph_.op(op).rank, machine = links_.machines[rank];
+    if (machine == OpLoad::kNone) continue;
+    busy[machine] += states_[op].segments * states_[op].handling /
+                     (links_.slowdown[rank] * links_.cores[machine]);
+  }
+  return std::ranges::max(busy);
+}
+
+LinkModel::Nanoseconds LinkModel::busiest_port() const {
+  Nanoseconds busiest = 0;
+  const auto add = [&](const Port& port) {
+    busiest = std::max({busiest, port.out.busy, port.in.busy});
+  };
+  std::for_each_n(ports_.begin(), links_.hosts, add);
+  std::ranges::for_each(uplinks_, add);
+  return busiest;
 }
 
 bool LinkModel::may_begin(Number op) {
@@ -147,9 +170,13 @@ LinkModel::Nanoseconds LinkModel::cross_wire(Number send, Task task, Nanoseconds
   return occupy(wires_[wire], task, from, transfer(states_[send].bytes, links_.wires[wire]));
 }
 
+LinkModel::Nanoseconds LinkModel::uplink_time(Number send, std::uint32_t uplink) const {
+  return links_.ops[send].alike * transfer(states_[send].bytes, links_.uplinks[uplink]);
+}
+
 void LinkModel::leave_group(const Event& event) {
   const std::uint32_t up = links_.ops[event.op].up;
-  const Nanoseconds crossing = transfer(states_[event.op].bytes, links_.uplinks[up]);
+  const Nanoseconds crossing = uplink_time(event.op, up);
   const Nanoseconds end =
       std::max(event.not_before, occupy(uplinks_[up].out, task(event), event.at, crossing));
   post(Event::entering_group, event.op, event.segment, end - crossing, end);
@@ -157,7 +184,7 @@ void LinkModel::leave_group(const Event& event) {
 
 void LinkModel::enter_group(const Event& event) {
   const std::uint32_t down = links_.ops[event.op].down;
-  const Nanoseconds crossing = transfer(states_[event.op].bytes, links_.uplinks[down]);
+  const Nanoseconds crossing = uplink_time(event.op, down);
   const Nanoseconds end =
       std::max(event.not_before, occupy(uplinks_[down].in, task(event), event.at, crossing));
   const Nanoseconds receiving = states_[graph_.op(event.op).partner].transfer;
@@ -200,6 +227,7 @@ LinkModel::Nanoseconds LinkModel::occupy(Server& server, Task task, Nanoseconds 
   // A queued task waited for the task served before it, not for the task that made it ready.
   if (server.free > now && server.last != task) served_first_[task] = server.last;
   server.free = std::max(server.free, now) + duration;
+  server.busy += duration;
   server.last = task;
   return server.free;
 }

@@ -1,6 +1,7 @@
 #include "gradwire/schedule/cost/schedule_links.h"
 
 #include <algorithm>
+#include <map>
 
 #include "gradwire/base/check.h"
 
@@ -23,7 +24,9 @@ class Links {
       : topology_(topology),
         options_(options),
         wires_(index(topology.hosts()) * index(topology.hosts()), OpLoad::kNone) {
+    map_.hosts = index(topology.hosts());
     map_.slowdown.assign(index(topology.ranks()), 1);
+    map_.machines.assign(index(topology.ranks()), OpLoad::kNone);
     for (int number = 0; number < topology.hosts(); ++number) add_host(number);
     for (Rank rank = 0; rank < topology.ranks(); ++rank)
       map_.ports.push_back(topology.host(topology.host_of(rank)).inside.bytes_per_second);
@@ -45,8 +48,9 @@ class Links {
     const auto ranks = topology_.ranks_on(number);
     map_.ports.push_back(host.port().bytes_per_second);
     for (const Rank rank : ranks) {
-      if (host.cores > 0)
-        map_.slowdown[index(rank)] = std::max(1.0, static_cast<double>(ranks.size()) / host.cores);
+      if (host.cores == 0) continue;
+      map_.slowdown[index(rank)] = std::max(1.0, static_cast<double>(ranks.size()) / host.cores);
+      if (host.kernel >= 0) map_.machines[index(rank)] = machine_of(host);
     }
     for (int other = 0; other < topology_.hosts(); ++other) {
       const auto measured = topology_.measured(number, other);
@@ -55,6 +59,13 @@ class Links {
           static_cast<std::uint32_t>(map_.wires.size());
       map_.wires.push_back(measured->bytes_per_second);
     }
+  }
+
+  std::uint32_t machine_of(const Host& host) {
+    const auto [at, is_new] =
+        machines_.try_emplace(host.kernel, static_cast<std::uint32_t>(map_.cores.size()));
+    if (is_new) map_.cores.push_back(host.cores);
+    return at->second;
   }
 
   void add_message(OpLoad& load, const Op& op, Rank rank) {
@@ -69,7 +80,8 @@ class Links {
 
   const Topology& topology_;
   const CostOptions& options_;
-  std::vector<std::uint32_t> wires_;  ///< By pair of hosts.
+  std::vector<std::uint32_t> wires_;       ///< By pair of hosts.
+  std::map<int, std::uint32_t> machines_;  ///< By kernel.
   LinkMap map_;
 };
 
