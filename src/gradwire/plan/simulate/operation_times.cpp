@@ -95,9 +95,6 @@ class MeasuredTimes {
 /// Above this many ranks, times between powers of four are interpolated.
 constexpr int kManyRanks = 256;
 
-/// Maximum number of ops of an algorithm that "auto" considers.
-constexpr double kLargest = 100'000;
-
 class FabricTimes {
  public:
   FabricTimes(Fabric fabric, std::string algorithm, const CostOptions& costs)
@@ -128,12 +125,8 @@ class FabricTimes {
   const Simulations& simulations(Collective collective) {
     const auto [at, is_new] = simulations_.try_emplace(collective);
     if (!is_new) return at->second;
-    for (const std::string& name : candidates(collective)) {
-      const bool skipped = name != algorithm_ && !at->second.empty() &&
-                           CollectiveSimulation::is_expensive(collective, name, fabric_, kLargest);
-      if (!skipped)
-        at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
-    }
+    for (const std::string& name : candidates(collective))
+      at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
     return at->second;
   }
 

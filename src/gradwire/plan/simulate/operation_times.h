@@ -7,18 +7,11 @@
 #include <utility>
 
 #include "gradwire/engine/executor_costs.h"
-#include "gradwire/plan/simulate/fabric.h"
+#include "gradwire/plan/simulate/simulated_ranks.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
 
 namespace gradwire {
-
-/// An operation with nothing else in flight.
-struct OperationTime {
-  double seconds = 0;
-  double port_seconds = 0;  ///< Busy time of the most loaded port; others may use the rest.
-  std::string algorithm;
-};
 
 /// Returns the time of an operation on `bytes` bytes of all chunks together.
 using OperationTimes = std::function<OperationTime(Collective, double bytes)>;
