@@ -25,9 +25,9 @@ constexpr double kMaxOps = 1.5e6;
 constexpr std::size_t kMaxTasks = 1 << 17;
 /// Maximum hosts for algorithms that inspect links.
 constexpr int kMaxPairedHosts = 256;
-/// fewer_hosts simulates 64 and 128 hosts where each doubling adds a level; otherwise up to 32 and
-/// 64, with about this many ranks.
-constexpr int kDeepHosts = 64, kHosts = 32, kRanks = 512;
+/// fewer_hosts simulates 32 and 64 hosts, or twice that for recursive halving, whose levels become
+/// shorter, and for racks; fewer, if the smaller number would have more ranks than this.
+constexpr int kHosts = 32, kDeepRanks = 512, kRanks = 128;
 
 bool looks_at_links(std::string_view algorithm) {
   return algorithm == "uneven" || algorithm == "spanning_trees";
@@ -45,6 +45,10 @@ bool is_deep(std::string_view algorithm) {
       "bruck",        "recursive_doubling", "halving_doubling", "recursive_halving",
       "dissemination"};
   return std::ranges::find(deep, algorithm) != deep.end();
+}
+
+bool is_halving(std::string_view algorithm) {
+  return algorithm == "halving_doubling" || algorithm == "recursive_halving";
 }
 
 /// With equal links, shares are equal, too; direct needs no table of all pairs of hosts.
@@ -79,19 +83,18 @@ double ops_of_all(const Schedule& schedule) {
 
 /// Returns the smallest number of hosts that fewer_hosts simulates; the next one is twice that.
 int few_hosts(const std::string& algorithm, const Fabric& fabric) {
-  if (is_deep(algorithm) || fabric.limited_racks()) return kDeepHosts;
-  int hosts = kHosts;
-  while (hosts > 4 && hosts * fabric.ranks_per_host > kRanks) hosts /= 2;
+  const int ranks = is_deep(algorithm) ? kDeepRanks : kRanks;
+  int hosts = is_halving(algorithm) || fabric.limited_racks() ? 2 * kHosts : kHosts;
+  while (hosts > 2 && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
   return hosts;
 }
 
-/// Returns a number of hosts from 128 to 255 with a tree or butterfly of the same shape. The leading
-/// binary digits shape trees. In recursive halving they are the last ones: an odd group has a rank
-/// without a counterpart, which costs the more the earlier it is.
-int hosts_of_same_shape(const std::string& algorithm, int hosts) {
-  if (algorithm == "halving_doubling" || algorithm == "recursive_halving")
-    return 2 * kDeepHosts + hosts % (2 * kDeepHosts);
-  while (hosts >= 4 * kDeepHosts) hosts /= 2;
+/// Returns a number of hosts, 2 `few` to 4 `few`, with a tree or butterfly of the same shape. The
+/// leading binary digits shape trees. In recursive halving they are the last ones: an odd group has
+/// a rank without a counterpart, which costs the more the earlier it is.
+int hosts_of_same_shape(const std::string& algorithm, int hosts, int few) {
+  if (is_halving(algorithm)) return 2 * few + hosts % (2 * few);
+  while (hosts >= 4 * few) hosts /= 2;
   return hosts;
 }
 
@@ -99,7 +102,8 @@ int hosts_of_same_shape(const std::string& algorithm, int hosts) {
 /// smallest fabric has two of them. Otherwise, and for trees, whose messages cross racks in
 /// proportion to their size, there are up to eight.
 int fewer_in_rack(const std::string& algorithm, const Fabric& fabric, int hosts) {
-  if (!is_deep(algorithm) && 2 * fabric.rack_hosts <= kDeepHosts) return fabric.rack_hosts;
+  const int few = few_hosts(algorithm, fabric);
+  if (!is_deep(algorithm) && 2 * fabric.rack_hosts <= few) return fabric.rack_hosts;
   const double share = std::max(1.0 / 8, static_cast<double>(fabric.rack_hosts) / fabric.hosts);
   return std::min(fabric.rack_hosts, static_cast<int>(share * hosts));
 }
@@ -163,10 +167,15 @@ bool CollectiveSimulation::simulate_fewer() {
   if (!has_fewer_hosts(algorithm_, fabric_)) return false;
   const int few = few_hosts(algorithm_, fabric_);
   std::vector<int> hosts{few, 2 * few};
-  if (is_deep(algorithm_)) hosts.push_back(hosts_of_same_shape(algorithm_, fabric_.hosts));
+  if (is_deep(algorithm_)) hosts.push_back(hosts_of_same_shape(algorithm_, fabric_.hosts, few));
   for (const int some : hosts)
     simulated_.push_back(
         all_or_one(fabric_.with_hosts(some, fewer_in_rack(algorithm_, fabric_, some))));
+  // As many segments of a message in all of them.
+  std::size_t most = 1;
+  for (const SimulatedRanks& some : simulated_) most = std::max(most, some.ops());
+  costs_.max_segments = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(kMaxTasks / (most + 1), 1, costs_.max_segments));
   const double base = hosts.back();
   growth_ = is_deep(algorithm_) ? std::log2(fabric_.hosts / base) : (fabric_.hosts - base) / few;
   return true;

@@ -41,6 +41,7 @@ class SimulatedRanks {
 
   const Fabric& fabric() const { return fabric_; }
   std::uint32_t chunks() const { return chunks_; }
+  std::size_t ops() const { return graph_.size(); }
 
  private:
   using Number = MessageGraph::Number;
