@@ -27,7 +27,7 @@ constexpr std::size_t kMaxTasks = 1 << 17;
 constexpr int kMaxPairedHosts = 256;
 /// fewer_hosts simulates 32 and 64 hosts, or twice that for recursive halving, whose levels become
 /// shorter, and for racks; fewer, if the smaller number would have more ranks than this.
-constexpr int kHosts = 32, kDeepRanks = 512, kRanks = 128;
+constexpr int kHosts = 32, kDeepRanks = 512, kRanks = 64;
 
 bool looks_at_links(std::string_view algorithm) {
   return algorithm == "uneven" || algorithm == "spanning_trees";
@@ -81,11 +81,18 @@ double ops_of_all(const Schedule& schedule) {
   return static_cast<double>(schedule.program(0).ops.size()) + others * (ranks - 1);
 }
 
+/// Returns the fewest hosts of a rack whose uplink is as fast as a port, which carries a ring.
+int least_rack(const Fabric& fabric) {
+  return std::min(
+      {fabric.rack_hosts, static_cast<int>(std::ceil(fabric.oversubscription)), kHosts});
+}
+
 /// Returns the smallest number of hosts that fewer_hosts simulates; the next one is twice that.
 int few_hosts(const std::string& algorithm, const Fabric& fabric) {
   const int ranks = is_deep(algorithm) ? kDeepRanks : kRanks;
   int hosts = is_halving(algorithm) || fabric.limited_racks() ? 2 * kHosts : kHosts;
-  while (hosts > 2 && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
+  const int least = fabric.limited_racks() ? 2 * least_rack(fabric) : 2;
+  while (hosts > least && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
   return hosts;
 }
 
@@ -105,7 +112,7 @@ int fewer_in_rack(const std::string& algorithm, const Fabric& fabric, int hosts)
   const int few = few_hosts(algorithm, fabric);
   if (!is_deep(algorithm) && 2 * fabric.rack_hosts <= few) return fabric.rack_hosts;
   const double share = std::max(1.0 / 8, static_cast<double>(fabric.rack_hosts) / fabric.hosts);
-  return std::min(fabric.rack_hosts, static_cast<int>(share * hosts));
+  return std::clamp(static_cast<int>(share * hosts), least_rack(fabric), fabric.rack_hosts);
 }
 
 bool has_fewer_hosts(const std::string& algorithm, const Fabric& fabric) {
@@ -200,19 +207,37 @@ SimulatedRanks CollectiveSimulation::all_or_one(const Fabric& fabric) const {
   return SimulatedRanks::of_all(schedule, fabric);
 }
 
+/// Where ranks have a part of the data, the size of a part is the same on fewer hosts.
+double CollectiveSimulation::bytes_of(const SimulatedRanks& some, double bytes) const {
+  const bool parts = simulated_.front().chunks() != simulated_.back().chunks();
+  if (is_deep(algorithm_) || !parts) return bytes;
+  return bytes * some.fabric().hosts / fabric_.hosts;
+}
+
+double CollectiveSimulation::grown(double few, double more, double base) const {
+  return base + growth_ * std::max(0.0, more - few);
+}
+
 SimulatedCollective CollectiveSimulation::of(double bytes) const {
-  if (simulated_.size() == 1) return {simulated_.front().time(bytes, costs_), method_};
-  // Where ranks have a part of the data, the size of a part stays the same.
-  const bool parts = !is_deep(algorithm_) && simulated_[0].chunks() != simulated_[1].chunks();
   const auto time = [&](const SimulatedRanks& some) {
-    const double share = static_cast<double>(some.fabric().hosts) / fabric_.hosts;
-    return some.time(parts ? share * bytes : bytes, costs_);
+    return some.time(bytes_of(some, bytes), costs_);
   };
-  const OperationTime few = time(simulated_[0]), more = time(simulated_[1]);
-  SimulatedCollective all{simulated_.size() > 2 ? time(simulated_[2]) : more, method_};
-  all.seconds += growth_ * (more.seconds - few.seconds);
-  all.port_seconds += growth_ * (more.port_seconds - few.port_seconds);
-  return all;
+  const OperationTime few = time(simulated_.front());
+  if (simulated_.size() == 1) return {few, method_};
+  const OperationTime more = time(simulated_[1]);
+  const OperationTime base = simulated_.size() > 2 ? time(simulated_[2]) : more;
+  return {{grown(few.seconds, more.seconds, base.seconds),
+           grown(few.port_seconds, more.port_seconds, base.port_seconds),
+           {}},
+          method_};
+}
+
+double CollectiveSimulation::least_seconds(double bytes) const {
+  const auto seconds = [&](const SimulatedRanks& some) {
+    return bytes_of(some, bytes) * some.port_seconds_per_byte();
+  };
+  if (simulated_.size() == 1) return seconds(simulated_.front());
+  return grown(seconds(simulated_[0]), seconds(simulated_[1]), seconds(simulated_.back()));
 }
 
 SimulatedCollective simulate_collective(Collective collective, const std::string& algorithm,

@@ -41,6 +41,10 @@ class CollectiveSimulation {
   /// Returns the time for `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
 
+  /// Returns the time for which a port must be busy, without a simulation: of() is about as long, or
+  /// longer.
+  double least_seconds(double bytes) const;
+
  private:
   bool simulate_some();
   bool simulate_by(SimulationMethod method);
@@ -49,6 +53,8 @@ class CollectiveSimulation {
   bool simulate_fewer();
   Schedule schedule_of(const Fabric& fabric) const;
   SimulatedRanks all_or_one(const Fabric& fabric) const;
+  double bytes_of(const SimulatedRanks& some, double bytes) const;
+  double grown(double few, double more, double base) const;
 
   Collective collective_;
   std::string algorithm_;

@@ -120,32 +120,35 @@ class FabricTimes {
     return known_.get(collective, bytes, [&] { return fastest(collective, bytes); });
   }
 
-  using Simulations = std::map<std::string, CollectiveSimulation>;
+  /// In the order in which they are tried.
+  using Simulations = std::vector<std::pair<std::string, CollectiveSimulation>>;
 
   const Simulations& simulations(Collective collective) {
     const auto [at, is_new] = simulations_.try_emplace(collective);
     if (!is_new) return at->second;
     for (const std::string& name : candidates(collective))
-      at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
+      at->second.emplace_back(name, CollectiveSimulation(collective, name, fabric_, costs_));
     return at->second;
   }
 
   std::vector<std::string> candidates(Collective collective) const {
     if (has_algorithm(collective, algorithm_)) return {algorithm_};
     std::vector<std::string> some;
-    for (const char* name : {"ring", "direct", "halving_doubling", "double_tree", "tree"}) {
+    for (const char* name : {"halving_doubling", "ring", "double_tree", "tree", "direct"}) {
       if (has_algorithm(collective, name)) some.emplace_back(name);
     }
     if (some.empty()) some.emplace_back(algorithm_names(collective).front());
     return some;
   }
 
+  /// Does not simulate an algorithm whose port alone takes longer than the best one.
   OperationTime fastest(Collective collective, double bytes) {
     OperationTime best;
     for (const auto& [name, simulation] : simulations(collective)) {
-      const SimulatedCollective one = simulation.of(bytes);
+      if (!best.algorithm.empty() && simulation.least_seconds(bytes) >= best.seconds) continue;
+      const OperationTime one = simulation.of(bytes);
       if (best.algorithm.empty() || one.seconds < best.seconds)
-        best = {one.seconds, std::min(one.port_seconds, one.seconds), name};
+        best = {one.seconds, one.port_seconds, name};
     }
     return best;
   }

@@ -130,7 +130,7 @@ SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fa
   GRADWIRE_CHECK(sent.size() == received.size());
   for (std::size_t i = 0; i < sent.size(); ++i)
     all.graph_.match(sent[i].second, received[i].second);
-  all.graph_.connect();
+  all.connect();
   return all;
 }
 
@@ -164,8 +164,20 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule,
     if (next == there.size()) return std::nullopt;
     one.graph_.match(number, there[next++]);
   }
-  one.graph_.connect();
+  one.connect();
   return one;
+}
+
+void SimulatedRanks::connect() {
+  graph_.connect();
+  std::vector<double> sent(hosts_), received(hosts_);
+  for (Number op = 0; op < graph_.size(); ++op) {
+    const Place& place = places_[op];
+    if (graph_.op(op).partner == kNoNode || place.inside) continue;
+    const double seconds = place.share / fabric_.port_rate(static_cast<int>(place.host));
+    (graph_.op(op).kind == OpKind::send ? sent : received)[place.host] += seconds;
+  }
+  port_seconds_per_byte_ = std::max(std::ranges::max(sent), std::ranges::max(received));
 }
 
 /// Ports of hosts come first, then one per rank, for messages inside its host.

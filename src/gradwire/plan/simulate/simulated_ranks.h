@@ -39,6 +39,10 @@ class SimulatedRanks {
   /// message is cut as by the executor.
   OperationTime time(double bytes, const CostOptions& options) const;
 
+  /// Returns the seconds that the most loaded port is busy, per byte of all chunks: a lower bound of
+  /// time() that takes no simulation.
+  double port_seconds_per_byte() const { return port_seconds_per_byte_; }
+
   const Fabric& fabric() const { return fabric_; }
   std::uint32_t chunks() const { return chunks_; }
   std::size_t ops() const { return graph_.size(); }
@@ -56,6 +60,7 @@ class SimulatedRanks {
 
   SimulatedRanks(const Schedule& schedule, const Fabric& fabric);
   Number add(const Program& program, Rank rank, Rank stands_for);
+  void connect();
   LinkMap links(double bytes, const CostOptions& options) const;
   OpLoad load(Number op, double bytes, const CostOptions& options) const;
 
@@ -64,6 +69,7 @@ class SimulatedRanks {
   MessageGraph graph_;
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
+  double port_seconds_per_byte_ = 0;
 };
 
 }  // namespace gradwire
