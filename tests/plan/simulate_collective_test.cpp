@@ -15,6 +15,7 @@ namespace {
 
 constexpr CostOptions kCosts{.segment_bytes = 64 * 1024,
                              .max_segments = 2,
+                             .max_tasks = 1 << 17,
                              .per_segment = std::chrono::microseconds(5),
                              .per_segment_inside = std::chrono::microseconds(1),
                              .reduce_bytes_per_second = 3e9};
@@ -101,6 +102,7 @@ TEST(SimulateCollective, OneHostStandsForAllExactly) {
 /// Enough segments for a pipeline over all levels, and few enough to simulate all ranks.
 constexpr CostOptions kDeep{.segment_bytes = 64 * 1024,
                             .max_segments = 10,
+                            .max_tasks = 1 << 17,
                             .per_segment = std::chrono::microseconds(5),
                             .reduce_bytes_per_second = 3e9};
 
@@ -182,8 +184,8 @@ TEST(SimulateCollective, GrowthIncludesASlowPortAndRacks) {
 }
 
 TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
-  const SimulatedCollective tree = simulate_collective(Collective::all_reduce, "double_tree",
-                                                       fabric_of(16384), 1e8, CostOptions{});
+  const SimulatedCollective tree = simulate_collective(
+      Collective::all_reduce, "double_tree", fabric_of(16384), 1e8, {.max_tasks = 1 << 17});
   EXPECT_EQ(tree.method, SimulationMethod::fewer_hosts);
   // Both directions at once, except for filling and draining.
   EXPECT_NEAR(tree.seconds, 2.05 * 1e8 / 1.25e8, 0.2);
@@ -258,7 +260,7 @@ TEST(SimulateCollective, AgreesWithExecutorsOverSimulatedLinks) {
 
 TEST(SimulateCollective, SixteenThousandRanksCostWhatTheTextbookSays) {
   const Fabric fabric = fabric_of(16384);
-  const CostOptions free;
+  const CostOptions free{.max_tasks = 1 << 17};
   const double bytes = 1e8, transfer = bytes / fabric.port.bytes_per_second, latency = 40e-6;
   const double p = fabric.hosts;
   const auto of = [&](const char* algorithm) {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "gradwire/engine/executor_costs.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/cost/executor_costs.h"
 
 namespace gradwire {
 namespace {
@@ -65,11 +65,12 @@ std::vector<AlgorithmEstimate> Tuner::explain(const CollectiveSpec& spec, std::s
 
 std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::size_t bytes) {
   std::vector<AlgorithmEstimate> ranked;
-  const ExecutorSegments segments{.max_bytes = segment_bytes_, .max_modeled = kMaxModeledSegments};
+  CostOptions costs = executor_costs(segment_bytes_);
+  costs.max_segments = kMaxModeledSegments;
   for (const Candidate& candidate : candidates(spec)) {
     const ScheduleCost& cost = *candidate.cost;
     const Counts counts = cost.count(ChunkLayout(cost.programs().schedule().chunks, bytes, 1));
-    const Duration time = executor_estimate(cost, topology_, bytes, segments).total;
+    const Duration time = cost.estimate(topology_, bytes, costs).total;
     ranked.push_back({candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent)});
   }
   std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);

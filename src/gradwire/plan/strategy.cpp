@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/plan/collective_time.h"
 #include "gradwire/plan/names.h"
+#include "gradwire/plan/simulate/operation_times.h"
 #include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {

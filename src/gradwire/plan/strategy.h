@@ -31,7 +31,7 @@ struct Strategy {
   /// Steps between two averages of the parameters; 1: gradients are averaged in every step.
   int local_steps = 1;
   int fragments = 1, overlap_steps = 0;  ///< Of local steps: see LocalStepsConfig.
-  /// All-reduce algorithm: one of collective_time.h, or "auto" for the fastest.
+  /// All-reduce algorithm: one of planned_algorithms(); "auto": the fastest.
   std::string algorithm = "auto";
   /// Nodes besides `nodes` that are parameter servers, in place of an all-reduce; 0: none.
   int servers = 0;

@@ -21,8 +21,8 @@ constexpr double kFewOps = 20'000;
 constexpr double kManyOps = 100'000;
 /// Maximum number of ops that are simulated: about a second.
 constexpr double kMaxOps = 1.5e6;
-/// Maximum number of segments simulated separately.
-constexpr std::size_t kMaxTasks = 1 << 17;
+/// Above this many ranks, one host has more ops than that if it sends to all others.
+constexpr int kManyRanks = 20'000;
 /// Maximum hosts for algorithms that inspect links.
 constexpr int kMaxPairedHosts = 256;
 /// fewer_hosts simulates 32 and 64 hosts, or twice that for recursive halving, whose levels become
@@ -128,7 +128,6 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
       algorithm_(same_as(algorithm, fabric)),
       fabric_(fabric),
       costs_(costs) {
-  costs_.max_tasks = kMaxTasks;
   check_hosts(algorithm_, fabric);
   if (method ? simulate_by(*method) : simulate_some()) return;
   throw Exception(ErrorKind::invalid_argument,
@@ -141,8 +140,9 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
 /// Selects the most exact method that is fast. Returns false if none is.
 bool CollectiveSimulation::simulate_some() {
   const bool fewer = has_fewer_hosts(algorithm_, fabric_);
-  // Such algorithms need a table of all pairs of hosts.
+  // Their schedules need a table of all pairs of hosts, or many ops.
   if (looks_at_hosts(algorithm_) && fabric_.hosts > kMaxPairedHosts) return simulate_fewer();
+  if (fewer && !is_deep(algorithm_) && fabric_.ranks() > kManyRanks) return simulate_fewer();
   const Schedule schedule = schedule_of(fabric_);
   const double all = ops_of_all(schedule), one = ops_of_one(schedule, fabric_);
   if (all <= kFewOps && !(fewer && is_deep(algorithm_))) return simulate_all(schedule);
@@ -182,7 +182,7 @@ bool CollectiveSimulation::simulate_fewer() {
   std::size_t most = 1;
   for (const SimulatedRanks& some : simulated_) most = std::max(most, some.ops());
   costs_.max_segments = static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(kMaxTasks / (most + 1), 1, costs_.max_segments));
+      std::clamp<std::size_t>(costs_.max_tasks / (most + 1), 1, costs_.max_segments));
   const double base = hosts.back();
   growth_ = is_deep(algorithm_) ? std::log2(fabric_.hosts / base) : (fabric_.hosts - base) / few;
   return true;
@@ -226,15 +226,17 @@ SimulatedCollective CollectiveSimulation::of(double bytes) const {
   if (simulated_.size() == 1) return {few, method_};
   const OperationTime more = time(simulated_[1]);
   const OperationTime base = simulated_.size() > 2 ? time(simulated_[2]) : more;
-  return {{grown(few.seconds, more.seconds, base.seconds),
-           grown(few.port_seconds, more.port_seconds, base.port_seconds),
-           {}},
+  const auto all = [&](double OperationTime::*of) { return grown(few.*of, more.*of, base.*of); };
+  return {{all(&OperationTime::seconds),
+           all(&OperationTime::port_seconds),
+           {},
+           all(&OperationTime::port_bytes)},
           method_};
 }
 
 double CollectiveSimulation::least_seconds(double bytes) const {
   const auto seconds = [&](const SimulatedRanks& some) {
-    return bytes_of(some, bytes) * some.port_seconds_per_byte();
+    return bytes_of(some, bytes) * some.least_seconds();
   };
   if (simulated_.size() == 1) return seconds(simulated_.front());
   return grown(seconds(simulated_[0]), seconds(simulated_[1]), seconds(simulated_.back()));

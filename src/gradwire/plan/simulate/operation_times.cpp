@@ -1,7 +1,11 @@
 #include "gradwire/plan/simulate/operation_times.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,14 +13,13 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/comm/tuner.h"
-#include "gradwire/engine/outbox.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/schedule/catalogue.h"
 
 namespace gradwire {
 namespace {
 
-bool has_algorithm(Collective collective, const std::string& algorithm) {
+bool has_algorithm(Collective collective, std::string_view algorithm) {
   const auto names = algorithm_names(collective);
   return std::ranges::find(names, algorithm) != names.end();
 }
@@ -49,8 +52,6 @@ class Remembered {
   std::map<Key, OperationTime> known_;
 };
 
-constexpr std::size_t kMaxSegmentBytes = OutboxLimits{}.segment_bytes;
-
 class MeasuredTimes {
  public:
   MeasuredTimes(const JobTopology& job, std::string algorithm)
@@ -70,11 +71,13 @@ class MeasuredTimes {
     const auto size = static_cast<std::size_t>(bytes);
     const std::string name =
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
-    const Estimate estimate =
-        executor_estimate(cost_of(collective, name), topology_, size,
-                          {.per_message = tuner_.segments(collective, size, name)});
+    const ScheduleCost& cost = cost_of(collective, name);
+    const Estimate estimate = cost.estimate(
+        topology_, size, executor_costs(kMaxSegmentBytes, tuner_.segments(collective, size, name)));
+    const Counts counts = cost.count(ChunkLayout(cost.programs().schedule().chunks, size, 1));
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-    return {seconds(estimate.total), seconds(estimate.busiest_port), name};
+    return {seconds(estimate.total), seconds(estimate.busiest_port), name,
+            static_cast<double>(std::ranges::max(counts.bytes_sent))};
   }
 
   const ScheduleCost& cost_of(Collective collective, const std::string& name) {
@@ -91,6 +94,16 @@ class MeasuredTimes {
   Remembered known_;
   std::map<std::pair<Collective, std::string>, std::unique_ptr<ScheduleCost>> costs_;
 };
+
+/// The algorithms among which "auto" chooses, if the collective has them.
+constexpr std::array<std::string_view, 8> kCandidates{"ring",
+                                                      "halving_doubling",
+                                                      "recursive_halving",
+                                                      "double_tree",
+                                                      "recursive_doubling",
+                                                      "tree",
+                                                      "direct",
+                                                      "star"};
 
 /// Above this many ranks, times between powers of four are interpolated.
 constexpr int kManyRanks = 256;
@@ -112,7 +125,8 @@ class FabricTimes {
     const double part = (bytes - low) / (3 * low);
     const auto between = [&](double a, double b) { return a + part * (b - a); };
     return {between(below.seconds, above.seconds), between(below.port_seconds, above.port_seconds),
-            part < 0.5 ? below.algorithm : above.algorithm};
+            part < 0.5 ? below.algorithm : above.algorithm,
+            between(below.port_bytes, above.port_bytes)};
   }
 
  private:
@@ -134,7 +148,7 @@ class FabricTimes {
   std::vector<std::string> candidates(Collective collective) const {
     if (has_algorithm(collective, algorithm_)) return {algorithm_};
     std::vector<std::string> some;
-    for (const char* name : {"halving_doubling", "ring", "double_tree", "tree", "direct"}) {
+    for (const std::string_view name : kCandidates) {
       if (has_algorithm(collective, name)) some.emplace_back(name);
     }
     if (some.empty()) some.emplace_back(algorithm_names(collective).front());
@@ -148,7 +162,7 @@ class FabricTimes {
       if (!best.algorithm.empty() && simulation.least_seconds(bytes) >= best.seconds) continue;
       const OperationTime one = simulation.of(bytes);
       if (best.algorithm.empty() || one.seconds < best.seconds)
-        best = {one.seconds, one.port_seconds, name};
+        best = {one.seconds, one.port_seconds, name, one.port_bytes};
     }
     return best;
   }
@@ -162,9 +176,23 @@ class FabricTimes {
 
 }  // namespace
 
+std::vector<std::string_view> planned_algorithms() {
+  std::vector<std::string_view> names{"auto"};
+  for (const std::string_view name : kCandidates) {
+    if (has_algorithm(Collective::all_reduce, name)) names.push_back(name);
+  }
+  return names;
+}
+
 OperationTimes measured_times(const JobTopology& job, const std::string& algorithm) {
   return [times = std::make_shared<MeasuredTimes>(job, algorithm)](
              Collective collective, double bytes) { return (*times)(collective, bytes); };
+}
+
+CostOptions fabric_costs() {
+  CostOptions costs = executor_costs();
+  costs.max_tasks = std::size_t{1} << 17;
+  return costs;
 }
 
 OperationTimes fabric_times(const Fabric& fabric, const std::string& algorithm,

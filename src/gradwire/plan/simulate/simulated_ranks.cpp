@@ -1,12 +1,10 @@
 #include "gradwire/plan/simulate/simulated_ranks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/engine/outbox.h"
 #include "gradwire/schedule/cost/incast.h"
 #include "gradwire/schedule/program_set.h"
 
@@ -174,10 +172,13 @@ void SimulatedRanks::connect() {
   for (Number op = 0; op < graph_.size(); ++op) {
     const Place& place = places_[op];
     if (graph_.op(op).partner == kNoNode || place.inside) continue;
-    const double seconds = place.share / fabric_.port_rate(static_cast<int>(place.host));
-    (graph_.op(op).kind == OpKind::send ? sent : received)[place.host] += seconds;
+    (graph_.op(op).kind == OpKind::send ? sent : received)[place.host] += place.share;
   }
-  port_seconds_per_byte_ = std::max(std::ranges::max(sent), std::ranges::max(received));
+  for (std::uint32_t host = 0; host < hosts_; ++host) {
+    const double share = std::max(sent[host], received[host]);
+    port_share_ = std::max(port_share_, share);
+    least_seconds_ = std::max(least_seconds_, share / fabric_.port_rate(static_cast<int>(host)));
+  }
 }
 
 /// Ports of hosts come first, then one per rank, for messages inside its host.
@@ -199,11 +200,6 @@ OpLoad SimulatedRanks::load(Number op, double bytes, const CostOptions& options)
   const auto nanoseconds = [](Duration time) { return static_cast<double>(time.count()); };
   const Place& place = places_[op];
   OpLoad load{.bytes = place.share * bytes};
-  const std::size_t segment =
-      options.segment_bytes > 0
-          ? options.segment_bytes
-          : segment_of(static_cast<std::size_t>(load.bytes), OutboxLimits{}.segment_bytes);
-  load.segments = std::max(1.0, std::ceil(load.bytes / static_cast<double>(segment) - 1e-9));
   const Number partner = graph_.op(op).partner;
   if (partner == kNoNode) return load;
   load.port = place.inside ? hosts_ + graph_.op(op).rank : place.host;
@@ -223,7 +219,7 @@ OperationTime SimulatedRanks::time(double bytes, const CostOptions& options) con
   const LinkMap map = links(bytes, options);
   LinkModel model(graph_, map, options);
   const double seconds = 1e-9 * model.run();
-  return {seconds, std::min(seconds, 1e-9 * model.busiest_port()), {}};
+  return {seconds, std::min(seconds, 1e-9 * model.busiest_port()), {}, port_share_ * bytes};
 }
 
 }  // namespace gradwire

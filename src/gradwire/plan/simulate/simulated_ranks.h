@@ -18,6 +18,7 @@ struct OperationTime {
   double seconds = 0;
   double port_seconds = 0;  ///< Busy time of the most loaded port; others may use the rest.
   std::string algorithm;
+  double port_bytes = 0;  ///< Sent or received by the most loaded port, whichever are more.
 };
 
 /// Ranks that the link model simulates: all of a fabric, or those of one host that represents all.
@@ -35,13 +36,11 @@ class SimulatedRanks {
   /// sends of only a few hosts, as there are too many; ranks may reduce in different orders.
   static std::optional<SimulatedRanks> of_one(const Schedule& schedule, const Fabric& fabric);
 
-  /// Returns the time for `bytes` bytes of all chunks together. options.segment_bytes 0: each
-  /// message is cut as by the executor.
+  /// Returns the time for `bytes` bytes of all chunks together.
   OperationTime time(double bytes, const CostOptions& options) const;
 
-  /// Returns the seconds that the most loaded port is busy, per byte of all chunks: a lower bound of
-  /// time() that takes no simulation.
-  double port_seconds_per_byte() const { return port_seconds_per_byte_; }
+  /// Returns a lower bound of the seconds, per byte of all chunks, without a simulation.
+  double least_seconds() const { return least_seconds_; }
 
   const Fabric& fabric() const { return fabric_; }
   std::uint32_t chunks() const { return chunks_; }
@@ -69,7 +68,8 @@ class SimulatedRanks {
   MessageGraph graph_;
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
-  double port_seconds_per_byte_ = 0;
+  double port_share_ = 0;     ///< Share of all chunks' bytes at the most loaded port.
+  double least_seconds_ = 0;  ///< That a port is busy, per byte of all chunks.
 };
 
 }  // namespace gradwire

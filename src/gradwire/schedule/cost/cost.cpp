@@ -19,8 +19,7 @@ Duration rounded(double nanoseconds) {
 
 ScheduleCost::ScheduleCost(const Schedule& schedule)
     : programs_(schedule),
-      graph_(std::make_unique<MessageGraph>(programs_, match_messages(programs_))),
-      largest_message_(gradwire::largest_message(programs_)) {}
+      graph_(std::make_unique<MessageGraph>(programs_, match_messages(programs_))) {}
 
 ScheduleCost::~ScheduleCost() = default;
 

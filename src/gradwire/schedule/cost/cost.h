@@ -25,6 +25,9 @@ struct IncastCosts {
 struct CostOptions {
   /// Segment size in bytes. Messages are cut into segments, which are forwarded one by one.
   std::size_t segment_bytes = 128 * 1024;
+  /// If not 0, messages have segments of the size that the executor cuts the longest of them into:
+  /// segment_of() (segments.h), at most segment_bytes.
+  int segments_per_message = 0;
   /// Maximum number of segments modeled per message; very many messages reduce it. Segments of
   /// longer messages become larger. Bounds the time of an estimate.
   std::uint32_t max_segments = 256;
@@ -86,14 +89,16 @@ class ScheduleCost {
   Estimate estimate(const Topology& topology, const ChunkLayout& layout,
                     const CostOptions& options = {}) const;
 
+  /// Estimates `bytes` bytes of all chunks together.
+  Estimate estimate(const Topology& topology, std::size_t bytes, const CostOptions& options) const {
+    return estimate(topology, ChunkLayout(programs_.schedule().chunks, bytes, 1), options);
+  }
+
   const ProgramSet& programs() const { return programs_; }
-  /// Share of all chunks in the longest message.
-  double largest_message() const { return largest_message_; }
 
  private:
   ProgramSet programs_;
   std::unique_ptr<MessageGraph> graph_;
-  double largest_message_ = 0;
 };
 
 }  // namespace gradwire

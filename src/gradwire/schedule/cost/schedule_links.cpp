@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "gradwire/base/check.h"
-
 namespace gradwire {
 namespace {
 
@@ -33,9 +31,7 @@ class Links {
   }
 
   void add_op(const Op& op, Rank rank, std::size_t bytes) {
-    const std::size_t segments =
-        std::max<std::size_t>(1, (bytes + options_.segment_bytes - 1) / options_.segment_bytes);
-    OpLoad load{.bytes = static_cast<double>(bytes), .segments = static_cast<double>(segments)};
+    OpLoad load{.bytes = static_cast<double>(bytes)};
     if (sends(op) || receives(op)) add_message(load, op, rank);
     map_.ops.push_back(load);
   }
@@ -93,7 +89,6 @@ std::size_t length(const Op& op, const Program& program, const ChunkLayout& layo
 
 LinkMap links_of(const ProgramSet& programs, const Topology& topology, const ChunkLayout& layout,
                  const CostOptions& options) {
-  GRADWIRE_CHECK(options.segment_bytes > 0 && options.max_segments > 0);
   Links links(topology, options);
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     const Program& program = programs.program(rank);

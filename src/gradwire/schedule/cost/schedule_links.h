@@ -10,7 +10,7 @@ namespace gradwire {
 std::size_t length(const Op& op, const Program& program, const ChunkLayout& layout);
 
 /// Returns the resources that all ranks' ops use on a topology, for the link model. `options` gives
-/// the segment size and the CPU time per segment.
+/// the CPU time per segment.
 LinkMap links_of(const ProgramSet& programs, const Topology& topology, const ChunkLayout& layout,
                  const CostOptions& options);
 
