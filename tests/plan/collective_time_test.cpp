@@ -96,7 +96,7 @@ TEST(AllReduce, RemembersTimes) {
 
 TEST(AllReduce, OversubscribedSwitchesSlowDownWhatCrossesThem) {
   Network network = plain();
-  network.oversubscription = 8;
+  network.oversubscription = 4;
   const double ring = all_reduce("ring", 16, 1e9).total();
   EXPECT_NEAR(all_reduce("ring", 16, 1e9, network).total(), ring, 0.01 * ring);
   // Half of the data cross between the halves, at a quarter of the rate, in each direction.

@@ -27,10 +27,9 @@ Duration duration(double seconds) {
 Fabric fabric_of(const Network& network, int nodes) {
   Fabric fabric{.hosts = nodes};
   fabric.port = {.latency = duration(network.latency), .bytes_per_second = network.goodput()};
-  // Both halves together have the rate of all ports / oversubscription.
-  if (network.oversubscription > 2) {
+  if (network.oversubscription > 1) {
     fabric.rack_hosts = (nodes + 1) / 2;
-    fabric.oversubscription = network.oversubscription / 2;
+    fabric.oversubscription = network.oversubscription;
   }
   return fabric;
 }

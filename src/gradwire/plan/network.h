@@ -21,7 +21,7 @@ struct Network {
   int cards = 1;           ///< Per node.
   /// Rate added by each further card, in cards.
   double further_card = fitted::kFurtherCard;
-  /// Rate of all ports together divided by the switches' rate between halves of the nodes.
+  /// Rate of half of the nodes' ports divided by the switches' rate to the other half.
   double oversubscription = 1;
   std::string source;  ///< Origin of the figures.
   /// Measured by `gradwire probe`: links may differ. The members above then describe the slowest

@@ -64,7 +64,8 @@ struct StepTime {
   PlanBottleneck bottleneck = PlanBottleneck::compute;
 };
 
-/// Predicts a step. Pure, apart from what input.times remembers. `input.strategy` must pass check_strategy().
+/// Predicts a step. Pure, apart from what input.times remembers. `input.strategy` must pass
+/// check_strategy().
 ///
 /// T_s = accumulate * (forward + backward) + update; a measured step replaces all of it, times
 /// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h.

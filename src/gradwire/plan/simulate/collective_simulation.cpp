@@ -105,8 +105,8 @@ int hosts_of_same_shape(const std::string& algorithm, int hosts, int few) {
   return hosts;
 }
 
-/// Returns the hosts of a rack where `hosts` hosts represent the fabric. Racks keep their size if the
-/// smallest fabric has two of them. Otherwise, and for trees, whose messages cross racks in
+/// Returns the hosts of a rack where `hosts` hosts represent the fabric. Racks keep their size if
+/// the smallest fabric has two of them. Otherwise, and for trees, whose messages cross racks in
 /// proportion to their size, there are up to eight.
 int fewer_in_rack(const std::string& algorithm, const Fabric& fabric, int hosts) {
   const int few = few_hosts(algorithm, fabric);

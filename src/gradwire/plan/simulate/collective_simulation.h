@@ -41,8 +41,8 @@ class CollectiveSimulation {
   /// Returns the time for `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
 
-  /// Returns the time for which a port must be busy, without a simulation: of() is about as long, or
-  /// longer.
+  /// Returns the time for which a port must be busy, without a simulation: of() is about as long,
+  /// or longer.
   double least_seconds(double bytes) const;
 
  private:
