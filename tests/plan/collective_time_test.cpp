@@ -8,7 +8,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/executor_costs.h"
+#include "gradwire/schedule/cost/cost.h"
 
 namespace gradwire {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
-#include "gradwire/plan/explanation.h"
 #include "gradwire/plan/search.h"
 #include "gradwire/plan/sweep.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/executor_costs.h"
+#include "gradwire/schedule/cost/cost.h"
 
 namespace gradwire {
 namespace {

@@ -33,8 +33,8 @@ class CollectiveTimes {
   CollectiveTime of(Collective collective, const std::string& algorithm, int nodes, double bytes,
                     const Network& network);
 
-  /// Returns the time to reduce encoded gradients (ARCHITECTURE.md): an all-to-all of `contribution`
-  /// bytes per node, after which each node has the part that it reduces.
+  /// Returns the time to reduce encoded gradients (ARCHITECTURE.md): an all-to-all of
+  /// `contribution` bytes per node, after which each node has the part that it reduces.
   CollectiveTime coded_reduction(int nodes, double contribution, const Network& network);
   /// Returns the time of the all-gather of `mean` bytes that follows.
   CollectiveTime coded_gather(int nodes, double mean, const Network& network);

@@ -1,9 +1,7 @@
-#include "gradwire/plan/explanation.h"
-
 #include <fmt/format.h>
 
 #include "gradwire/base/units.h"
-#include "gradwire/plan/wire_bytes.h"
+#include "gradwire/plan/plan.h"
 
 namespace gradwire {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "gradwire/plan/collective_time.h"
-#include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gradwire/gradient/defaults.h"
-#include "gradwire/plan/wire_bytes.h"
+#include "gradwire/plan/strategy.h"
 
 namespace gradwire {
 namespace {

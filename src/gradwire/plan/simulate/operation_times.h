@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/plan/simulate/simulated_ranks.h"
-#include "gradwire/schedule/cost/executor_costs.h"
+#include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
 

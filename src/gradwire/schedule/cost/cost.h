@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "gradwire/schedule/cost/segments.h"
 #include "gradwire/schedule/layout.h"
 #include "gradwire/schedule/program_set.h"
 #include "gradwire/schedule/schedule.h"
@@ -24,7 +25,7 @@ struct IncastCosts {
 /// executor_costs() has what was measured.
 struct CostOptions {
   /// Segment size in bytes. Messages are cut into segments, which are forwarded one by one.
-  std::size_t segment_bytes = 128 * 1024;
+  std::size_t segment_bytes = kMaxSegmentBytes;
   /// If not 0, messages have segments of the size that the executor cuts the longest of them into:
   /// segment_of() (segments.h), at most segment_bytes.
   int segments_per_message = 0;
@@ -41,6 +42,10 @@ struct CostOptions {
   double reduce_bytes_per_second = 0;
   IncastCosts incast;
 };
+
+/// Returns what the executor over TCP was measured to cost (constants.h). `segments`: per message;
+/// 0: the default.
+CostOptions executor_costs(std::size_t max_segment_bytes = kMaxSegmentBytes, int segments = 0);
 
 struct Counts {
   /// Hops on the longest chain of dependent messages.
