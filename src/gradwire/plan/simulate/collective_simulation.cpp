@@ -130,11 +130,12 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
       costs_(costs) {
   check_hosts(algorithm_, fabric);
   if (method ? simulate_by(*method) : simulate_some()) return;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{} on {} ranks: messages and steps are too many to simulate one by "
-                              "one (at most {:.3g}), and hosts do not all do the same; use fewer "
-                              "ranks, or ring, direct or tree",
-                              algorithm, fabric.ranks(), kMaxOps));
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
+                  "one by one (at most {:.3g}), and hosts do not all do the same; use "
+                  "fewer ranks, or ring, direct or tree",
+                  algorithm, fabric.ranks(), ops_of_all(schedule_of(fabric_)), kMaxOps));
 }
 
 /// Selects the most exact method that is fast. Returns false if none is.

@@ -30,9 +30,12 @@ inline constexpr double kIncastForwarding = 0.065;
 /// Streams beyond this number do not lose more. Assumed: the grid ends at seven.
 inline constexpr std::size_t kIncastMaxStreams = 8;
 /// Share lost through shared memory, where concurrent senders only affect the caches. `make
-/// results`, 2026-11: direct against ring on one machine.
+/// results` on one machine, 2026-11.
 inline constexpr double kIncastInside = 0.02;
 
+/// Share of a device's peak that matrix products reach in training: half, by the rule of the
+/// cluster article (8 A100 at 50 % of 300 TFLOP/s). Activations take their time in memory beside it.
+inline constexpr double kMatrixShare = 0.5;
 /// Share of a device's memory bandwidth that kernels outside of matrix products reach. Fitted to
 /// published throughputs of ResNet-50 and GPT-2 on one A100 (tests/plan/step_time_test.cpp).
 inline constexpr double kMemoryShare = 0.8;
