@@ -34,7 +34,7 @@ inline constexpr std::size_t kIncastMaxStreams = 8;
 inline constexpr double kIncastInside = 0.02;
 
 /// Share of a device's peak that matrix products reach in training: half, by the rule of the
-/// cluster article (8 A100 at 50 % of 300 TFLOP/s). Activations take their time in memory beside it.
+/// cluster article (8 A100 at 50 % of 300 TFLOP/s). Moving activations through memory comes on top.
 inline constexpr double kMatrixShare = 0.5;
 /// Share of a device's memory bandwidth that kernels outside of matrix products reach. Fitted to
 /// published throughputs of ResNet-50 and GPT-2 on one A100 (tests/plan/step_time_test.cpp).
