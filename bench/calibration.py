@@ -2,14 +2,16 @@
 """Compares the predictions of `gradwire plan simulate` with measurements of `gradwire bench`.
 
 usage: calibration.py --gradwire PATH [--output DIR] [--page FILE] [--only TEXT] [--again TEXT]
-                      [--anew] [--seconds S] [--predict-again] [--list]
+                      [--anew] [--seconds S] [--reprice] [--list]
 
 Networks are sets of network namespaces on shaped links (tests/hosts/hosts.sh), which requires root.
 For each network, `gradwire probe` first measures the links and `gradwire bench codec` the coding
 speed of this machine. Predictions are made from these alone and written to DIR/calibration.json;
 only then are the cases measured. Measurements are kept: a second call continues, and --again
 repeats those whose names contain a text. --seconds is the time limit, checked between two
-measurements. The page (docs/accuracy.md) and its plot are written from the file.
+measurements. The page (docs/accuracy.md) and its plot are written from the file. --reprice predicts
+the recorded cases with the present planner and prints both predictions' errors; it measures nothing
+and changes no file.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import sys
 import time
 
 from calibration_cases import GRID, Operation, count
-from calibration_page import write_page
+from calibration_page import results as results_of, summary, write_page
 
 HERE = pathlib.Path(__file__).resolve().parent
 HOSTS = HERE.parent / "tests/hosts/hosts.sh"
@@ -131,22 +133,23 @@ class Calibration:
         finally:
             self.run([HOSTS, PREFIX, "down"])
 
-    def predict_again(self):
-        """Repeats the predictions with the current planner. Used when the model changes; the new
-        predictions then need new measurements."""
+    def reprice(self):
+        """Predicts all measured cases with the current planner; keeps the recorded predictions."""
+        repriced = {"networks": {}}
         for network, cases in GRID.items():
             entry = self.known.get("networks", {}).get(network.name, {})
             if "topology" not in entry:
                 continue
             topology = self.topology(network, [])
+            results = repriced["networks"].setdefault(network.name, {"cases": {}})["cases"]
             for case in cases:
-                result = entry.get("cases", {}).get(case.name())
-                if result is None:
+                known = entry.get("cases", {}).get(case.name(), {})
+                if "measured_ms" not in known:
                     continue
-                result["predicted_ms"] = self.predict(case, topology)
-                if "measured_ms" in result:
-                    print(line_of(network, case, result))
-        self.save()
+                results[case.name()] = {**known, "predicted_ms": self.predict(case, topology)}
+                print(line_of(network, case, results[case.name()]))
+        for name, known in (("recorded", self.known), ("repriced", repriced)):
+            print(f"\n{name} predictions\n{summary(results_of(known))}")
 
 
 def step_words(case):
@@ -172,7 +175,8 @@ def main():
     parser.add_argument("--anew", action="store_true", help="discards all measurements")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--predict-again", action="store_true")
+    parser.add_argument("--reprice", action="store_true",
+                        help="compares the planner with the recorded measurements")
     options = parser.parse_args()
     options.gradwire = options.gradwire.resolve()
     options.planner = options.planner or f"{options.gradwire} plan simulate"
@@ -185,14 +189,15 @@ def main():
     options.output.mkdir(parents=True, exist_ok=True)
     calibration = Calibration(options)
     calibration.codec_speeds()
-    if options.predict_again:
-        calibration.predict_again()
+    if options.reprice:
+        calibration.reprice()
     else:
         for network, cases in GRID.items():
             calibration.calibrate(network, cases)
     for left in options.output.glob(".calibration-*"):
         left.unlink()
-    write_page(calibration.known, options.page)
+    if not options.reprice:
+        write_page(calibration.known, options.page)
     return 0
 
 

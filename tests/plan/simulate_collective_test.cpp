@@ -1,5 +1,7 @@
 #include <cmath>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr CostOptions kCosts{.segment_bytes = 64 * 1024,
                              .max_segments = 2,
+                             .max_tasks = 1 << 17,
                              .per_segment = std::chrono::microseconds(5),
                              .per_segment_inside = std::chrono::microseconds(1),
                              .reduce_bytes_per_second = 3e9};
@@ -99,52 +102,91 @@ TEST(SimulateCollective, OneHostStandsForAllExactly) {
 /// Enough segments for a pipeline over all levels, and few enough to simulate all ranks.
 constexpr CostOptions kDeep{.segment_bytes = 64 * 1024,
                             .max_segments = 10,
+                            .max_tasks = 1 << 17,
                             .per_segment = std::chrono::microseconds(5),
                             .reduce_bytes_per_second = 3e9};
 
-TEST(SimulateCollective, TreesTakeLongerByAsMuchWithEachLevel) {
-  for (const auto& [collective, algorithm] : {std::pair(Collective::all_reduce, "tree"),
-                                              {Collective::all_reduce, "double_tree"},
-                                              {Collective::broadcast, "tree"},
-                                              {Collective::broadcast, "binomial"},
-                                              {Collective::reduce, "tree"},
-                                              {Collective::gather, "binomial"},
-                                              {Collective::all_gather, "bruck"}}) {
+struct Growing {
+  Collective collective;
+  const char* algorithm;
+  double tolerance;  ///< Relative, of 64 kB to 1.5 MB.
+};
+
+/// By fewer hosts, and by all ranks.
+void expect_agreement(const Growing& what, const Fabric& fabric, double bytes) {
+  const auto by = [&](SimulationMethod method) {
+    return simulate_collective(what.collective, what.algorithm, fabric, bytes, kDeep, method);
+  };
+  const OperationTime fewer = by(SimulationMethod::fewer_hosts);
+  const OperationTime all = by(SimulationMethod::events);
+  EXPECT_NEAR(fewer.seconds, all.seconds, what.tolerance * all.seconds)
+      << what.algorithm << " of " << name_of(what.collective) << " on " << fabric.hosts << " x "
+      << fabric.ranks_per_host << ", " << bytes;
+  EXPECT_NEAR(fewer.port_seconds, all.port_seconds, what.tolerance * all.port_seconds)
+      << what.algorithm << " of " << name_of(what.collective) << " on " << fabric.hosts;
+}
+
+TEST(SimulateCollective, TreesAndButterfliesGrowWithEachDoublingOfTheHosts) {
+  for (const Growing& what :
+       {Growing{Collective::all_reduce, "tree", 0.05},
+        Growing{Collective::all_reduce, "double_tree", 0.05},
+        Growing{Collective::all_reduce, "halving_doubling", 0.05},
+        Growing{Collective::all_reduce, "recursive_doubling", 0.05},
+        Growing{Collective::broadcast, "tree", 0.05},
+        Growing{Collective::broadcast, "binomial", 0.05}, Growing{Collective::reduce, "tree", 0.05},
+        Growing{Collective::gather, "binomial", 0.05},
+        Growing{Collective::reduce_scatter, "recursive_halving", 0.05},
+        Growing{Collective::all_gather, "bruck", 0.05}}) {
     for (const int hosts : {300, 600, 1024}) {
-      for (const double bytes : {64e3, 1.5e6}) {
-        const Fabric fabric = fabric_of(hosts);
-        const auto by = [&](SimulationMethod method) {
-          return simulate_collective(collective, algorithm, fabric, bytes, kDeep, method).seconds;
-        };
-        const double all = by(SimulationMethod::events);
-        EXPECT_NEAR(by(SimulationMethod::levels), all, 0.05 * all)
-            << algorithm << " of " << name_of(collective) << " on " << hosts << ", " << bytes;
-      }
+      for (const double bytes : {64e3, 1.5e6}) expect_agreement(what, fabric_of(hosts), bytes);
     }
   }
 }
 
-TEST(SimulateCollective, ATreeOverUnequalLinksTakesLongerByItsMostLoadedOne) {
-  for (const std::string algorithm : {"tree", "double_tree"}) {
-    for (const int oversubscription : {1, 4}) {
-      Fabric fabric = fabric_of(512);
-      fabric.rack_hosts = 32;
-      fabric.oversubscription = oversubscription;
-      if (oversubscription == 1) fabric.port_factor = {{5, 0.5}};
-      const auto by = [&](SimulationMethod method) {
-        return simulate_collective(Collective::all_reduce, algorithm, fabric, 1.5e6, kDeep, method)
-            .seconds;
-      };
-      const double all = by(SimulationMethod::events);
-      EXPECT_NEAR(by(SimulationMethod::bound), all, 0.35 * all) << algorithm << oversubscription;
+TEST(SimulateCollective, OtherAlgorithmsGrowWithEachHost) {
+  for (const Growing& what : {Growing{Collective::all_reduce, "ring", 0.02},
+                              Growing{Collective::all_reduce, "direct", 0.02},
+                              Growing{Collective::all_reduce, "star", 0.02},
+                              Growing{Collective::all_reduce, "exchange", 0.05},
+                              Growing{Collective::all_to_all, "direct", 0.02},
+                              Growing{Collective::all_to_all, "pairwise", 0.02},
+                              Growing{Collective::all_gather, "direct", 0.02},
+                              Growing{Collective::reduce_scatter, "ring", 0.02},
+                              Growing{Collective::gather, "direct", 0.02},
+                              Growing{Collective::broadcast, "ring", 0.02}}) {
+    for (const int hosts : {128, 200, 256}) {
+      for (const double bytes : {6e3, 6e4, 4e6}) expect_agreement(what, fabric_of(hosts), bytes);
     }
+    expect_agreement(what, fabric_of(128, 2), 1.5e6);
+  }
+}
+
+TEST(SimulateCollective, GrowthIncludesASlowPortAndRacks) {
+  for (const auto& [algorithm, hosts, tolerance] : {std::tuple("ring", 150, 0.02),
+                                                    {"direct", 150, 0.02},
+                                                    {"halving_doubling", 256, 0.05},
+                                                    {"halving_doubling", 300, 0.05},
+                                                    {"tree", 300, 0.1},
+                                                    {"double_tree", 512, 0.1}}) {
+    Fabric fabric = fabric_of(hosts);
+    fabric.port_factor = {{5, 0.5}, {7, 0.8}};
+    expect_agreement({Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
+  }
+  for (const auto& [algorithm, hosts, tolerance] : {std::tuple("ring", 256, 0.02),
+                                                    {"direct", 256, 0.1},
+                                                    {"tree", 512, 0.35},
+                                                    {"double_tree", 512, 0.35}}) {
+    Fabric fabric = fabric_of(hosts);
+    fabric.rack_hosts = 32;
+    fabric.oversubscription = 4;
+    expect_agreement({Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
   }
 }
 
 TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
-  const SimulatedCollective tree = simulate_collective(Collective::all_reduce, "double_tree",
-                                                       fabric_of(16384), 1e8, CostOptions{});
-  EXPECT_EQ(tree.method, SimulationMethod::levels);
+  const SimulatedCollective tree = simulate_collective(
+      Collective::all_reduce, "double_tree", fabric_of(16384), 1e8, {.max_tasks = 1 << 17});
+  EXPECT_EQ(tree.method, SimulationMethod::fewer_hosts);
   // Both directions at once, except for filling and draining.
   EXPECT_NEAR(tree.seconds, 2.05 * 1e8 / 1.25e8, 0.2);
 }
@@ -174,39 +216,21 @@ TEST(SimulateCollective, OnEqualLinksWithOneRankAHostSomeAreTheSame) {
   }
 }
 
-TEST(SimulateCollective, ARingOverUnequalLinksTakesItsLongestPath) {
-  for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
-    for (const double bytes : {16e3, 1e6, 3.2e7}) {
-      for (const double factor : {1.0, 0.5, 0.1}) {
-        Fabric fabric = fabric_of(16);
-        fabric.port_factor = {{5, factor}, {11, 0.8}};
-        const auto by = [&](SimulationMethod method) {
-          return simulate_collective(collective, "ring", fabric, bytes, kCosts, method).seconds;
-        };
-        const double all = by(SimulationMethod::events);
-        EXPECT_NEAR(by(SimulationMethod::ring_path), all, 0.05 * all) << bytes << " " << factor;
-      }
-    }
-  }
-}
-
-TEST(SimulateCollective, TheMostLoadedLinkDecidesWhereLinksAreUnequal) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
-    if (algorithm.name != "direct" && algorithm.name != "halving_doubling") continue;
-    for (const int oversubscription : {1, 4}) {
-      Fabric fabric = fabric_of(16);
-      fabric.rack_hosts = 4;
-      fabric.oversubscription = oversubscription;
-      if (oversubscription == 1) fabric.port_factor = {{5, 0.5}};
-      double bound = 0;
-      try {
-        bound = simulated(algorithm, fabric, 6.4e7, SimulationMethod::bound);
-      } catch (const Exception&) {
-        continue;  // To or from a root.
-      }
-      const double all = simulated(algorithm, fabric, 6.4e7, SimulationMethod::events);
-      EXPECT_NEAR(bound, all, 0.15 * all)
-          << algorithm.name << " of " << name_of(algorithm.collective) << " " << oversubscription;
+TEST(SimulateCollective, OneHostStandsForAllInRacks) {
+  for (const auto& [collective, algorithm] : {std::pair(Collective::all_reduce, "ring"),
+                                              {Collective::all_reduce, "direct"},
+                                              {Collective::all_to_all, "direct"},
+                                              {Collective::all_reduce, "halving_doubling"},
+                                              {Collective::all_reduce, "recursive_doubling"}}) {
+    for (const int hosts : {16, 64}) {
+      Fabric fabric = fabric_of(hosts);
+      fabric.rack_hosts = 8;
+      fabric.oversubscription = 4;
+      const auto by = [&](SimulationMethod method) {
+        return simulate_collective(collective, algorithm, fabric, 6.4e7, kCosts, method).seconds;
+      };
+      const double all = by(SimulationMethod::events);
+      EXPECT_NEAR(by(SimulationMethod::one_for_all), all, 0.15 * all) << algorithm << hosts;
     }
   }
 }
@@ -236,7 +260,7 @@ TEST(SimulateCollective, AgreesWithExecutorsOverSimulatedLinks) {
 
 TEST(SimulateCollective, SixteenThousandRanksCostWhatTheTextbookSays) {
   const Fabric fabric = fabric_of(16384);
-  const CostOptions free;
+  const CostOptions free{.max_tasks = 1 << 17};
   const double bytes = 1e8, transfer = bytes / fabric.port.bytes_per_second, latency = 40e-6;
   const double p = fabric.hosts;
   const auto of = [&](const char* algorithm) {
@@ -257,7 +281,7 @@ TEST(SimulateCollective, SixteenThousandRanksWithASlowHost) {
   const double transfer = 1e8 / fabric.port.bytes_per_second;
   const SimulatedCollective direct =
       simulate_collective(Collective::all_reduce, "direct", fabric, 1e8);
-  EXPECT_EQ(direct.method, SimulationMethod::bound);
+  EXPECT_EQ(direct.method, SimulationMethod::fewer_hosts);
   EXPECT_NEAR(direct.seconds, 2 * transfer / 0.25, 0.02);
 }
 

@@ -228,6 +228,34 @@ TEST(Cost, RanksThatShareProcessorsTakeTurns) {
   EXPECT_NEAR(time(0, 2), 50e3 + 2 * 5e3 + 5e3, 1);
 }
 
+/// Hosts that are network namespaces of one machine.
+TEST(Cost, HostsOfAMachineShareItsProcessors) {
+  CostOptions options = kWhole;
+  options.per_segment = microseconds(100);
+  const auto time = [&](int kernels) {
+    std::vector<Host> hosts;
+    std::vector<int> host_of;
+    for (int host = 0; host < 8; ++host) {
+      hosts.push_back(
+          {.rails = {{.bytes_per_second = kRate}}, .cores = 2, .kernel = host % kernels});
+      host_of.push_back(host);
+    }
+    const Topology topology(hosts, host_of);
+    const Schedule schedule = direct_all_reduce(topology);
+    return static_cast<double>(
+        ScheduleCost(schedule).estimate(topology, layout_of(schedule, 4), options).total.count());
+  };
+  // 8 x 7 messages in each of two hops, each sent and received.
+  EXPECT_NEAR(time(1), 8 * 7 * 2 * 2 * 100e3 / 2, 1);
+  EXPECT_LT(time(8), 0.6 * time(1));
+}
+
+TEST(Cost, ReportsTheBusiestPort) {
+  const Schedule star = star_all_reduce(links(4));
+  const Estimate estimate = ScheduleCost(star).estimate(links(4), layout_of(star, kBytes), kWhole);
+  EXPECT_NEAR(static_cast<double>(estimate.busiest_port.count()), 3 * wire(kBytes), 1);
+}
+
 /// Segments may wait for each other, each where the other arrived first: at a port, at a processor.
 TEST(Cost, FindsACriticalPathOnAnyLinks) {
   const CostOptions options{.segment_bytes = 4096,

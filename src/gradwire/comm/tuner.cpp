@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <utility>
 
-#include "gradwire/engine/executor_costs.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/incast.h"
+#include "gradwire/schedule/cost/cost.h"
 
 namespace gradwire {
 namespace {
@@ -21,33 +19,8 @@ Rank target_of(const CollectiveSpec& spec) {
 /// Maximum segments of a message that an estimate models: more change little and take longer.
 constexpr std::uint32_t kMaxModeledSegments = 64;
 
-/// Slow-down of incast through shared memory, where it only affects the caches.
-constexpr double kShmFanInFactor = 1.02;
-
 /// A measurement applies to sizes within this number of octaves.
 constexpr double kNear = 1.5;
-
-/// Lower bound of the time from the cost of messages on the processors of each machine that
-/// simulates several hosts. (The cost model covers hosts with their own processors.)
-Duration processor_bound(const Topology& topology, const Counts& counts) {
-  std::map<int, double> load;  ///< Messages per processor, by kernel.
-  for (Rank rank = 0; rank < topology.ranks(); ++rank) {
-    const Host& host = topology.host(topology.host_of(rank));
-    if (host.kernel < 0 || host.cores == 0) continue;
-    const auto messages = static_cast<double>(counts.messages_sent[static_cast<std::size_t>(rank)]);
-    load[host.kernel] += 2 * messages / host.cores;  // Each is sent and received there.
-  }
-  double most = 0;
-  for (const auto& [kernel, messages] : load) most = std::max(most, messages);
-  const auto one = static_cast<double>(executor_costs().per_segment.count());
-  return Duration(static_cast<std::int64_t>(most * one));
-}
-
-/// Returns the slow-down factor from incast, which the link model does not cover.
-double incast_penalty(const ScheduleCost& cost, const Topology& topology) {
-  if (topology.hosts() > 1) return incast_factor(cost, topology);
-  return max_fan_in(cost.programs(), [](Rank, Rank) { return true; }) > 0 ? kShmFanInFactor : 1;
-}
 
 }  // namespace
 
@@ -72,25 +45,10 @@ const std::vector<Tuner::Candidate>& Tuner::candidates(const CollectiveSpec& spe
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     if (algorithm.collective != spec.collective) continue;
     if (algorithm.suits != nullptr && !algorithm.suits(topology_)) continue;
-    const Schedule schedule = algorithm.make(topology_, spec);
-    auto cost = std::make_unique<ScheduleCost>(schedule);
-    const double factor = incast_penalty(*cost, topology_);
-    const double largest = largest_message(cost->programs());
-    found.push_back(
-        {std::string(algorithm.name), std::move(cost), schedule.chunks, factor, largest});
+    found.push_back({std::string(algorithm.name),
+                     std::make_unique<ScheduleCost>(algorithm.make(topology_, spec))});
   }
   return candidates_.emplace(question, std::move(found)).first->second;
-}
-
-Duration Tuner::estimate(const Candidate& candidate, std::size_t bytes) const {
-  const double message =
-      candidate.largest_message * static_cast<double>(std::max<std::size_t>(bytes, 1));
-  CostOptions options = executor_costs(message, segment_bytes_);
-  options.max_segments = kMaxModeledSegments;
-  const ChunkLayout layout(candidate.chunks, bytes, 1);
-  const Duration time = candidate.cost->estimate(topology_, layout, options).total;
-  return Duration(
-      static_cast<std::int64_t>(static_cast<double>(time.count()) * candidate.incast_factor));
 }
 
 std::string Tuner::choose(const CollectiveSpec& spec, std::size_t bytes) {
@@ -107,9 +65,12 @@ std::vector<AlgorithmEstimate> Tuner::explain(const CollectiveSpec& spec, std::s
 
 std::vector<AlgorithmEstimate> Tuner::ranking(const CollectiveSpec& spec, std::size_t bytes) {
   std::vector<AlgorithmEstimate> ranked;
+  CostOptions costs = executor_costs(segment_bytes_);
+  costs.max_segments = kMaxModeledSegments;
   for (const Candidate& candidate : candidates(spec)) {
-    const Counts counts = candidate.cost->count(ChunkLayout(candidate.chunks, bytes, 1));
-    const Duration time = std::max(estimate(candidate, bytes), processor_bound(topology_, counts));
+    const ScheduleCost& cost = *candidate.cost;
+    const Counts counts = cost.count(ChunkLayout(cost.programs().schedule().chunks, bytes, 1));
+    const Duration time = cost.estimate(topology_, bytes, costs).total;
     ranked.push_back({candidate.name, time, counts.steps, std::ranges::max(counts.bytes_sent)});
   }
   std::ranges::stable_sort(ranked, {}, &AlgorithmEstimate::time);

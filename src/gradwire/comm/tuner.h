@@ -56,10 +56,6 @@ class Tuner {
   struct Candidate {
     std::string name;
     std::unique_ptr<ScheduleCost> cost;
-    std::uint32_t chunks = 1;
-    /// Slow-down factor for many ranks that send to one at the same time (incast).
-    double incast_factor = 1;
-    double largest_message = 1;  ///< As a fraction of all chunks.
   };
 
   /// The ranks are root and target; 0 if the collective has none.
@@ -67,7 +63,6 @@ class Tuner {
 
   const std::vector<Candidate>& candidates(const CollectiveSpec& spec);
   std::vector<AlgorithmEstimate> ranking(const CollectiveSpec& spec, std::size_t bytes);
-  Duration estimate(const Candidate& candidate, std::size_t bytes) const;
 
   /// Returns the measurement for the nearest size, or null if none is near.
   const MeasuredChoice* measured(Collective collective, std::size_t bytes) const;

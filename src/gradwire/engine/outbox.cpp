@@ -17,8 +17,6 @@ constexpr std::size_t kCommitSegments = 2;
 /// that accepts bytes.
 constexpr std::size_t kCommitPerRail = 64 * 1024;
 
-constexpr std::size_t kSegmentAlignment = 64;
-
 constexpr std::uint32_t bit(int rail) {
   return std::uint32_t{1} << rail;
 }
@@ -28,13 +26,6 @@ FrameHeader announcement_of(OperationKey key) {
 }
 
 }  // namespace
-
-std::size_t segment_of(std::size_t message_bytes, std::size_t max_bytes, int segments) {
-  const int wanted = segments > 0 ? segments : kSegmentsPerMessage;
-  const std::size_t part = message_bytes / static_cast<std::size_t>(wanted);
-  const std::size_t aligned = (part + kSegmentAlignment - 1) & ~(kSegmentAlignment - 1);
-  return std::min(std::max(aligned, kMinSegmentBytes), max_bytes);
-}
 
 Outbox::Outbox(Rank peer, OutboxLimits limits, Transport& transport)
     : peer_(peer), limits_(limits), transport_(transport) {

@@ -10,23 +10,16 @@
 #include "gradwire/engine/segment_checksums.h"
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
+#include "gradwire/schedule/cost/segments.h"
 
 namespace gradwire {
 
-/// A forwarded message is split into about this many segments, so that the next rank can start
-/// early (cut-through). Segments below kMinSegmentBytes would cost more than they save.
-inline constexpr int kSegmentsPerMessage = 16;
-inline constexpr std::size_t kMinSegmentBytes = 16 * 1024;
-
-/// Returns the segment size in bytes that splits a message into about `segments` segments (0:
-/// kSegmentsPerMessage). At most `max_bytes`; a multiple of 64, unless `max_bytes` is less.
-std::size_t segment_of(std::size_t message_bytes, std::size_t max_bytes, int segments = 0);
-
 /// Limits of an outbox, the same for all peers of an executor.
 struct OutboxLimits {
-  std::size_t segment_bytes = 128 * 1024;  ///< Maximum payload of a data frame; a multiple of 8.
-  std::size_t eager_bytes = 16 * 1024;     ///< Larger messages wait for the peer's announcement.
-  std::size_t eager_credit = 256 * 1024;   ///< Bytes sent ahead of the peer's announcements.
+  std::size_t segment_bytes =
+      kMaxSegmentBytes;                   ///< Maximum payload of a data frame; a multiple of 8.
+  std::size_t eager_bytes = 16 * 1024;    ///< Larger messages wait for the peer's announcement.
+  std::size_t eager_credit = 256 * 1024;  ///< Bytes sent ahead of the peer's announcements.
 };
 
 /// Outgoing frames to one peer: control frames first, then data frames of the messages that may be

@@ -1,5 +1,3 @@
-#include "gradwire/plan/advice.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -9,7 +7,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/units.h"
-#include "gradwire/plan/wire_bytes.h"
+#include "gradwire/plan/plan.h"
 
 namespace gradwire {
 namespace {

@@ -1,87 +1,15 @@
 #include "gradwire/plan/collective_time.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-
-#include "gradwire/plan/names.h"
+#include <chrono>
 
 namespace gradwire {
 namespace {
 
-/// Larger messages of many concurrent senders overflow a switch port's queue (incast).
-constexpr double kMaxConcurrentBytes = 64 << 10;
-/// This many concurrent senders do not overflow it.
-constexpr double kMaxSafeSenders = 3;
-
-struct AlphaBetaInput {
-  double nodes;
-  double log;    ///< log2 of nodes, rounded up.
-  double hop;    ///< Seconds: latency and a message's CPU time at both ends.
-  double each;   ///< Seconds: a message's CPU time.
-  double data;   ///< Seconds for all bytes over a node's cards: T'.
-  double cross;  ///< Oversubscription between halves of the nodes, at least 1.
-};
-
-struct AlphaBetaTerms {
-  std::string_view name;
-  double (*hops)(const AlphaBetaInput&);    ///< Seconds.
-  double (*volume)(const AlphaBetaInput&);  ///< Bytes through each port, in units of the data.
-  bool neighbors;                           ///< Messages only between neighbors.
-};
-
-double optimal(const AlphaBetaInput& p) {
-  return 2 * (p.nodes - 1) / p.nodes;
-}
-
-bool power_of_two(double number) {
-  return std::exp2(std::round(std::log2(number))) == number;
-}
-
-double halving_volume(const AlphaBetaInput& p) {
-  return power_of_two(p.nodes) ? optimal(p) : std::min(3.0, 2 + 6 / p.nodes);
-}
-
-double tree_volume(const AlphaBetaInput& p) {
-  return p.nodes <= 3 ? 2 : p.nodes <= 4 ? 2.3 : 3.7;
-}
-
-double double_tree_volume(const AlphaBetaInput& p) {
-  return p.nodes <= 3 ? optimal(p) + 0.2 : 2.05;
-}
-
-constexpr std::array<AlphaBetaTerms, 7> kAlphaBetaTerms{{
-    {"ring", [](const AlphaBetaInput& p) { return 2 * (p.nodes - 1) * p.hop; }, optimal, true},
-    {"halving_doubling", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, halving_volume,
-     false},
-    {"double_tree", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, double_tree_volume,
-     false},
-    {"recursive_doubling", [](const AlphaBetaInput& p) { return p.log * p.hop; },
-     [](const AlphaBetaInput& p) { return p.log; }, false},
-    {"tree", [](const AlphaBetaInput& p) { return 2 * p.log * p.hop; }, tree_volume, false},
-    {"direct", [](const AlphaBetaInput& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
-     optimal, false},
-    {"star", [](const AlphaBetaInput& p) { return 2 * (p.hop + (p.nodes - 2) * p.each); },
-     [](const AlphaBetaInput& p) { return p.nodes - 1; }, false},
-}};
-
-AlphaBetaInput alpha_beta_input(int nodes, double bytes, const Network& network) {
-  return {.nodes = static_cast<double>(nodes),
-          .log = std::ceil(std::log2(nodes)),
-          .hop = network.latency + network.per_message,
-          .each = network.per_message,
-          .data = bytes / network.goodput(),
-          .cross = std::max(1.0, network.oversubscription)};
-}
-
-CollectiveTime time_of(const AlphaBetaTerms& terms, const AlphaBetaInput& p, double bytes) {
-  const double volume = terms.volume(p);
-  const double slower = terms.neighbors ? 1 : std::max(1.0, p.cross / 2);
-  return {.bandwidth = volume * p.data * slower,
-          .latency = terms.hops(p),
-          .sent = volume * bytes,
-          .algorithm = std::string(terms.name)};
-}
+/// Ports differ if the fastest one exceeds the slowest by more than this factor.
+constexpr double kUnequal = 1.05;
+/// Maximum number of segments of a message that are modeled: a plan asks for many times.
+constexpr std::uint32_t kMaxModeledSegments = 64;
 
 /// Returns true if `gradwire probe` measured ports of different rates, and all hosts take part.
 bool unequal(const Network& network, int nodes) {
@@ -89,79 +17,81 @@ bool unequal(const Network& network, int nodes) {
   double most = 0;
   for (int host = 0; host < nodes; ++host)
     most = std::max(most, network.measured->host(host).port().bytes_per_second);
-  return most > 1.05 * network.bytes_per_second;
+  return most > kUnequal * network.bytes_per_second;
 }
 
-CollectiveTime uneven_time(const AlphaBetaInput& p, double bytes, const Network& network) {
-  double all = 0;
-  for (int host = 0; host < network.measured->hosts(); ++host)
-    all += network.measured->host(host).port().bytes_per_second * network.goodput_share;
-  return {.bandwidth = std::max(p.data, 2 * (p.nodes - 1) * bytes / all),
-          .latency = 2 * (p.hop + (p.nodes - 2) * p.each),
-          .sent = optimal(p) * bytes,
-          .algorithm = "spanning_trees"};
+Duration duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-bool may_choose(const AlphaBetaTerms& terms, const AlphaBetaInput& p, double bytes) {
-  if (terms.name != "direct" && terms.name != "star") return true;
-  return p.nodes <= 1 + kMaxSafeSenders || bytes / p.nodes <= kMaxConcurrentBytes;
+Fabric fabric_of(const Network& network, int nodes) {
+  Fabric fabric{.hosts = nodes};
+  fabric.port = {.latency = duration(network.latency), .bytes_per_second = network.goodput()};
+  if (network.oversubscription > 1) {
+    fabric.rack_hosts = (nodes + 1) / 2;
+    fabric.oversubscription = network.oversubscription;
+  }
+  return fabric;
 }
 
-/// Returns one of two equal halves.
-CollectiveTime half_of(CollectiveTime time) {
-  time.bandwidth /= 2;
-  time.latency /= 2;
-  time.sent /= 2;
-  return time;
+/// Devices reduce, not processors.
+CostOptions costs_of(const Network& network) {
+  CostOptions costs = executor_costs();
+  costs.max_segments = kMaxModeledSegments;
+  costs.per_segment = duration(network.per_message / 2);  // At each end.
+  costs.reduce_bytes_per_second = 0;
+  return costs;
+}
+
+CollectiveTime split(const OperationTime& time) {
+  return {.bandwidth = time.port_seconds,
+          .latency = time.seconds - time.port_seconds,
+          .sent = time.port_bytes,
+          .algorithm = time.algorithm};
 }
 
 }  // namespace
 
-std::vector<std::string_view> planned_algorithms() {
-  std::vector<std::string_view> names = names_of(kAlphaBetaTerms);
-  names.insert(names.begin(), "auto");
-  return names;
+CollectiveTime operator+(const CollectiveTime& a, const CollectiveTime& b) {
+  return {a.bandwidth + b.bandwidth, a.latency + b.latency, a.sent + b.sent, a.algorithm};
 }
 
-CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double bytes,
-                               const Network& network) {
+OperationTimes& CollectiveTimes::times(const std::string& algorithm, int nodes,
+                                       const Network& network) {
+  const bool measured = unequal(network, nodes);
+  const Key key{nodes,
+                network.goodput(),
+                network.latency,
+                network.per_message,
+                network.oversubscription,
+                algorithm,
+                measured ? network.name + network.source : ""};
+  const auto [at, is_new] = times_.try_emplace(key);
+  if (is_new && measured) at->second = measured_times({*network.measured, {}}, algorithm);
+  if (is_new && !measured)
+    at->second = fabric_times(fabric_of(network, nodes), algorithm, costs_of(network));
+  return at->second;
+}
+
+CollectiveTime CollectiveTimes::of(Collective collective, const std::string& algorithm, int nodes,
+                                   double bytes, const Network& network) {
   if (nodes < 2 || bytes <= 0) return {.algorithm = "none"};
-  const AlphaBetaInput p = alpha_beta_input(nodes, bytes, network);
-  if (algorithm != "auto") {
-    const AlphaBetaTerms* const terms = find_named(kAlphaBetaTerms, algorithm);
-    if (terms == nullptr) refuse_name("algorithm", algorithm, planned_algorithms());
-    return time_of(*terms, p, bytes);
-  }
-  if (unequal(network, nodes)) return uneven_time(p, bytes, network);
-  CollectiveTime best = time_of(kAlphaBetaTerms.front(), p, bytes);
-  for (const AlphaBetaTerms& terms : kAlphaBetaTerms) {
-    const CollectiveTime time = time_of(terms, p, bytes);
-    // Prefer a ring, which loads switches least, to gains below 1 %.
-    if (may_choose(terms, p, bytes) && time.total() < 0.99 * best.total()) best = time;
-  }
-  return best;
+  return split(times(algorithm, nodes, network)(collective, bytes));
 }
 
-CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& network) {
-  return half_of(all_reduce_time("auto", nodes, bytes, network));
+CollectiveTime CollectiveTimes::coded_reduction(int nodes, double contribution,
+                                                const Network& network) {
+  return of(Collective::all_to_all, "direct", nodes, contribution, network);
 }
 
-CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network) {
-  if (nodes < 2) return {.algorithm = "none"};
-  const double both = (contribution + mean) / 2;
-  return time_of(*find_named(kAlphaBetaTerms, "direct"), alpha_beta_input(nodes, both, network),
-                 both);
-}
-
-CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network) {
-  return half_of(coded_time(nodes, contribution, contribution, network));
+CollectiveTime CollectiveTimes::coded_gather(int nodes, double mean, const Network& network) {
+  return of(Collective::all_gather, "direct", nodes, mean, network);
 }
 
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {
-  const AlphaBetaInput p = alpha_beta_input(workers, bytes, network);
-  const double busiest = std::max(1.0, p.nodes / servers);
-  return {.bandwidth = 2 * busiest * p.data,
-          .latency = 2 * (p.hop + std::max(0.0, p.nodes - 1) * p.each),
+  const double busiest = std::max(1.0, static_cast<double>(workers) / servers);
+  return {.bandwidth = 2 * busiest * bytes / network.goodput(),
+          .latency = 2 * (network.latency + workers * network.per_message),
           .sent = 2 * bytes,
           .algorithm = "parameter_server"};
 }

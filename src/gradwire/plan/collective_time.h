@@ -1,63 +1,56 @@
 #pragma once
 
+#include <map>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <tuple>
 
 #include "gradwire/plan/network.h"
+#include "gradwire/plan/simulate/operation_times.h"
 
 namespace gradwire {
 
 /// Time of a collective, split into costs of bytes and of hops.
 struct CollectiveTime {
-  double bandwidth = 0;  ///< Seconds.
-  double latency = 0;    ///< Seconds.
-  double sent = 0;       ///< Bytes sent by each node.
+  double bandwidth = 0;  ///< Seconds that the most loaded port sends or receives.
+  double latency = 0;    ///< The other seconds: hops, processors, waiting for other ranks.
+  double sent = 0;       ///< Bytes that the most loaded node sends or receives.
   std::string algorithm;
 
   double total() const { return bandwidth + latency; }
 };
 
-/// Returns the all-reduce algorithms with a closed form here; names as in schedule/catalogue.h.
-std::vector<std::string_view> planned_algorithms();
+CollectiveTime operator+(const CollectiveTime& a, const CollectiveTime& b);
 
-/// Returns the time of an all-reduce of `bytes` among `nodes` nodes, each with `network.goodput()`.
-/// P nodes, L: latency and CPU time of a hop, T' = bytes / goodput, logs to base 2, rounded up:
-///
-///   ring                2 (P-1) L        + 2 (P-1)/P T'
-///   direct              2 L + messages   + 2 (P-1)/P T'
-///   halving_doubling    2 log P L        + 2 (P-1)/P T'; P no power of two: min(3, 2 + 6/P) T'
-///   recursive_doubling  log P L          + log P T'
-///   tree                2 log P L        + 3.7 T'; P = 4: 2.3, less: 2
-///   double_tree         2 log P L        + 2.05 T'
-///   star                2 L + messages   + (P-1) T'
-///
-/// Textbook trees and stars wait for whole messages (4 T' or more, 2 (P-1) T'). The trees and stars
-/// here are cut-through, in both directions at the same time. Their factors are those of
-/// ScheduleCost, which simulates the schedules; tests compare all of these with it.
-///
-/// "auto" is the fastest; direct only where its messages are small, as large concurrent ones
-/// overflow a switch's queue (incast). An oversubscribed switch carries less between halves of the
-/// nodes: half of the bytes of all algorithms but the ring cross it, so their bandwidth term is
-/// multiplied by oversubscription / 2, if that is above 1. If measured ports differ, auto takes
-/// max(M / min B, 2 (P-1) M / (B_1 + ... + B_P)) (docs/vocabulary.md).
-CollectiveTime all_reduce_time(std::string_view algorithm, int nodes, double bytes,
-                               const Network& network);
+/// Times of collectives among nodes of one rank, from schedules on the link model: fabric_times(),
+/// with the processor time of the network's messages; or measured_times() where `gradwire probe`
+/// measured unequal ports and all of its hosts take part. An oversubscribed switch limits what
+/// crosses between the halves of the nodes. Remembers times, as plans ask for the same ones
+/// repeatedly. Not thread-safe.
+class CollectiveTimes {
+ public:
+  /// `algorithm`: one of planned_algorithms(), for the collectives that have it. Throws
+  /// Exception(invalid_argument) for another name.
+  CollectiveTime of(Collective collective, const std::string& algorithm, int nodes, double bytes,
+                    const Network& network);
 
-/// Returns half of an "auto" all-reduce; with ring or direct: (P-1)/P of the bytes, P - 1 hops or
-/// one.
-CollectiveTime reduce_scatter_time(int nodes, double bytes, const Network& network);
+  /// Returns the time to reduce encoded gradients (ARCHITECTURE.md): an all-to-all of
+  /// `contribution` bytes per node, after which each node has the part that it reduces.
+  CollectiveTime coded_reduction(int nodes, double contribution, const Network& network);
+  /// Returns the time of the all-gather of `mean` bytes that follows.
+  CollectiveTime coded_gather(int nodes, double mean, const Network& network);
 
-/// Returns the time of encoded gradients (ARCHITECTURE.md): an all-to-all of contributions of
-/// `contribution` bytes per node, and an all-gather of `mean` bytes.
-CollectiveTime coded_time(int nodes, double contribution, double mean, const Network& network);
+ private:
+  using Key = std::tuple<int, double, double, double, double, std::string, std::string>;
 
-/// Returns the time of the all-to-all alone: each node keeps the part that it reduces.
-CollectiveTime coded_reduction_time(int nodes, double contribution, const Network& network);
+  OperationTimes& times(const std::string& algorithm, int nodes, const Network& network);
+
+  std::map<Key, OperationTimes> times_;
+};
 
 /// Returns the time of synchronous parameter servers on `servers` nodes besides `workers`. Each
 /// worker sends and receives all bytes; each server's port carries its part for all workers, in and
-/// out (Li et al., OSDI 2014): 2 (L + max(T', workers T' / servers)).
+/// out (Li et al., OSDI 2014): 2 (L + max(T', workers T' / servers)). A closed form, as no schedule
+/// has servers; with one server it is a star.
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network);
 
 }  // namespace gradwire

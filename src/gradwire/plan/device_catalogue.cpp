@@ -2,15 +2,12 @@
 
 #include "gradwire/plan/device.h"
 #include "gradwire/plan/names.h"
+#include "gradwire/schedule/cost/constants.h"
 
 namespace gradwire {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
-/// Share of the peak in training's matrix products: half, by the rule of the cluster article (8
-/// A100 at 50 % of 300 TFLOP/s). The time to move activations through memory is added
-/// (step_time.cpp).
-constexpr double kMatrixShare = 0.5;
 
 struct Entry {
   std::string_view name, title;
@@ -76,7 +73,7 @@ Device device_named(const std::string& name) {
           .peak_bf16 = entry->bf16 * kTera,
           .memory_bytes = entry->memory * kGiga,
           .memory_bytes_per_second = entry->memory_rate * kGiga,
-          .utilization = kMatrixShare,
+          .utilization = fitted::kMatrixShare,
           .inside_bytes_per_second = entry->inside * kGiga,
           .watts = entry->watts,
           .source = std::string(entry->source)};

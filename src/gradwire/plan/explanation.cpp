@@ -1,9 +1,7 @@
-#include "gradwire/plan/explanation.h"
-
 #include <fmt/format.h>
 
 #include "gradwire/base/units.h"
-#include "gradwire/plan/wire_bytes.h"
+#include "gradwire/plan/plan.h"
 
 namespace gradwire {
 namespace {
@@ -90,7 +88,8 @@ Explained bandwidth(const Plan& plan) {
 
 Explained latency(const Plan& plan) {
   Explained e{"T_c, latency", ms(plan.time.phases.latency),
-              fmt::format("hops of {} x {:.3g} us", plan.time.algorithm,
+              fmt::format("the rest of {}: hops of {:.3g} us that no other segment hides",
+                          plan.time.algorithm,
                           1e6 * (plan.input.network.latency + plan.input.network.per_message)),
               "src/gradwire/plan/collective_time.h"};
   if (plan.input.measured.communication > 0)

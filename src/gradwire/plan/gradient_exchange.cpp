@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "gradwire/plan/collective_time.h"
-#include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {
 namespace {
@@ -27,33 +26,36 @@ Groups groups_of(const PlanInput& input) {
   return {s.data(), 1, parameters * s.devices_per_node / replica};
 }
 
-/// Returns the network with the rate that the measured communication implies.
-Network effective_network(const PlanInput& input) {
-  Network network = input.network;
+/// Replaces modeled by measured seconds: those of bytes by as many bytes, those of hops by the ones
+/// beyond the hops of a ring.
+void apply_measurement(const PlanInput& input, GradientExchange& exchange) {
   const Measurements& measured = input.measured;
-  if (measured.communication <= 0) return network;
+  if (measured.communication <= 0) return;
   const double bytes = 4.0 * static_cast<double>(input.model.parameters());
-  network.bytes_per_second = ring_share(measured.nodes) * bytes / measured.communication;
-  network.goodput_share = 1;
-  network.measured.reset();
-  return network;
+  const double cards = 1 + input.network.further_card * (input.network.cards - 1);
+  const double wire_seconds = measured.communication / (ring_share(measured.nodes) * bytes * cards);
+  const double bandwidth = exchange.bandwidth, latency = exchange.latency;
+  exchange.bandwidth = wire_seconds * exchange.wire_bytes;
+  const CollectiveTime hops =
+      input.times->of(Collective::all_reduce, "ring", measured.nodes, 1, input.network);
+  exchange.latency = std::max(0.0, exchange.latency - hops.latency);
+  for (WholeExchange* part : {&exchange.reduce, &exchange.gather}) {
+    if (bandwidth > 0) part->bandwidth *= exchange.bandwidth / bandwidth;
+    if (latency > 0) part->latency *= exchange.latency / latency;
+  }
 }
 
-double latency_measured(const PlanInput& input) {
-  const Measurements& m = input.measured;
-  if (m.communication <= 0) return 0;
-  return all_reduce_time("ring", m.nodes, 1, input.network).latency;
-}
-
-CollectiveTime averaging(const PlanInput& input, const Groups& groups, const Network& network) {
+CollectiveTime averaging(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
+  CollectiveTimes& times = *input.times;
   if (wire.coded)
-    return coded_time(groups.nodes, wire.contribution * groups.parameters,
-                      wire.mean * groups.parameters, network);
+    return times.coded_reduction(groups.nodes, wire.contribution * groups.parameters,
+                                 input.network) +
+           times.coded_gather(groups.nodes, wire.mean * groups.parameters, input.network);
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
-  if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, network);
-  return all_reduce_time(s.algorithm, groups.nodes, bytes, network);
+  if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, input.network);
+  return times.of(Collective::all_reduce, s.algorithm, groups.nodes, bytes, input.network);
 }
 
 /// Time to reduce among the replicas of one node, over its device links.
@@ -66,13 +68,14 @@ double inside_time(const PlanInput& input, const Groups& groups) {
 }
 
 /// Reduces gradients to the ranks that update with them.
-CollectiveTime reduction(const PlanInput& input, const Groups& groups, const Network& network) {
+CollectiveTime reduction(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
   if (wire.coded)
-    return coded_reduction_time(groups.nodes, wire.contribution * groups.parameters, network);
+    return input.times->coded_reduction(groups.nodes, wire.contribution * groups.parameters,
+                                        input.network);
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
-  return reduce_scatter_time(groups.nodes, bytes, network);
+  return input.times->of(Collective::reduce_scatter, "auto", groups.nodes, bytes, input.network);
 }
 
 WholeExchange whole(const CollectiveTime& time) {
@@ -80,11 +83,12 @@ WholeExchange whole(const CollectiveTime& time) {
 }
 
 /// ZeRO: reductions of gradients and gathers of parameters, in place of an all-reduce.
-GradientExchange sharded(const PlanInput& input, const Groups& groups, const Network& network) {
+GradientExchange sharded(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).parameter * groups.parameters;
-  const CollectiveTime reduce = reduction(input, groups, network);
-  const CollectiveTime gather = reduce_scatter_time(groups.nodes, bytes, network);
+  const CollectiveTime reduce = reduction(input, groups);
+  const CollectiveTime gather =
+      input.times->of(Collective::all_gather, "auto", groups.nodes, bytes, input.network);
   // Stage 1 accumulates passes before it reduces; the others have no memory for that.
   const double reductions = s.zero_stage == 1 ? 1 : s.accumulate;
   // Stage 3: forward and backward of each pass. Others: after the update, for the next forward.
@@ -97,10 +101,9 @@ GradientExchange sharded(const PlanInput& input, const Groups& groups, const Net
           .gather = whole(gather)};
 }
 
-GradientExchange between_nodes(const PlanInput& input, const Groups& groups,
-                               const Network& network) {
-  if (input.strategy.zero_stage > 0) return sharded(input, groups, network);
-  const CollectiveTime time = averaging(input, groups, network);
+GradientExchange between_nodes(const PlanInput& input, const Groups& groups) {
+  if (input.strategy.zero_stage > 0) return sharded(input, groups);
+  const CollectiveTime time = averaging(input, groups);
   return {.bandwidth = time.bandwidth,
           .latency = time.latency,
           .wire_bytes = time.sent,
@@ -112,13 +115,11 @@ GradientExchange between_nodes(const PlanInput& input, const Groups& groups,
 
 GradientExchange gradient_exchange(const PlanInput& input) {
   const Groups groups = groups_of(input);
-  const Network network = effective_network(input);
-  GradientExchange exchange = between_nodes(input, groups, network);
-  const double inside = inside_time(input, groups), measured = latency_measured(input);
+  GradientExchange exchange = between_nodes(input, groups);
+  apply_measurement(input, exchange);
+  const double inside = inside_time(input, groups);
   exchange.bandwidth += inside;
   exchange.reduce.bandwidth += inside;
-  exchange.latency = std::max(0.0, exchange.latency - measured);
-  exchange.reduce.latency = std::max(0.0, exchange.reduce.latency - measured);
   const double local = input.strategy.local_steps;
   exchange.bandwidth /= local;
   exchange.latency /= local;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "gradwire/plan/strategy.h"
 #include "gradwire/step/defaults.h"
-#include "gradwire/plan/wire_bytes.h"
 
 namespace gradwire {
 namespace {

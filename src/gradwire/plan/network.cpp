@@ -9,17 +9,15 @@
 
 #include "gradwire/base/units.h"
 #include "gradwire/plan/names.h"
+#include "gradwire/schedule/cost/constants.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire {
 namespace {
 
-/// TCP over Ethernet with packets of 1500 bytes and timestamps: 1448 of 1538 bytes.
-constexpr double kTcpShare = 0.9415;
-/// TCP on one or two cores cannot fill faster Ethernet (docs/vocabulary.md, bench/RESULTS.md).
-constexpr double kFastTcpShare = 0.85;
-/// RDMA: 42 of 50 GB/s over four 100 Gb/s cards, in the case study.
-constexpr double kRdmaShare = 0.84;
+using fitted::kFastTcpShare;
+using fitted::kRdmaShare;
+using fitted::kTcpShare;
 
 struct Entry {
   std::string_view name;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/schedule/cost/constants.h"
 #include "gradwire/topology/topology.h"
 
 namespace gradwire {
@@ -18,10 +19,9 @@ struct Network {
   double latency = 0;      ///< Seconds one way for a small message, including software.
   double per_message = 0;  ///< CPU seconds per message, which delay the node's other messages.
   int cards = 1;           ///< Per node.
-  /// Rate added by each further card, in cards: striping has overhead. The source study's two cards
-  /// gave 89.8 -> 94.5 %; twice the bandwidth would give 94.6 %.
-  double further_card = 0.95;
-  /// Rate of all ports together divided by the switches' rate between halves of the nodes.
+  /// Rate added by each further card, in cards.
+  double further_card = fitted::kFurtherCard;
+  /// Rate of half of the nodes' ports divided by the switches' rate to the other half.
   double oversubscription = 1;
   std::string source;  ///< Origin of the figures.
   /// Measured by `gradwire probe`: links may differ. The members above then describe the slowest

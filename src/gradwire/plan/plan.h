@@ -4,11 +4,46 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/plan/advice.h"
-#include "gradwire/plan/run_cost.h"
 #include "gradwire/plan/step_time.h"
 
 namespace gradwire {
+
+/// Size of a run, and prices; 0: not given.
+struct Prices {
+  double samples = 0;  ///< Per epoch.
+  double epochs = 1;
+  double per_node_hour = 0;  ///< Rent of a node, in any currency.
+  double watts = 0;          ///< Of a device under load; 0: the catalogue's value.
+  double per_kwh = 0;        ///< Price of energy.
+};
+
+/// Cost of the whole run; 0 if its inputs were not given.
+struct RunCost {
+  double steps = 0;
+  double hours = 0;
+  double rent = 0;
+  double kwh = 0;
+  double energy = 0;  ///< Price of the energy.
+};
+
+/// Computes steps = epochs * samples / global batch; hours = steps * seconds per step / 3600; rent
+/// = hours * nodes * price; kWh = hours * devices * watts / 1000. Parameter servers count as nodes.
+RunCost run_cost(const PlanInput& input, const StepTime& time, const Prices& prices);
+
+/// A proposed change, and its predicted effect.
+struct Advice {
+  std::string change;  ///< "second NIC"
+  std::string text;    ///< "second NIC: 89.8 -> 94.5 %"
+  std::string note;    ///< Side effects; may be empty.
+  double eta = 0;      ///< Predicted, with the change.
+  double samples_per_second = 0;
+  bool fits = true;
+  PlanInput input;  ///< With the change.
+};
+
+/// Returns changes that raise the efficiency by at least 0.1 percentage points, or make the model
+/// fit. Each is planned by itself. Those that fit come first, then by eta.
+std::vector<Advice> advise(const PlanInput& input);
 
 /// All results for one input.
 struct Plan {
@@ -45,5 +80,19 @@ std::string to_text(const Plan& plan);
 
 /// Formats the plan as JSON; docs/plan.md has the keys.
 std::string to_json(const Plan& plan);
+
+/// Origin of one number of a plan.
+struct Explained {
+  std::string what;    ///< "T_c, bandwidth"
+  std::string value;   ///< "106 ms"
+  std::string how;     ///< The formula, with its numbers.
+  std::string source;  ///< "measured: --step-ms", "assumed: ...", or a publication.
+};
+
+/// Returns all inputs and results of the plan.
+std::vector<Explained> explain(const Plan& plan);
+
+/// Formats one paragraph each.
+std::string to_text(const std::vector<Explained>& all);
 
 }  // namespace gradwire

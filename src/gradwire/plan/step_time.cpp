@@ -8,6 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/gradient_exchange.h"
+#include "gradwire/schedule/cost/constants.h"
 
 namespace gradwire {
 namespace {
@@ -15,8 +16,7 @@ namespace {
 /// Memory accesses per kept element, outside of matrix products. Forward writes it and reads it
 /// again. Backward reads it, its gradient and the previous gradient, and writes the latter.
 constexpr double kForwardTraffic = 2, kBackwardTraffic = 4;
-/// Share of memory bandwidth that such kernels reach.
-constexpr double kMemoryShare = 0.8;
+using fitted::kMemoryShare;
 /// Minimum share of a step that counts as a bottleneck.
 constexpr double kWorthSaying = 0.1;
 

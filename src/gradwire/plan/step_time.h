@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "gradwire/plan/collective_time.h"
 #include "gradwire/plan/device.h"
 #include "gradwire/plan/memory.h"
 #include "gradwire/plan/model.h"
@@ -26,6 +28,8 @@ struct PlanInput {
   Strategy strategy;
   double storage_bytes_per_second = 0;  ///< From storage to each node; 0: unlimited.
   Measurements measured;
+  /// Times of collectives that copies of an input share; not null.
+  std::shared_ptr<CollectiveTimes> times = std::make_shared<CollectiveTimes>();
 };
 
 /// Seconds of one optimizer step by phase, each as if it ran alone.
@@ -60,7 +64,8 @@ struct StepTime {
   PlanBottleneck bottleneck = PlanBottleneck::compute;
 };
 
-/// Predicts a step. Pure. `input.strategy` must pass check_strategy().
+/// Predicts a step. Pure, apart from what input.times remembers. `input.strategy` must pass
+/// check_strategy().
 ///
 /// T_s = accumulate * (forward + backward) + update; a measured step replaces all of it, times
 /// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h.

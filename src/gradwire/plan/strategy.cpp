@@ -2,17 +2,25 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
 
 #include <fmt/format.h>
 
-#include "gradwire/plan/collective_time.h"
+#include "gradwire/codec/catalogue.h"
 #include "gradwire/plan/names.h"
-#include "gradwire/plan/wire_bytes.h"
+#include "gradwire/plan/simulate/operation_times.h"
 
 namespace gradwire {
 namespace {
 
 constexpr int kMaxNodes = 1 << 20;
+
+/// Values of a long tensor, whose encoded size per value is that of all long ones.
+constexpr std::size_t kManyValues = std::size_t{1} << 22;
+
+double bytes_each(const Codec& codec) {
+  return static_cast<double>(codec.encoded_bytes(kManyValues)) / kManyValues;
+}
 
 void refuse_unless(bool right, const std::string& what) {
   if (!right) throw Exception(ErrorKind::invalid_argument, what);
@@ -73,6 +81,23 @@ void check_strategy(const Strategy& strategy) {
   if (std::ranges::find(algorithms, strategy.algorithm) == algorithms.end())
     refuse_name("algorithm", strategy.algorithm, algorithms);
   check_together(strategy);
+}
+
+WireBytes wire_bytes(const std::string& codec, int ranks) {
+  const CodecSpec spec = value_or_throw(parse_codec(codec));
+  if (spec.kind() == CodecKind::none) return {};
+  if (spec.kind() != CodecKind::codec) {
+    throw Exception(ErrorKind::invalid_argument,
+                    fmt::format("codec \"{}\": its encoded size depends on more than the number of "
+                                "values; plan with none, bf16, int8, int4 or top_k:0.01",
+                                codec));
+  }
+  const std::unique_ptr<Codec> made = value_or_throw(make_codec(spec));
+  const std::unique_ptr<Codec> mean = made->for_mean(ranks);
+  return {.contribution = bytes_each(*made),
+          .mean = bytes_each(mean ? *mean : *made),
+          .feedback = made->wants_feedback(),
+          .coded = true};
 }
 
 }  // namespace gradwire

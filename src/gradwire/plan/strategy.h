@@ -31,7 +31,7 @@ struct Strategy {
   /// Steps between two averages of the parameters; 1: gradients are averaged in every step.
   int local_steps = 1;
   int fragments = 1, overlap_steps = 0;  ///< Of local steps: see LocalStepsConfig.
-  /// All-reduce algorithm: one of collective_time.h, or "auto" for the fastest.
+  /// All-reduce algorithm: one of planned_algorithms(); "auto": the fastest.
   std::string algorithm = "auto";
   /// Nodes besides `nodes` that are parameter servers, in place of an all-reduce; 0: none.
   int servers = 0;
@@ -61,5 +61,17 @@ struct Strategy {
 /// multiply to the number of devices, an unknown codec or algorithm (with the nearest valid name),
 /// invalid combinations, local steps that the trainer refuses (check_local_steps()).
 void check_strategy(const Strategy& strategy);
+
+/// Encoded size of fp32 values, in bytes per value.
+struct WireBytes {
+  double contribution = 4;  ///< Sent to the rank that reduces.
+  double mean = 4;          ///< Sent back.
+  bool feedback = false;    ///< Keeps an error-feedback residual, four bytes per value.
+  bool coded = false;       ///< An all-to-all and an all-gather in place of an all-reduce.
+};
+
+/// Returns the sizes of a codec of codec/catalogue.h, for long tensors and `ranks` ranks. Throws
+/// Exception(invalid_argument): an unknown codec; power_sgd and auto, whose sizes depend on more.
+WireBytes wire_bytes(const std::string& codec, int ranks);
 
 }  // namespace gradwire

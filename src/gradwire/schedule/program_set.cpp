@@ -134,12 +134,4 @@ const Slice& extent(const Op& op) {
   return sends(op) ? op.src : op.dst;
 }
 
-double largest_message(const ProgramSet& programs) {
-  std::uint32_t most = 1;
-  for (NodeId node = 0; node < programs.size(); ++node) {
-    if (sends(programs.op(node))) most = std::max(most, extent(programs.op(node)).count);
-  }
-  return static_cast<double>(most) / programs.schedule().chunks;
-}
-
 }  // namespace gradwire

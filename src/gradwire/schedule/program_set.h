@@ -69,7 +69,4 @@ bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSli
 /// The slice that is sent or written: src of a send, dst of all other ops.
 const Slice& extent(const Op& op);
 
-/// Share of all chunks in the longest message, for equal chunks: 1 / P in a ring.
-double largest_message(const ProgramSet& programs);
-
 }  // namespace gradwire

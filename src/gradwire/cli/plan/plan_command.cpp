@@ -18,7 +18,7 @@
 #include "gradwire/cli/plan/plan_arguments.h"
 #include "gradwire/cli/plan/questions.h"
 #include "gradwire/cli/plan/simulate_command.h"
-#include "gradwire/plan/explanation.h"
+#include "gradwire/plan/plan.h"
 #include "gradwire/plan/plan_page.h"
 #include "gradwire/plan/search.h"
 #include "gradwire/plan/sweep.h"

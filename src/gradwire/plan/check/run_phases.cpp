@@ -7,7 +7,6 @@
 
 #include "gradwire/base/read_file.h"
 #include "gradwire/base/statistics.h"
-#include "gradwire/plan/check/trace_phases.h"
 #include "gradwire/report/ladder_rows.h"
 #include "gradwire/report/run_record.h"
 

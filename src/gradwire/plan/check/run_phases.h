@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "gradwire/base/error.h"
 
 namespace gradwire {
@@ -45,5 +47,9 @@ Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::str
 
 /// As above, from a file, or from run.json in a folder. Error: also system.
 Result<std::vector<MeasuredRun>> read_run(const std::string& path);
+
+/// Returns the steps of a trace (docs/trace.md) as one run: for each phase, the median over ranks
+/// of the ranks' medians over steps. Error: invalid_argument, if an event is incomplete.
+Result<std::vector<MeasuredRun>> phases_of_trace(const nlohmann::json& trace);
 
 }  // namespace gradwire

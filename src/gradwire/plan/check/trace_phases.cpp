@@ -1,5 +1,3 @@
-#include "gradwire/plan/check/trace_phases.h"
-
 #include <array>
 #include <cmath>
 #include <map>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/statistics.h"
+#include "gradwire/plan/check/run_phases.h"
 #include "gradwire/trace/step_trace.h"
 
 namespace gradwire {

@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/engine/outbox.h"
-#include "gradwire/plan/simulate/levels.h"
-#include "gradwire/plan/simulate/link_load.h"
-#include "gradwire/plan/simulate/ring_path.h"
-#include "gradwire/plan/simulate/simulated_ranks.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/program_set.h"
 
@@ -22,73 +17,62 @@ namespace {
 
 /// Up to this many ops of all ranks, all are simulated, even if one host could represent all.
 constexpr double kFewOps = 20'000;
+/// Up to this many ops, one host is preferred to fewer hosts.
+constexpr double kManyOps = 100'000;
 /// Maximum number of ops that are simulated: about a second.
 constexpr double kMaxOps = 1.5e6;
-/// Above this many ops on one host of several ranks, rings use the closed form.
-constexpr double kMaxOpsOfOneHost = 1e5;
-/// Maximum hosts for algorithms that inspect hosts, and for those that inspect their links.
-constexpr int kMaxHosts = 2048, kMaxPairedHosts = 256;
-/// Maximum number of segments simulated separately.
-constexpr std::size_t kMaxTasks = 1 << 17;
-/// Up to this many ranks several hosts are simulated, as they reduce in different orders.
-constexpr int kManyRanks = 1024;
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+/// Above this many ranks, one host has more ops than that if it sends to all others.
+constexpr int kManyRanks = 20'000;
+/// Maximum hosts for algorithms that inspect links.
+constexpr int kMaxPairedHosts = 256;
+/// fewer_hosts simulates 32 and 64 hosts, or twice that for recursive halving, whose levels become
+/// shorter, and for racks; fewer, if the smaller number would have more ranks than this.
+constexpr int kHosts = 32, kDeepRanks = 512, kRanks = 64;
 
 bool looks_at_links(std::string_view algorithm) {
   return algorithm == "uneven" || algorithm == "spanning_trees";
 }
 
 bool looks_at_hosts(std::string_view algorithm) {
-  return algorithm == "hierarchical" || algorithm == "leaders" || algorithm == "host_tree";
+  return looks_at_links(algorithm) || algorithm == "hierarchical" || algorithm == "leaders" ||
+         algorithm == "host_tree";
 }
 
-/// With equal links and one rank per host, an algorithm that inspects links or hosts sends the same
-/// messages as one that does not. Returns the latter, which needs no table of all pairs of hosts.
+/// Returns true if the depth of the schedule grows by one level when the hosts double.
+bool is_deep(std::string_view algorithm) {
+  constexpr std::array<std::string_view, 9> deep{
+      "tree",         "host_tree",          "double_tree",      "binomial",
+      "bruck",        "recursive_doubling", "halving_doubling", "recursive_halving",
+      "dissemination"};
+  return std::ranges::find(deep, algorithm) != deep.end();
+}
+
+bool is_halving(std::string_view algorithm) {
+  return algorithm == "halving_doubling" || algorithm == "recursive_halving";
+}
+
+/// With equal links, shares are equal, too; direct needs no table of all pairs of hosts.
 std::string same_as(const std::string& algorithm, const Fabric& fabric) {
-  if (fabric.hosts <= kMaxPairedHosts || !fabric.uniform() || fabric.ranks_per_host > 1)
-    return algorithm;
-  if (algorithm == "uneven" || algorithm == "hierarchical") return "direct";
-  if (algorithm == "leaders") return "exchange";
-  return algorithm == "host_tree" ? "tree" : algorithm;
+  const bool is_direct = algorithm == "uneven" && fabric.hosts > kMaxPairedHosts &&
+                         fabric.ranks_per_host == 1 && fabric.equal_ports();
+  return is_direct && !fabric.limited_racks() ? "direct" : algorithm;
 }
 
-/// Returns the ops of one host; 0 if it has one rank.
-double ops_of_one_host(const Schedule& schedule, const Fabric& fabric) {
-  if (fabric.ranks_per_host == 1) return 0;
-  return static_cast<double>(fabric.ranks_per_host * schedule.program(0).ops.size());
-}
-
-bool sends_to_one(const Program& program) {
-  const auto first = std::ranges::find_if(program.ops, sends);
-  return std::ranges::all_of(program.ops,
-                             [&](const Op& op) { return !sends(op) || op.peer == first->peer; });
-}
-
-/// Returns the topology from which an algorithm makes its schedule. If the algorithm ignores hosts,
-/// all ranks are on one host, which takes no memory. Ranks are numbered host by host, so the
-/// schedule is the same.
-Topology topology_for(const std::string& algorithm, const Fabric& fabric) {
-  const bool links = looks_at_links(algorithm), hosts = looks_at_hosts(algorithm);
-  if (!links && !hosts)
-    return {std::vector<Host>(1), std::vector<int>(static_cast<std::size_t>(fabric.ranks()))};
-  const int most = links ? kMaxPairedHosts : kMaxHosts;
-  if (fabric.hosts <= most) return fabric.topology();
+void check_hosts(const std::string& algorithm, const Fabric& fabric) {
+  if (!looks_at_links(algorithm) || fabric.hosts <= kMaxPairedHosts) return;
   throw Exception(
       ErrorKind::invalid_argument,
-      fmt::format("{} hosts: {} can be simulated on at most {}, as it {}; use ring, direct, "
-                  "halving_doubling or tree on more",
-                  fabric.hosts, algorithm, most,
-                  links ? "tries shares or trees on each link" : "keeps a table of all pairs"));
+      fmt::format("{} hosts: {} can be simulated on at most {}, as it tries shares or trees on "
+                  "each link; use ring, direct, halving_doubling or tree on more",
+                  fabric.hosts, algorithm, kMaxPairedHosts));
 }
 
-Schedule schedule_of(Collective collective, const std::string& algorithm, const Fabric& fabric) {
-  return value_or_throw(make_schedule({collective}, algorithm, topology_for(algorithm, fabric)));
+double ops_of_one(const Schedule& schedule, const Fabric& fabric) {
+  return static_cast<double>(fabric.ranks_per_host) *
+         static_cast<double>(schedule.program(0).ops.size());
 }
 
-double all_ops(const Schedule& schedule) {
+double ops_of_all(const Schedule& schedule) {
   const int ranks = schedule.ranks;
   if (ranks < 8) return 0;
   double others = 0;
@@ -97,158 +81,166 @@ double all_ops(const Schedule& schedule) {
   return static_cast<double>(schedule.program(0).ops.size()) + others * (ranks - 1);
 }
 
-/// Returns the links of a ring of all ranks, including the processor time of a segment of `segment`
-/// bytes.
-std::vector<RingLink> ring_links(const Fabric& fabric, const CostOptions& costs, double segment) {
-  const double reducing =
-      costs.reduce_bytes_per_second > 0 ? segment / costs.reduce_bytes_per_second : 0;
-  std::vector<RingLink> links;
-  for (int rank = 0; rank < fabric.ranks(); ++rank) {
-    const int from = fabric.host_of(rank), to = fabric.host_of((rank + 1) % fabric.ranks());
-    double rate = std::min(fabric.port_rate(from), fabric.port_rate(to));
-    if (fabric.has_racks() && fabric.rack_of(from) != fabric.rack_of(to))
-      rate = std::min(rate, fabric.uplink_rate());
-    const bool inside = from == to;
-    const Link& link = inside ? fabric.inside : fabric.port;
-    const Duration each = inside ? costs.per_segment_inside : costs.per_segment;
-    links.push_back({inside ? link.bytes_per_second : rate,
-                     seconds(link.latency) + 2 * seconds(each) + reducing});
-  }
-  return links;
+/// Returns the fewest hosts of a rack whose uplink is as fast as a port, which carries a ring.
+int least_rack(const Fabric& fabric) {
+  return std::min(
+      {fabric.rack_hosts, static_cast<int>(std::ceil(fabric.oversubscription)), kHosts});
+}
+
+/// Returns the smallest number of hosts that fewer_hosts simulates; the next one is twice that.
+int few_hosts(const std::string& algorithm, const Fabric& fabric) {
+  const int ranks = is_deep(algorithm) ? kDeepRanks : kRanks;
+  int hosts = is_halving(algorithm) || fabric.limited_racks() ? 2 * kHosts : kHosts;
+  const int least = fabric.limited_racks() ? 2 * least_rack(fabric) : 2;
+  while (hosts > least && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
+  return hosts;
+}
+
+/// Returns a number of hosts, 2 `few` to 4 `few`, with a tree or butterfly of the same shape. The
+/// leading binary digits shape trees. In recursive halving they are the last ones: an odd group has
+/// a rank without a counterpart, which costs the more the earlier it is.
+int hosts_of_same_shape(const std::string& algorithm, int hosts, int few) {
+  if (is_halving(algorithm)) return 2 * few + hosts % (2 * few);
+  while (hosts >= 4 * few) hosts /= 2;
+  return hosts;
+}
+
+/// Returns the hosts of a rack where `hosts` hosts represent the fabric. Racks keep their size if
+/// the smallest fabric has two of them. Otherwise, and for trees, whose messages cross racks in
+/// proportion to their size, there are up to eight.
+int fewer_in_rack(const std::string& algorithm, const Fabric& fabric, int hosts) {
+  const int few = few_hosts(algorithm, fabric);
+  if (!is_deep(algorithm) && 2 * fabric.rack_hosts <= few) return fabric.rack_hosts;
+  const double share = std::max(1.0 / 8, static_cast<double>(fabric.rack_hosts) / fabric.hosts);
+  return std::clamp(static_cast<int>(share * hosts), least_rack(fabric), fabric.rack_hosts);
+}
+
+bool has_fewer_hosts(const std::string& algorithm, const Fabric& fabric) {
+  return fabric.hosts >= 4 * few_hosts(algorithm, fabric);
 }
 
 }  // namespace
 
-/// A simulation method, with its state for all sizes.
-class CollectiveSimulation::Method {
- public:
-  Method(Collective collective, const std::string& algorithm, const Fabric& fabric,
-         const CostOptions& costs)
-      : schedule_(schedule_of(collective, algorithm, fabric)),
-        algorithm_(algorithm),
-        fabric_(fabric),
-        alike_(fabric.made_uniform()),
-        costs_(costs),
-        port_share_(port_share(schedule_, fabric)) {
-    costs_.max_tasks = kMaxTasks;
-  }
-
-  /// Selects `method`; returns false if it does not apply.
-  bool take(SimulationMethod method) {
-    method_ = method;
-    if (method == SimulationMethod::events) {
-      simulated_.push_back(SimulatedRanks::of_all(schedule_, fabric_));
-      return true;
-    }
-    if (method == SimulationMethod::one_for_all) return fabric_.uniform() && look_at_hosts();
-    if (method == SimulationMethod::levels) return fabric_.uniform() && look_at_levels();
-    const auto traffic = host_traffic(schedule_, fabric_);
-    if (method == SimulationMethod::ring_path) return traffic && traffic->neighbors_only();
-    extra_load_ = traffic ? extra_load(*traffic, fabric_) : extra_load(schedule_, fabric_);
-    return traffic ? look_at_hosts() : look_at_levels();
-  }
-
-  SimulatedCollective of(double bytes) const {
-    double longest = 0;
-    if (method_ == SimulationMethod::ring_path) longest = ring_seconds(bytes);
-    if (levels_) longest = levels_->seconds(bytes, costs_);
-    const Fabric& fabric = method_ == SimulationMethod::events ? fabric_ : alike_;
-    for (const SimulatedRanks& ranks : simulated_)
-      longest = std::max(longest, ranks.seconds(fabric, bytes, costs_));
-    const double port = port_share_ * bytes / fabric_.port.bytes_per_second;
-    if (method_ == SimulationMethod::bound)
-      return {longest + extra_load_ * bytes, port + extra_load_ * bytes, method_};
-    return {longest, std::min(longest, port / slowest_port(fabric_)), method_};
-  }
-
-  const Schedule& schedule() const { return schedule_; }
-
- private:
-  bool look_at_levels() {
-    if (!Levels::apply_to(algorithm_, alike_)) return false;
-    levels_.emplace(schedule_.spec.collective, algorithm_, alike_);
-    return true;
-  }
-
-  bool look_at_hosts() {
-    std::vector<int> hosts{0};
-    if (costs_.reduce_bytes_per_second > 0 && fabric_.ranks() <= kManyRanks)
-      hosts = {0, fabric_.hosts / 2, fabric_.hosts - 1};
-    for (const int host : hosts) {
-      auto one = SimulatedRanks::of_one(schedule_, alike_, host);
-      if (!one) return false;
-      simulated_.push_back(std::move(*one));
-    }
-    return true;
-  }
-
-  double ring_seconds(double bytes) const {
-    const double chunk = bytes / schedule_.chunks;
-    const std::size_t segment =
-        costs_.segment_bytes > 0
-            ? costs_.segment_bytes
-            : segment_of(static_cast<std::size_t>(chunk), OutboxLimits{}.segment_bytes);
-    const double segments = std::clamp(std::ceil(chunk / static_cast<double>(segment)), 1.0,
-                                       static_cast<double>(costs_.max_segments));
-    const int rounds = schedule_.spec.collective == Collective::all_reduce ? 2 : 1;
-    return ring_time(ring_links(fabric_, costs_, chunk / segments), rounds * (schedule_.ranks - 1),
-                     chunk, segments);
-  }
-
-  Schedule schedule_;
-  std::string algorithm_;
-  Fabric fabric_, alike_;
-  CostOptions costs_;
-  double port_share_ = 0, extra_load_ = 0;
-  SimulationMethod method_ = SimulationMethod::events;
-  std::vector<SimulatedRanks> simulated_;
-  std::optional<Levels> levels_;
-};
-
 CollectiveSimulation::CollectiveSimulation(Collective collective, const std::string& algorithm,
                                            const Fabric& fabric, const CostOptions& costs,
                                            std::optional<SimulationMethod> method)
-    : method_(std::make_unique<Method>(collective, same_as(algorithm, fabric), fabric, costs)) {
-  const double ops = method ? 0 : all_ops(method_->schedule());
-  std::vector<SimulationMethod> methods{SimulationMethod::one_for_all, SimulationMethod::levels};
-  if (ops_of_one_host(method_->schedule(), fabric) > kMaxOpsOfOneHost)
-    methods.insert(methods.begin(), SimulationMethod::ring_path);
-  if (!fabric.uniform()) methods = {SimulationMethod::ring_path, SimulationMethod::bound};
-  if (ops <= kMaxOps) methods.push_back(SimulationMethod::events);
-  if (ops <= kFewOps && !Levels::apply_to(algorithm, fabric)) methods = {SimulationMethod::events};
-  if (method) methods = {*method};
-  for (const SimulationMethod one : methods) {
-    if (method_->take(one)) return;
-  }
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
-                              "one by one (at most {:.3g}), and hosts do not all do the same; use "
-                              "fewer ranks, or ring, direct or tree",
-                              algorithm, fabric.ranks(), ops, kMaxOps));
+    : collective_(collective),
+      algorithm_(same_as(algorithm, fabric)),
+      fabric_(fabric),
+      costs_(costs) {
+  check_hosts(algorithm_, fabric);
+  if (method ? simulate_by(*method) : simulate_some()) return;
+  throw Exception(
+      ErrorKind::invalid_argument,
+      fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
+                  "one by one (at most {:.3g}), and hosts do not all do the same; use "
+                  "fewer ranks, or ring, direct or tree",
+                  algorithm, fabric.ranks(), ops_of_all(schedule_of(fabric_)), kMaxOps));
 }
 
-CollectiveSimulation::~CollectiveSimulation() = default;
-CollectiveSimulation::CollectiveSimulation(CollectiveSimulation&&) noexcept = default;
+/// Selects the most exact method that is fast. Returns false if none is.
+bool CollectiveSimulation::simulate_some() {
+  const bool fewer = has_fewer_hosts(algorithm_, fabric_);
+  // Their schedules need a table of all pairs of hosts, or many ops.
+  if (looks_at_hosts(algorithm_) && fabric_.hosts > kMaxPairedHosts) return simulate_fewer();
+  if (fewer && !is_deep(algorithm_) && fabric_.ranks() > kManyRanks) return simulate_fewer();
+  const Schedule schedule = schedule_of(fabric_);
+  const double all = ops_of_all(schedule), one = ops_of_one(schedule, fabric_);
+  if (all <= kFewOps && !(fewer && is_deep(algorithm_))) return simulate_all(schedule);
+  if (one <= (fewer ? kManyOps : kMaxOps) && simulate_one(schedule)) return true;
+  return fewer ? simulate_fewer() : all <= kMaxOps && simulate_all(schedule);
+}
+
+bool CollectiveSimulation::simulate_by(SimulationMethod method) {
+  if (method == SimulationMethod::fewer_hosts) return simulate_fewer();
+  const Schedule schedule = schedule_of(fabric_);
+  return method == SimulationMethod::events ? simulate_all(schedule) : simulate_one(schedule);
+}
+
+bool CollectiveSimulation::simulate_all(const Schedule& schedule) {
+  method_ = SimulationMethod::events;
+  simulated_.push_back(SimulatedRanks::of_all(schedule, fabric_));
+  return true;
+}
+
+bool CollectiveSimulation::simulate_one(const Schedule& schedule) {
+  method_ = SimulationMethod::one_for_all;
+  auto one = SimulatedRanks::of_one(schedule, fabric_);
+  if (one) simulated_.push_back(std::move(*one));
+  return one.has_value();
+}
+
+bool CollectiveSimulation::simulate_fewer() {
+  method_ = SimulationMethod::fewer_hosts;
+  if (!has_fewer_hosts(algorithm_, fabric_)) return false;
+  const int few = few_hosts(algorithm_, fabric_);
+  std::vector<int> hosts{few, 2 * few};
+  if (is_deep(algorithm_)) hosts.push_back(hosts_of_same_shape(algorithm_, fabric_.hosts, few));
+  for (const int some : hosts)
+    simulated_.push_back(
+        all_or_one(fabric_.with_hosts(some, fewer_in_rack(algorithm_, fabric_, some))));
+  // As many segments of a message in all of them.
+  std::size_t most = 1;
+  for (const SimulatedRanks& some : simulated_) most = std::max(most, some.ops());
+  costs_.max_segments = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(costs_.max_tasks / (most + 1), 1, costs_.max_segments));
+  const double base = hosts.back();
+  growth_ = is_deep(algorithm_) ? std::log2(fabric_.hosts / base) : (fabric_.hosts - base) / few;
+  return true;
+}
+
+/// If the algorithm ignores hosts, all ranks are on one host, which takes no memory. Ranks are
+/// numbered host by host, so the schedule is the same.
+Schedule CollectiveSimulation::schedule_of(const Fabric& fabric) const {
+  const auto ranks = static_cast<std::size_t>(fabric.ranks());
+  const Topology topology = looks_at_hosts(algorithm_)
+                                ? fabric.topology()
+                                : Topology(std::vector<Host>(1), std::vector<int>(ranks));
+  return value_or_throw(make_schedule({collective_}, algorithm_, topology));
+}
+
+/// Simulates all ranks if they are few, or else one host if it can represent all.
+SimulatedRanks CollectiveSimulation::all_or_one(const Fabric& fabric) const {
+  const Schedule schedule = schedule_of(fabric);
+  if (ops_of_all(schedule) > kManyOps) {
+    if (auto one = SimulatedRanks::of_one(schedule, fabric)) return std::move(*one);
+  }
+  return SimulatedRanks::of_all(schedule, fabric);
+}
+
+/// Where ranks have a part of the data, the size of a part is the same on fewer hosts.
+double CollectiveSimulation::bytes_of(const SimulatedRanks& some, double bytes) const {
+  const bool parts = simulated_.front().chunks() != simulated_.back().chunks();
+  if (is_deep(algorithm_) || !parts) return bytes;
+  return bytes * some.fabric().hosts / fabric_.hosts;
+}
+
+double CollectiveSimulation::grown(double few, double more, double base) const {
+  return base + growth_ * std::max(0.0, more - few);
+}
 
 SimulatedCollective CollectiveSimulation::of(double bytes) const {
-  return method_->of(bytes);
+  const auto time = [&](const SimulatedRanks& some) {
+    return some.time(bytes_of(some, bytes), costs_);
+  };
+  const OperationTime few = time(simulated_.front());
+  if (simulated_.size() == 1) return {few, method_};
+  const OperationTime more = time(simulated_[1]);
+  const OperationTime base = simulated_.size() > 2 ? time(simulated_[2]) : more;
+  const auto all = [&](double OperationTime::*of) { return grown(few.*of, more.*of, base.*of); };
+  return {{all(&OperationTime::seconds),
+           all(&OperationTime::port_seconds),
+           {},
+           all(&OperationTime::port_bytes)},
+          method_};
 }
 
-bool CollectiveSimulation::is_expensive(Collective collective, const std::string& algorithm,
-                                        const Fabric& fabric, double max_ops) {
-  if (Levels::apply_to(algorithm, fabric)) return false;
-  const Schedule schedule = schedule_of(collective, same_as(algorithm, fabric), fabric);
-  const Program program = schedule.program(0);
-  // A ring then uses the closed form.
-  if (static_cast<double>(program.ops.size()) * fabric.ranks_per_host > max_ops)
-    return !sends_to_one(program);
-  return all_ops(schedule) > max_ops && !host_traffic(schedule, fabric);
-}
-
-std::string_view name_of(SimulationMethod method) {
-  constexpr std::array<std::string_view, 5> names{"events", "one for all", "levels", "ring path",
-                                                  "bound"};
-  return names[static_cast<std::size_t>(method)];
+double CollectiveSimulation::least_seconds(double bytes) const {
+  const auto seconds = [&](const SimulatedRanks& some) {
+    return bytes_of(some, bytes) * some.least_seconds();
+  };
+  if (simulated_.size() == 1) return seconds(simulated_.front());
+  return grown(seconds(simulated_[0]), seconds(simulated_[1]), seconds(simulated_.back()));
 }
 
 SimulatedCollective simulate_collective(Collective collective, const std::string& algorithm,

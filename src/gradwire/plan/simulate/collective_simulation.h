@@ -1,63 +1,70 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "gradwire/plan/simulate/fabric.h"
+#include "gradwire/plan/simulate/simulated_ranks.h"
 #include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {
 
-/// How a simulated time is computed.
+/// Which ranks the link model simulates.
 enum class SimulationMethod : std::uint8_t {
-  events,       ///< All ranks, segment by segment.
-  one_for_all,  ///< One host, segment by segment; the others do the same at the same time.
-  levels,       ///< All ranks of fewer hosts, plus a constant time per doubling of the hosts.
-  ring_path,    ///< The longest dependency chain of segments in a ring.
-  bound,        ///< One host or levels as above, plus the extra time of the most loaded link.
+  events,       ///< All ranks.
+  one_for_all,  ///< One host; the others do the same at the same time. Requires equal ports.
+  fewer_hosts,  ///< Several smaller numbers of hosts, with which the time grows regularly.
 };
 
-std::string_view name_of(SimulationMethod method);
-
-struct SimulatedCollective {
-  double seconds = 0;
-  /// Busy time of the most loaded port; another collective can use the rest.
-  double port_seconds = 0;
+struct SimulatedCollective : OperationTime {
   SimulationMethod method = SimulationMethod::events;
 };
 
 /// Simulates collectives with one of the catalogue's algorithms. All ranks begin at the same time.
 /// 16,384 ranks take less than a second.
 ///
-/// Small schedules are simulated rank by rank. If all hosts do the same, one is simulated; that is
-/// exact. Trees of many hosts are extrapolated from fewer hosts, by a constant time per doubling.
-/// Rings over unequal links use a closed form. Anything else over unequal links takes its time over
-/// equal links, plus the extra time of the most loaded link. docs/plan.md has the bounds.
+/// Few messages are simulated rank by rank. If all hosts do the same, one is simulated, which is
+/// exact. Otherwise smaller numbers of hosts are simulated, and the growth continues: by levels for
+/// trees and butterflies, with each doubling of the hosts; by hosts for all other algorithms.
+/// docs/plan.md has the errors.
 class CollectiveSimulation {
  public:
   /// `method`: forces a method, for comparisons. Throws Exception(invalid_argument): a method that
-  /// does not apply; an unknown algorithm; too many links for an algorithm that depends on them
-  /// (uneven, spanning_trees), or hosts (hierarchical, leaders); too many messages.
+  /// does not apply; an unknown algorithm; too many hosts for an algorithm that tries shares or
+  /// trees on each link (uneven, spanning_trees); too many messages.
   CollectiveSimulation(Collective collective, const std::string& algorithm, const Fabric& fabric,
                        const CostOptions& costs = {}, std::optional<SimulationMethod> method = {});
-  ~CollectiveSimulation();
-  CollectiveSimulation(CollectiveSimulation&&) noexcept;
 
   /// Returns the time for `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
 
-  /// Returns true if more than `max_ops` messages and steps would be simulated; the run time is
-  /// proportional to them.
-  static bool is_expensive(Collective collective, const std::string& algorithm,
-                           const Fabric& fabric, double max_ops);
+  /// Returns the time for which a port must be busy, without a simulation: of() is about as long,
+  /// or longer.
+  double least_seconds(double bytes) const;
 
  private:
-  class Method;
-  std::unique_ptr<Method> method_;
+  bool simulate_some();
+  bool simulate_by(SimulationMethod method);
+  bool simulate_all(const Schedule& schedule);
+  bool simulate_one(const Schedule& schedule);
+  bool simulate_fewer();
+  Schedule schedule_of(const Fabric& fabric) const;
+  SimulatedRanks all_or_one(const Fabric& fabric) const;
+  double bytes_of(const SimulatedRanks& some, double bytes) const;
+  double grown(double few, double more, double base) const;
+
+  Collective collective_;
+  std::string algorithm_;
+  Fabric fabric_;
+  CostOptions costs_;
+  SimulationMethod method_ = SimulationMethod::events;
+  /// One. For fewer_hosts two; `growth_` times their difference is added to the third, or to the
+  /// second if there is no third.
+  std::vector<SimulatedRanks> simulated_;
+  double growth_ = 0;
 };
 
 /// Simulates one size.

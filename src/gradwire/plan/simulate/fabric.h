@@ -32,20 +32,15 @@ struct Fabric {
   int racks() const { return rack_of(hosts - 1) + 1; }
   /// Returns true if uplinks carry less than the racks' hosts can send.
   bool limited_racks() const { return has_racks() && oversubscription > 1; }
-  /// Returns true if all hosts are alike, and switches do not limit them.
-  bool uniform() const;
+  bool equal_ports() const;
 
-  /// Returns the same fabric without differences of hosts and without racks.
-  Fabric made_uniform() const;
+  /// Returns a smaller fabric of the same kind with `rack` hosts a rack. Its slowest port is at the
+  /// same host, or at the same share of all hosts.
+  Fabric with_hosts(int fewer, int rack) const;
 
   /// Returns the topology for algorithms and the link model. Takes hosts^2 memory: for hundreds of
   /// hosts. Omits racks, which a Topology does not have.
   Topology topology() const;
-
-  /// Returns the fabric of a topology whose hosts all have the same number of ranks, numbered host
-  /// by host; throws Exception(invalid_argument) otherwise. Ignores measurements between pairs of
-  /// hosts.
-  static Fabric of(const Topology& topology);
 };
 
 }  // namespace gradwire

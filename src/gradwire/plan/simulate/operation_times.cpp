@@ -1,7 +1,11 @@
 #include "gradwire/plan/simulate/operation_times.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,17 +13,13 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/comm/tuner.h"
-#include "gradwire/engine/outbox.h"
 #include "gradwire/plan/simulate/collective_simulation.h"
-#include "gradwire/plan/simulate/processor_wait.h"
 #include "gradwire/schedule/catalogue.h"
-#include "gradwire/schedule/cost/incast.h"
-#include "gradwire/schedule/cost/port_times.h"
 
 namespace gradwire {
 namespace {
 
-bool has_algorithm(Collective collective, const std::string& algorithm) {
+bool has_algorithm(Collective collective, std::string_view algorithm) {
   const auto names = algorithm_names(collective);
   return std::ranges::find(names, algorithm) != names.end();
 }
@@ -34,12 +34,6 @@ void check_algorithm(const std::string& algorithm) {
     }
   }
   throw Exception(ErrorKind::invalid_argument, unknown_name("algorithm", algorithm, known));
-}
-
-/// Returns the busy seconds of the most loaded port.
-double busiest_port(const ProgramSet& programs, const Topology& topology,
-                    const ChunkLayout& layout) {
-  return std::ranges::max(port_times(programs, topology, layout));
 }
 
 /// Caches results, as steps ask for the same sizes repeatedly.
@@ -58,8 +52,6 @@ class Remembered {
   std::map<Key, OperationTime> known_;
 };
 
-constexpr std::size_t kMaxSegmentBytes = OutboxLimits{}.segment_bytes;
-
 class MeasuredTimes {
  public:
   MeasuredTimes(const JobTopology& job, std::string algorithm)
@@ -75,55 +67,46 @@ class MeasuredTimes {
   }
 
  private:
-  struct Costed {
-    std::unique_ptr<ScheduleCost> cost;
-    std::uint32_t chunks = 1;
-    double incast_factor = 1;
-    double largest_message = 0;  ///< Share of all chunks' bytes.
-  };
-
   OperationTime compute(Collective collective, double bytes) {
     const auto size = static_cast<std::size_t>(bytes);
     const std::string name =
         has_algorithm(collective, algorithm_) ? algorithm_ : tuner_.choose({collective}, size);
-    const Costed& costed = costed_for(collective, name);
-    const ChunkLayout layout(costed.chunks, size, 1);
-    const CostOptions costs = executor_costs(costed.largest_message * bytes, kMaxSegmentBytes,
-                                             tuner_.segments(collective, size, name));
-    const Duration total = costed.cost->estimate(topology_, layout, costs).total;
-    const ProgramSet& programs = costed.cost->programs();
-    const double seconds = costed.incast_factor * std::chrono::duration<double>(total).count();
-    // A stream that does not share a port has a window large enough to compensate.
-    const bool has_incast = costed.incast_factor > 1;
-    const double longer = has_incast ? processor_wait(programs, topology_, layout, seconds) : 1;
-    return {longer * seconds,
-            longer * costed.incast_factor * busiest_port(programs, topology_, layout), name};
+    const ScheduleCost& cost = cost_of(collective, name);
+    const Estimate estimate = cost.estimate(
+        topology_, size, executor_costs(kMaxSegmentBytes, tuner_.segments(collective, size, name)));
+    const Counts counts = cost.count(ChunkLayout(cost.programs().schedule().chunks, size, 1));
+    const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+    return {seconds(estimate.total), seconds(estimate.busiest_port), name,
+            static_cast<double>(std::ranges::max(counts.bytes_sent))};
   }
 
-  const Costed& costed_for(Collective collective, const std::string& name) {
-    const auto [at, is_new] = costed_.try_emplace({collective, name});
-    if (is_new) {
-      const Schedule schedule = value_or_throw(make_schedule({collective}, name, topology_));
-      at->second.cost = std::make_unique<ScheduleCost>(schedule);
-      at->second.chunks = schedule.chunks;
-      at->second.incast_factor = incast_factor(*at->second.cost, topology_);
-      at->second.largest_message = largest_message(at->second.cost->programs());
-    }
-    return at->second;
+  const ScheduleCost& cost_of(Collective collective, const std::string& name) {
+    std::unique_ptr<ScheduleCost>& cost = costs_[{collective, name}];
+    if (!cost)
+      cost = std::make_unique<ScheduleCost>(
+          value_or_throw(make_schedule({collective}, name, topology_)));
+    return *cost;
   }
 
   Topology topology_;
   std::string algorithm_;
   Tuner tuner_;
   Remembered known_;
-  std::map<std::pair<Collective, std::string>, Costed> costed_;
+  std::map<std::pair<Collective, std::string>, std::unique_ptr<ScheduleCost>> costs_;
 };
+
+/// The algorithms among which "auto" chooses, if the collective has them.
+constexpr std::array<std::string_view, 8> kCandidates{"ring",
+                                                      "halving_doubling",
+                                                      "recursive_halving",
+                                                      "double_tree",
+                                                      "recursive_doubling",
+                                                      "tree",
+                                                      "direct",
+                                                      "star"};
 
 /// Above this many ranks, times between powers of four are interpolated.
 constexpr int kManyRanks = 256;
-
-/// Maximum number of ops of an algorithm that "auto" considers.
-constexpr double kLargest = 100'000;
 
 class FabricTimes {
  public:
@@ -142,7 +125,8 @@ class FabricTimes {
     const double part = (bytes - low) / (3 * low);
     const auto between = [&](double a, double b) { return a + part * (b - a); };
     return {between(below.seconds, above.seconds), between(below.port_seconds, above.port_seconds),
-            part < 0.5 ? below.algorithm : above.algorithm};
+            part < 0.5 ? below.algorithm : above.algorithm,
+            between(below.port_bytes, above.port_bytes)};
   }
 
  private:
@@ -150,36 +134,35 @@ class FabricTimes {
     return known_.get(collective, bytes, [&] { return fastest(collective, bytes); });
   }
 
-  using Simulations = std::map<std::string, CollectiveSimulation>;
+  /// In the order in which they are tried.
+  using Simulations = std::vector<std::pair<std::string, CollectiveSimulation>>;
 
   const Simulations& simulations(Collective collective) {
     const auto [at, is_new] = simulations_.try_emplace(collective);
     if (!is_new) return at->second;
-    for (const std::string& name : candidates(collective)) {
-      const bool skipped = name != algorithm_ && !at->second.empty() &&
-                           CollectiveSimulation::is_expensive(collective, name, fabric_, kLargest);
-      if (!skipped)
-        at->second.emplace(name, CollectiveSimulation(collective, name, fabric_, costs_));
-    }
+    for (const std::string& name : candidates(collective))
+      at->second.emplace_back(name, CollectiveSimulation(collective, name, fabric_, costs_));
     return at->second;
   }
 
   std::vector<std::string> candidates(Collective collective) const {
     if (has_algorithm(collective, algorithm_)) return {algorithm_};
     std::vector<std::string> some;
-    for (const char* name : {"ring", "direct", "halving_doubling", "double_tree", "tree"}) {
+    for (const std::string_view name : kCandidates) {
       if (has_algorithm(collective, name)) some.emplace_back(name);
     }
     if (some.empty()) some.emplace_back(algorithm_names(collective).front());
     return some;
   }
 
+  /// Does not simulate an algorithm whose port alone takes longer than the best one.
   OperationTime fastest(Collective collective, double bytes) {
     OperationTime best;
     for (const auto& [name, simulation] : simulations(collective)) {
-      const SimulatedCollective one = simulation.of(bytes);
+      if (!best.algorithm.empty() && simulation.least_seconds(bytes) >= best.seconds) continue;
+      const OperationTime one = simulation.of(bytes);
       if (best.algorithm.empty() || one.seconds < best.seconds)
-        best = {one.seconds, std::min(one.port_seconds, one.seconds), name};
+        best = {one.seconds, one.port_seconds, name, one.port_bytes};
     }
     return best;
   }
@@ -193,9 +176,23 @@ class FabricTimes {
 
 }  // namespace
 
+std::vector<std::string_view> planned_algorithms() {
+  std::vector<std::string_view> names{"auto"};
+  for (const std::string_view name : kCandidates) {
+    if (has_algorithm(Collective::all_reduce, name)) names.push_back(name);
+  }
+  return names;
+}
+
 OperationTimes measured_times(const JobTopology& job, const std::string& algorithm) {
   return [times = std::make_shared<MeasuredTimes>(job, algorithm)](
              Collective collective, double bytes) { return (*times)(collective, bytes); };
+}
+
+CostOptions fabric_costs() {
+  CostOptions costs = executor_costs();
+  costs.max_tasks = std::size_t{1} << 17;
+  return costs;
 }
 
 OperationTimes fabric_times(const Fabric& fabric, const std::string& algorithm,

@@ -1,12 +1,11 @@
 #include "gradwire/plan/simulate/simulated_ranks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/engine/outbox.h"
+#include "gradwire/schedule/cost/incast.h"
 #include "gradwire/schedule/program_set.h"
 
 namespace gradwire {
@@ -49,7 +48,7 @@ std::vector<Sent> sent_by(const Program& program, Symmetry symmetry, const Fabri
   return sent;
 }
 
-bool holds(Symmetry symmetry, const Schedule& schedule, const Fabric& fabric, int host) {
+bool holds(Symmetry symmetry, const Schedule& schedule, const Fabric& fabric) {
   const int n = fabric.hosts;
   if (symmetry == Symmetry::exclusive_or && (n & (n - 1)) != 0) return false;
   for (int local = 0; local < fabric.ranks_per_host; ++local) {
@@ -57,20 +56,28 @@ bool holds(Symmetry symmetry, const Schedule& schedule, const Fabric& fabric, in
       const Rank rank = of_host * fabric.ranks_per_host + local;
       return sent_by(schedule.program(rank), symmetry, fabric, of_host);
     };
-    const std::vector<Sent> own = sent(host);
-    for (const int other : {0, 1, n / 3, n / 2, n - 1}) {
-      if (other >= n || other == host) continue;
-      if (sent(other) != own) return false;
+    const std::vector<Sent> own = sent(0);
+    for (const int other : {1, n / 3, n / 2, n - 1}) {
+      if (other < n && sent(other) != own) return false;
     }
   }
   return true;
 }
 
-std::optional<Symmetry> symmetry_of(const Schedule& schedule, const Fabric& fabric, int host) {
+std::optional<Symmetry> symmetry_of(const Schedule& schedule, const Fabric& fabric) {
   for (const Symmetry symmetry : {Symmetry::rotation, Symmetry::exclusive_or}) {
-    if (holds(symmetry, schedule, fabric, host)) return symmetry;
+    if (holds(symmetry, schedule, fabric)) return symmetry;
   }
   return std::nullopt;
+}
+
+/// Returns how many hosts of a rack send to another rack, if each sends to the host that is to it
+/// as `distance` is to host 0.
+int crossing(Symmetry symmetry, const Fabric& fabric, int distance) {
+  const int rack = fabric.rack_hosts;
+  if (!fabric.has_racks()) return 0;
+  if (symmetry == Symmetry::exclusive_or) return distance >= rack ? rack : 0;
+  return std::min({distance, rack, fabric.hosts - distance});
 }
 
 /// Messages of each stream in order, by sender and receiver.
@@ -78,22 +85,29 @@ using Streams = std::map<std::pair<Rank, Rank>, std::vector<Number>>;
 
 }  // namespace
 
-Number SimulatedRanks::add(const Program& program, const Fabric& fabric, std::uint32_t chunks,
-                           Rank rank, Rank stands_for) {
-  const auto host = static_cast<std::uint32_t>(fabric.host_of(rank));
+SimulatedRanks::SimulatedRanks(const Schedule& schedule, const Fabric& fabric)
+    : fabric_(fabric), chunks_(schedule.chunks) {
+  GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
+}
+
+/// Adds the program of `stands_for` as that of `rank`.
+Number SimulatedRanks::add(const Program& program, Rank rank, Rank stands_for) {
+  const auto host = static_cast<std::uint32_t>(fabric_.host_of(rank));
+  const int own = fabric_.host_of(stands_for);
   for (const Op& op : program.ops) {
     const bool message = sends(op) || receives(op);
-    places_.push_back({.host = host,
-                       .inside = message && fabric.host_of(op.peer) == fabric.host_of(stands_for),
-                       .share = static_cast<double>(extent(op).count) / chunks});
+    Place place{.host = host, .share = static_cast<double>(extent(op).count) / chunks_};
+    place.inside = message && fabric_.host_of(op.peer) == own;
+    if (sends(op) && fabric_.rack_of(fabric_.host_of(op.peer)) != fabric_.rack_of(own))
+      place.crossing = 1;
+    places_.push_back(place);
   }
   hosts_ = std::max(hosts_, host + 1);
   return graph_.add(program, static_cast<Number>(rank));
 }
 
 SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fabric) {
-  GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
-  SimulatedRanks all;
+  SimulatedRanks all(schedule, fabric);
   // Keys combine sender and receiver; after sorting by key, then program order, sends and receives
   // match one by one.
   std::vector<std::pair<std::uint64_t, Number>> sent, received;
@@ -102,7 +116,7 @@ SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fa
   };
   for (Rank rank = 0; rank < schedule.ranks; ++rank) {
     const Program program = schedule.program(rank);
-    Number number = all.add(program, fabric, schedule.chunks, rank, rank);
+    Number number = all.add(program, rank, rank);
     for (const Op& op : program.ops) {
       if (sends(op)) sent.emplace_back(stream(rank, op.peer), number);
       if (receives(op)) received.emplace_back(stream(op.peer, rank), number);
@@ -114,28 +128,26 @@ SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fa
   GRADWIRE_CHECK(sent.size() == received.size());
   for (std::size_t i = 0; i < sent.size(); ++i)
     all.graph_.match(sent[i].second, received[i].second);
-  all.graph_.connect();
+  all.connect();
   return all;
 }
 
-std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, const Fabric& fabric,
-                                                     int host) {
-  GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
-  const auto symmetry = symmetry_of(schedule, fabric, host);
+std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule,
+                                                     const Fabric& fabric) {
+  const auto symmetry = fabric.equal_ports() ? symmetry_of(schedule, fabric) : std::nullopt;
   if (!symmetry) return std::nullopt;
-  SimulatedRanks one;
-  Streams received;  // From the peer relative to host 0, to the rank of this host.
+  SimulatedRanks one(schedule, fabric);
+  Streams received;  // From the peer to the rank of this host.
   std::vector<std::pair<Rank, Number>> sent;
-  for (Rank local = 0; local < fabric.ranks_per_host; ++local) {
-    const Rank rank = host * fabric.ranks_per_host + local;
+  for (Rank rank = 0; rank < fabric.ranks_per_host; ++rank) {
     const Program program = schedule.program(rank);
-    Number number = one.add(program, fabric, schedule.chunks, local, rank);
+    Number number = one.add(program, rank, rank);
     for (const Op& op : program.ops) {
-      const bool message = sends(op) || receives(op);
-      const Rank peer =
-          message ? moved(*symmetry, fabric, op.peer, inverse(*symmetry, fabric, host)) : -1;
-      if (receives(op)) received[{peer, local}].push_back(number);
-      if (sends(op)) sent.emplace_back(peer, number);
+      if (receives(op)) received[{op.peer, rank}].push_back(number);
+      if (sends(op)) {
+        sent.emplace_back(op.peer, number);
+        one.places_[number].crossing = crossing(*symmetry, fabric, fabric.host_of(op.peer));
+      }
       ++number;
     }
   }
@@ -150,75 +162,64 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule, c
     if (next == there.size()) return std::nullopt;
     one.graph_.match(number, there[next++]);
   }
-  one.graph_.connect();
+  one.connect();
   return one;
 }
 
+void SimulatedRanks::connect() {
+  graph_.connect();
+  std::vector<double> sent(hosts_), received(hosts_);
+  for (Number op = 0; op < graph_.size(); ++op) {
+    const Place& place = places_[op];
+    if (graph_.op(op).partner == kNoNode || place.inside) continue;
+    (graph_.op(op).kind == OpKind::send ? sent : received)[place.host] += place.share;
+  }
+  for (std::uint32_t host = 0; host < hosts_; ++host) {
+    const double share = std::max(sent[host], received[host]);
+    port_share_ = std::max(port_share_, share);
+    least_seconds_ = std::max(least_seconds_, share / fabric_.port_rate(static_cast<int>(host)));
+  }
+}
+
 /// Ports of hosts come first, then one per rank, for messages inside its host.
-LinkMap SimulatedRanks::links(const Fabric& fabric, double bytes,
-                              const CostOptions& options) const {
-  LinkMap map;
+LinkMap SimulatedRanks::links(double bytes, const CostOptions& options) const {
+  LinkMap map{.hosts = hosts_};
   for (std::uint32_t host = 0; host < hosts_; ++host)
-    map.ports.push_back(fabric.port_rate(static_cast<int>(host)));
-  map.ports.resize(hosts_ + graph_.ranks(), fabric.inside.bytes_per_second);
+    map.ports.push_back(fabric_.port_rate(static_cast<int>(host)));
+  map.ports.resize(hosts_ + graph_.ranks(), fabric_.inside.bytes_per_second);
   map.slowdown.assign(graph_.ranks(), 1);
-  if (fabric.limited_racks())
-    map.uplinks.assign(static_cast<std::size_t>(fabric.racks()), fabric.uplink_rate());
+  if (fabric_.limited_racks())
+    map.uplinks.assign(static_cast<std::size_t>(fabric_.racks()), fabric_.uplink_rate());
   map.ops.reserve(graph_.size());
-  for (Number op = 0; op < graph_.size(); ++op) map.ops.push_back(load(op, fabric, bytes, options));
+  for (Number op = 0; op < graph_.size(); ++op) map.ops.push_back(load(op, bytes, options));
+  add_incast(graph_, fabric_.ranks(), options.incast, map);
   return map;
 }
 
-OpLoad SimulatedRanks::load(Number op, const Fabric& fabric, double bytes,
-                            const CostOptions& options) const {
+OpLoad SimulatedRanks::load(Number op, double bytes, const CostOptions& options) const {
   const auto nanoseconds = [](Duration time) { return static_cast<double>(time.count()); };
   const Place& place = places_[op];
   OpLoad load{.bytes = place.share * bytes};
-  const std::size_t segment =
-      options.segment_bytes > 0
-          ? options.segment_bytes
-          : segment_of(static_cast<std::size_t>(load.bytes), OutboxLimits{}.segment_bytes);
-  load.segments = std::max(1.0, std::ceil(load.bytes / static_cast<double>(segment) - 1e-9));
   const Number partner = graph_.op(op).partner;
   if (partner == kNoNode) return load;
   load.port = place.inside ? hosts_ + graph_.op(op).rank : place.host;
   load.handling = nanoseconds(place.inside ? options.per_segment_inside : options.per_segment);
-  load.latency = nanoseconds((place.inside ? fabric.inside : fabric.port).latency);
-  if (place.inside || !fabric.limited_racks()) return load;
+  load.latency = nanoseconds((place.inside ? fabric_.inside : fabric_.port).latency);
+  if (place.crossing == 0 || !fabric_.limited_racks()) return load;
   const auto rack = [&](Number end) {
-    return static_cast<std::uint32_t>(fabric.rack_of(static_cast<int>(places_[end].host)));
+    return static_cast<std::uint32_t>(fabric_.rack_of(static_cast<int>(places_[end].host)));
   };
-  if (rack(op) != rack(partner)) {
-    load.up = rack(op);
-    load.down = rack(partner);
-  }
+  load.up = rack(op);
+  load.down = rack(partner);
+  load.alike = place.crossing;
   return load;
 }
 
-double SimulatedRanks::seconds(const Fabric& fabric, double bytes,
-                               const CostOptions& options) const {
-  const LinkMap map = links(fabric, bytes, options);
-  return 1e-9 * LinkModel(graph_, map, options).run();
-}
-
-bool HostTraffic::neighbors_only() const {
-  return rotation && shares.size() > 2 &&
-         std::all_of(shares.begin() + 2, shares.end(), [](double share) { return share == 0; });
-}
-
-std::optional<HostTraffic> host_traffic(const Schedule& schedule, const Fabric& fabric) {
-  const auto symmetry = symmetry_of(schedule, fabric, 0);
-  if (!symmetry) return std::nullopt;
-  HostTraffic traffic{std::vector<double>(static_cast<std::size_t>(fabric.hosts)),
-                      *symmetry == Symmetry::rotation};
-  for (Rank local = 0; local < fabric.ranks_per_host; ++local) {
-    for (const Op& op : schedule.program(local).ops) {
-      if (!sends(op)) continue;
-      traffic.shares[static_cast<std::size_t>(fabric.host_of(op.peer))] +=
-          static_cast<double>(extent(op).count) / schedule.chunks;
-    }
-  }
-  return traffic;
+OperationTime SimulatedRanks::time(double bytes, const CostOptions& options) const {
+  const LinkMap map = links(bytes, options);
+  LinkModel model(graph_, map, options);
+  const double seconds = 1e-9 * model.run();
+  return {seconds, std::min(seconds, 1e-9 * model.busiest_port()), {}, port_share_ * bytes};
 }
 
 }  // namespace gradwire

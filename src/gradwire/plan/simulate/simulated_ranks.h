@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gradwire/plan/simulate/fabric.h"
@@ -12,6 +13,14 @@
 
 namespace gradwire {
 
+/// An operation with nothing else in flight.
+struct OperationTime {
+  double seconds = 0;
+  double port_seconds = 0;  ///< Busy time of the most loaded port; others may use the rest.
+  std::string algorithm;
+  double port_bytes = 0;  ///< Sent or received by the most loaded port, whichever are more.
+};
+
 /// Ranks that the link model simulates: all of a fabric, or those of one host that represents all.
 class SimulatedRanks {
  public:
@@ -20,16 +29,22 @@ class SimulatedRanks {
   /// Returns one host that represents all. Every rank must do the same as the corresponding rank of
   /// the next host, with its peers one host further on (rotation), or with its peers' hosts xor its
   /// own (as in an exchange of doubling distance). Then every host is at the same point at the same
-  /// time, and receives what it has sent itself. `host`: the host whose program is used.
+  /// time, and receives what it has sent itself. On the uplink of its rack, each of its messages
+  /// takes the time of all that cross at the same time.
   ///
-  /// Returns nullopt if the schedule is not of that kind. Compares the sends of only a few hosts,
-  /// as there are too many; ranks may reduce in different orders.
-  static std::optional<SimulatedRanks> of_one(const Schedule& schedule, const Fabric& fabric,
-                                              int host);
+  /// Returns nullopt if ports are not equal, or the schedule is not of that kind. Compares the
+  /// sends of only a few hosts, as there are too many; ranks may reduce in different orders.
+  static std::optional<SimulatedRanks> of_one(const Schedule& schedule, const Fabric& fabric);
 
-  /// Returns the seconds for `bytes` bytes of all chunks together. One host requires a uniform
-  /// fabric. options.segment_bytes 0: each message is cut as by the executor.
-  double seconds(const Fabric& fabric, double bytes, const CostOptions& options) const;
+  /// Returns the time for `bytes` bytes of all chunks together.
+  OperationTime time(double bytes, const CostOptions& options) const;
+
+  /// Returns a lower bound of the seconds, per byte of all chunks, without a simulation.
+  double least_seconds() const { return least_seconds_; }
+
+  const Fabric& fabric() const { return fabric_; }
+  std::uint32_t chunks() const { return chunks_; }
+  std::size_t ops() const { return graph_.size(); }
 
  private:
   using Number = MessageGraph::Number;
@@ -39,28 +54,22 @@ class SimulatedRanks {
     std::uint32_t host = 0;  ///< Index among the simulated hosts.
     bool inside = false;     ///< A message inside its host.
     double share = 0;        ///< Share of all chunks' bytes that it moves.
+    int crossing = 0;        ///< Sends: such messages on the uplink of a rack at the same time.
   };
 
-  Number add(const Program& program, const Fabric& fabric, std::uint32_t chunks, Rank rank,
-             Rank stands_for);
-  LinkMap links(const Fabric& fabric, double bytes, const CostOptions& options) const;
-  OpLoad load(Number op, const Fabric& fabric, double bytes, const CostOptions& options) const;
+  SimulatedRanks(const Schedule& schedule, const Fabric& fabric);
+  Number add(const Program& program, Rank rank, Rank stands_for);
+  void connect();
+  LinkMap links(double bytes, const CostOptions& options) const;
+  OpLoad load(Number op, double bytes, const CostOptions& options) const;
 
+  Fabric fabric_;
+  std::uint32_t chunks_;
   MessageGraph graph_;
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
+  double port_share_ = 0;     ///< Share of all chunks' bytes at the most loaded port.
+  double least_seconds_ = 0;  ///< That a port is busy, per byte of all chunks.
 };
-
-/// Share of all chunks' bytes that every host sends to the host at distance d (or to its own number
-/// xor d), by d.
-struct HostTraffic {
-  std::vector<double> shares;
-  bool rotation = true;
-
-  bool neighbors_only() const;
-};
-
-/// Returns nullopt if hosts do not do the same, see of_one().
-std::optional<HostTraffic> host_traffic(const Schedule& schedule, const Fabric& fabric);
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "gradwire/schedule/cost/segments.h"
 #include "gradwire/schedule/layout.h"
 #include "gradwire/schedule/program_set.h"
 #include "gradwire/schedule/schedule.h"
@@ -13,10 +14,21 @@
 /// Cost of a schedule, computed from the schedule alone: a new algorithm needs no cost formula.
 namespace gradwire {
 
-/// Assumptions about the machines that the topology does not hold.
+/// Shares of a port's rate that concurrent senders to one rank lose (incast); 0: none.
+struct IncastCosts {
+  double direct = 0;      ///< Per stream beyond two, where no rank forwards data.
+  double forwarding = 0;  ///< Per stream beyond two, where ranks forward data, as in trees.
+  double inside = 0;      ///< Between ranks of one host, whatever their number.
+};
+
+/// Assumptions about the machines that the topology does not hold. The default has links only;
+/// executor_costs() has what was measured.
 struct CostOptions {
   /// Segment size in bytes. Messages are cut into segments, which are forwarded one by one.
-  std::size_t segment_bytes = 128 * 1024;
+  std::size_t segment_bytes = kMaxSegmentBytes;
+  /// If not 0, messages have segments of the size that the executor cuts the longest of them into:
+  /// segment_of() (segments.h), at most segment_bytes.
+  int segments_per_message = 0;
   /// Maximum number of segments modeled per message; very many messages reduce it. Segments of
   /// longer messages become larger. Bounds the time of an estimate.
   std::uint32_t max_segments = 256;
@@ -28,7 +40,12 @@ struct CostOptions {
   Duration per_segment_inside = Duration::zero();
   /// Rate at which that thread reduces and copies; 0: takes no time.
   double reduce_bytes_per_second = 0;
+  IncastCosts incast;
 };
+
+/// Returns what the executor over TCP was measured to cost (constants.h). `segments`: per message;
+/// 0: the default.
+CostOptions executor_costs(std::size_t max_segment_bytes = kMaxSegmentBytes, int segments = 0);
 
 struct Counts {
   /// Hops on the longest chain of dependent messages.
@@ -46,6 +63,7 @@ struct Interval {
 
 struct Estimate {
   Duration total = Duration::zero();
+  Duration busiest_port = Duration::zero();  ///< Of a host, in one direction.
   /// By rank and op. A send lasts while its bytes leave the rank, a receive while they arrive.
   std::vector<std::vector<Interval>> ops;
   /// Critical path, first op to last. Each op waited for the one before it: for its result, or for
@@ -70,17 +88,22 @@ class ScheduleCost {
   /// come, first served, for all its ranks. A segment of b bytes arrives latency + b /
   /// bytes_per_second after it starts to leave. It arrives later if either port is busy, or if the
   /// measured link between the two hosts (Topology::measured) is slower. Messages within a host do
-  /// not use its port. Takes some milliseconds for 64 ranks that all exchange messages with each
-  /// other.
+  /// not use its port. Concurrent senders to one rank lose some of the rate (CostOptions::incast).
+  /// Hosts that share a machine's processors take no less than these need. Takes some milliseconds
+  /// for 64 ranks that all exchange messages with each other.
   Estimate estimate(const Topology& topology, const ChunkLayout& layout,
                     const CostOptions& options = {}) const;
+
+  /// Estimates `bytes` bytes of all chunks together.
+  Estimate estimate(const Topology& topology, std::size_t bytes, const CostOptions& options) const {
+    return estimate(topology, ChunkLayout(programs_.schedule().chunks, bytes, 1), options);
+  }
 
   const ProgramSet& programs() const { return programs_; }
 
  private:
   ProgramSet programs_;
   std::unique_ptr<MessageGraph> graph_;
-  std::uint32_t steps_ = 0;
 };
 
 }  // namespace gradwire

@@ -2,43 +2,69 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
+#include <tuple>
 #include <vector>
 
-#include "gradwire/schedule/cost/port_times.h"
+#include "gradwire/schedule/cost/constants.h"
 
 namespace gradwire {
+namespace {
 
-std::size_t max_fan_in(const ProgramSet& programs, const std::function<bool(Rank, Rank)>& counts) {
-  const auto rounds =
-      static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(programs.ranks() - 1)));
-  std::size_t most = 0;
-  for (Rank rank = 0; rank < programs.ranks(); ++rank) {
-    std::set<Rank> senders;
-    for (const Op& op : programs.program(rank).ops) {
-      if (receives(op) && counts(rank, op.peer)) senders.insert(op.peer);
-    }
-    most = std::max(most, senders.size());
-  }
-  return most > rounds ? most : 0;
+using Number = MessageGraph::Number;
+
+/// A rank's receives through one port, which are the messages between hosts or those inside its
+/// host; then the sender.
+struct Stream {
+  Number rank = 0;
+  std::uint32_t port = 0;
+  Rank sender = -1;
+
+  auto operator<=>(const Stream&) const = default;
+};
+
+bool is_receive(const MessageGraph::Op& op) {
+  return op.kind == OpKind::recv || op.kind == OpKind::recv_reduce;
 }
 
-double incast_factor(const ScheduleCost& cost, const Topology& topology) {
-  constexpr std::size_t kMinFanIn = 2, kMaxFanIn = 8;
-  constexpr double kDirectPenalty = 0.004, kForwardingPenalty = 0.065;
-  constexpr double kBusy = 0.9;  // Of the busiest port's time: others have slack.
-  constexpr std::uint32_t kDirectSteps = 2;
-  const std::uint32_t chunks = cost.programs().schedule().chunks;
-  const ChunkLayout equal(chunks, chunks, 1);
-  const std::vector<double> times = port_times(cost.programs(), topology, equal);
-  const double busy = kBusy * std::ranges::max(times);
-  const std::size_t streams = max_fan_in(cost.programs(), [&](Rank to, Rank from) {
-    const auto host = static_cast<std::size_t>(topology.host_of(to));
-    return !topology.same_host(to, from) && times[host] >= busy;
-  });
-  const auto beyond = static_cast<double>(std::clamp(streams, kMinFanIn, kMaxFanIn) - kMinFanIn);
-  const bool forwarded = cost.count(equal).steps > kDirectSteps;
-  return 1 + (forwarded ? kForwardingPenalty * beyond : kDirectPenalty * beyond * beyond);
+Stream stream_of(const MessageGraph& graph, const LinkMap& links, Number op) {
+  return {graph.op(op).rank, links.ops[op].port, graph.op(op).peer};
+}
+
+/// Returns all streams in order, each once.
+std::vector<Stream> streams_of(const MessageGraph& graph, const LinkMap& links) {
+  std::vector<Stream> streams;
+  for (Number op = 0; op < graph.size(); ++op) {
+    if (is_receive(graph.op(op))) streams.push_back(stream_of(graph, links, op));
+  }
+  std::ranges::sort(streams);
+  const auto repeated = std::ranges::unique(streams);
+  streams.erase(repeated.begin(), repeated.end());
+  return streams;
+}
+
+double factor_between_hosts(std::size_t senders, bool forwards, const IncastCosts& costs) {
+  const double beyond =
+      static_cast<double>(std::clamp<std::size_t>(senders, 2, fitted::kIncastMaxStreams)) - 2;
+  return 1 + (forwards ? costs.forwarding : costs.direct) * beyond;
+}
+
+}  // namespace
+
+void add_incast(const MessageGraph& graph, int ranks, const IncastCosts& costs, LinkMap& links) {
+  const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+  const bool forwards = graph.longest_chain() > 2;
+  const std::vector<Stream> streams = streams_of(graph, links);
+  for (Number op = 0; op < graph.size(); ++op) {
+    if (!is_receive(graph.op(op))) continue;
+    const Stream own = stream_of(graph, links, op);
+    const auto [first, last] = std::ranges::equal_range(
+        streams, std::tuple(own.rank, own.port), {},
+        [](const Stream& stream) { return std::tuple(stream.rank, stream.port); });
+    const auto senders = static_cast<std::size_t>(last - first);
+    if (senders <= rounds) continue;
+    links.ops[op].incast =
+        own.port >= links.hosts ? 1 + costs.inside : factor_between_hosts(senders, forwards, costs);
+  }
 }
 
 }  // namespace gradwire

@@ -13,10 +13,14 @@ namespace gradwire {
 struct OpLoad {
   static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
-  double bytes = 0;                        ///< Bytes that it moves.
-  double segments = 1;                     ///< Number of segments that they are cut into.
-  double handling = 0;                     ///< CPU time per segment at this end, in nanoseconds.
-  double latency = 0;                      ///< Sends: one way, in nanoseconds.
+  double bytes = 0;     ///< Bytes that it moves.
+  double segments = 1;  ///< Number of segments that they are cut into.
+  double handling = 0;  ///< CPU time per segment at this end, in nanoseconds.
+  double latency = 0;   ///< Sends: one way, in nanoseconds.
+  double incast = 1;    ///< Receives: factor of their time in the port.
+  /// Sends to another group: messages like it that cross the uplink at the same time, where one
+  /// host represents all.
+  double alike = 1;
   std::uint32_t port = 0;                  ///< Messages: the port at this end.
   std::uint32_t wire = kNone;              ///< Sends: the path between the two hosts.
   std::uint32_t up = kNone, down = kNone;  ///< Sends to another group of hosts.
@@ -24,12 +28,17 @@ struct OpLoad {
 
 /// Resources that the ops of a message graph share. Rates in bytes per second.
 struct LinkMap {
-  std::vector<double> ports;     ///< Each direction of hosts' ports, and of ranks' ports to the
+  std::vector<double> ports;     ///< Each direction of hosts' ports, then of ranks' ports to the
                                  ///< other ranks of their host.
+  std::size_t hosts = 0;         ///< Number of hosts' ports.
   std::vector<double> wires;     ///< Paths between two hosts that may be slower than their ports.
   std::vector<double> uplinks;   ///< From groups of hosts (racks) to the others, each direction.
   std::vector<double> slowdown;  ///< By rank: above 1 where ranks outnumber their cores.
-  std::vector<OpLoad> ops;       ///< By op.
+  /// By rank: index into `cores`, the number of processors of each machine, which hosts that are
+  /// network namespaces share; OpLoad::kNone: not known. May be empty.
+  std::vector<std::uint32_t> machines;
+  std::vector<double> cores;
+  std::vector<OpLoad> ops;  ///< By op.
 };
 
 /// Discrete-event simulation of a message graph on links, segment by segment. It moves no data,
@@ -39,7 +48,9 @@ struct LinkMap {
 /// A segment occupies its sender's processor, the sender's port, the path or the racks' uplinks if
 /// there are any, the receiver's port, and the receiver's processor. Each serves segments first
 /// come, first served. Bytes are forwarded as they arrive (cut-through): a stage begins when the
-/// stage before it begins, and ends no sooner.
+/// stage before it begins, and ends no sooner. Concurrent senders to one rank lose some of its
+/// port's rate (incast.h), and the operation takes no less than the processor time of all ranks of
+/// a machine, divided among its processors.
 class LinkModel {
  public:
   using Number = MessageGraph::Number;
@@ -52,6 +63,9 @@ class LinkModel {
   /// Runs the simulation; returns the time at which all ops are complete. Call once.
   Nanoseconds run();
 
+  /// Valid after run(): busy time of the most loaded port of a host or uplink of a group, in one
+  /// direction. Another operation can use the rest.
+  Nanoseconds busiest_port() const;
   /// Valid after run(): the start of an op's first segment, and the end of its last one.
   Nanoseconds begin(Number op) const { return states_[op].begin; }
   Nanoseconds end(Number op) const { return states_[op].end; }
@@ -65,7 +79,7 @@ class LinkModel {
 
   /// A resource that serves one segment at a time.
   struct Server {
-    Nanoseconds free = 0;
+    Nanoseconds free = 0, busy = 0;
     Task last = kNoTask;
   };
   struct Port {
@@ -103,10 +117,12 @@ class LinkModel {
   };
 
   void cut_into_segments(const CostOptions& options);
+  Nanoseconds processor_time() const;
   bool may_begin(Number op);
   void try_issue(Number op, Nanoseconds now, Task cause);
   void issue_send(Number op, std::uint32_t segment, Nanoseconds now);
   Nanoseconds cross_wire(Number send, Task task, Nanoseconds from);
+  Nanoseconds uplink_time(Number send, std::uint32_t uplink) const;
   void leave_group(const Event& event);
   void enter_group(const Event& event);
   void arrive(Number send, std::uint32_t segment, Nanoseconds begin, Nanoseconds end);

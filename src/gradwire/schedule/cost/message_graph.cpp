@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gradwire/base/check.h"
+
 namespace gradwire {
 
 MessageGraph::MessageGraph(const ProgramSet& programs, const std::vector<NodeId>& partner) {
@@ -14,7 +16,8 @@ MessageGraph::MessageGraph(const ProgramSet& programs, const std::vector<NodeId>
 MessageGraph::Number MessageGraph::add(const Program& program, Number rank) {
   const Number first = size();
   for (const gradwire::Op& op : program.ops) {
-    ops_.push_back({.kind = op.kind, .rank = rank});
+    const bool message = sends(op) || receives(op);
+    ops_.push_back({.kind = op.kind, .rank = rank, .peer = message ? op.peer : -1});
     for (const OpIndex earlier : program.after(op))
       predecessors_.push_back({first + earlier, !flows_through(program.ops[earlier], op)});
     predecessors_first_.push_back(static_cast<Number>(predecessors_.size()));
@@ -39,6 +42,35 @@ void MessageGraph::connect() {
     for (const Arrow& arrow : predecessors(later))
       successors_[next[arrow.to]++] = {later, arrow.whole};
   }
+  longest_chain_ = count_longest_chain();
+}
+
+/// Visits ops in an order in which each follows its dependencies, and a receive its send.
+std::uint32_t MessageGraph::count_longest_chain() const {
+  const auto is_receive = [&](Number op) {
+    return ops_[op].kind == OpKind::recv || ops_[op].kind == OpKind::recv_reduce;
+  };
+  std::vector<std::uint32_t> hops(ops_.size()), missing(ops_.size());
+  std::vector<Number> ready;
+  for (Number op = 0; op < size(); ++op) {
+    missing[op] = static_cast<std::uint32_t>(predecessors(op).size()) + (is_receive(op) ? 1 : 0);
+    if (missing[op] == 0) ready.push_back(op);
+  }
+  std::size_t visited = 0;
+  std::uint32_t longest = 0;
+  const auto meet = [&](Number from, Number to, std::uint32_t more) {
+    hops[to] = std::max(hops[to], hops[from] + more);
+    if (--missing[to] == 0) ready.push_back(to);
+  };
+  for (; !ready.empty(); ++visited) {
+    const Number op = ready.back();
+    ready.pop_back();
+    longest = std::max(longest, hops[op]);
+    for (const Arrow& arrow : successors(op)) meet(op, arrow.to, 0);
+    if (ops_[op].kind == OpKind::send) meet(op, ops_[op].partner, 1);
+  }
+  GRADWIRE_CHECK(visited == ops_.size());
+  return longest;
 }
 
 }  // namespace gradwire

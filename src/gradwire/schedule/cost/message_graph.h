@@ -19,6 +19,7 @@ class MessageGraph {
     OpKind kind = OpKind::copy;
     Number rank = 0;           ///< Index of its program among those added.
     Number partner = kNoNode;  ///< Other end of a message.
+    Rank peer = -1;            ///< Messages: the schedule's rank at the other end.
   };
   /// A dependency between ops: on the whole of an op, or byte by byte (flows_through()).
   struct Arrow {
@@ -33,11 +34,13 @@ class MessageGraph {
   /// Appends a program; returns the index of its first op.
   Number add(const Program& program, Number rank);
   void match(Number send, Number receive);
-  /// Call after all ops were added.
+  /// Call after all ops were added and all messages matched.
   void connect();
 
   Number size() const { return static_cast<Number>(ops_.size()); }
   Number ranks() const { return ranks_; }
+  /// Hops on the longest chain of dependent messages.
+  std::uint32_t longest_chain() const { return longest_chain_; }
   const Op& op(Number number) const { return ops_[number]; }
   /// The ops that depend on an op, and those that it depends on. A receive's matching send is not
   /// among them.
@@ -54,10 +57,13 @@ class MessageGraph {
     return std::span(arrows).subspan(first[op], first[op + 1] - first[op]);
   }
 
+  std::uint32_t count_longest_chain() const;
+
   std::vector<Op> ops_;
   std::vector<Arrow> predecessors_, successors_;
   std::vector<Number> predecessors_first_{0}, successors_first_;
   Number ranks_ = 0;
+  std::uint32_t longest_chain_ = 0;
 };
 
 }  // namespace gradwire
