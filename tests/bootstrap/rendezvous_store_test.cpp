@@ -12,6 +12,7 @@
 #include "gradwire/bootstrap/handshake.h"
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
+#include "gradwire/bootstrap/store_rendezvous.h"
 #include "tests/net/host.h"
 
 namespace gradwire {
@@ -311,6 +312,21 @@ TEST(RendezvousServer, OnceSealedItIsCompleteForAllOrForNone) {
         [&] { EXPECT_TRUE(store->complete(Deadline::after(test::kClock, seconds(20)))); });
   }
   for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(StoreRendezvous, ARankThatWaitsSaysWhyRankZeroGaveUp) {
+  const auto serving = start_server();
+  const auto zero = std::move(*connect(serving, 0));
+  const auto one = std::move(*connect(serving, 1));
+  StoreRendezvous rendezvous(*one, "0", {.rank = 1, .world_size = kWorldSize});
+  std::thread gives_up([&] {
+    EXPECT_TRUE(zero->get("gradwire/0/knock/1", seconds(20)));
+    (void)zero->fail({ErrorKind::timeout, "rank 2 has not joined"});
+  });
+  const Status joined = rendezvous.join(Deadline::after(test::kClock, seconds(20)));
+  gives_up.join();
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().message, HasSubstr("rank 2 has not joined"));
 }
 
 TEST(RendezvousServer, KnowsWhenItIsAlone) {
