@@ -296,22 +296,36 @@ TEST(RendezvousServer, IsSealedOnlyWhenAllHaveJoined) {
   EXPECT_EQ(stores[0]->seal(), true);
 }
 
-TEST(RendezvousServer, OnceSealedItIsCompleteForAllOrForNone) {
+TEST(RendezvousServer, OnceSealedItIsCompleteForAll) {
   const auto serving = start_server();
   std::vector<std::unique_ptr<RendezvousStore>> stores;
   for (Rank rank = 0; rank < kWorldSize; ++rank)
     stores.push_back(std::move(*connect(serving, rank)));
   ASSERT_EQ(stores[0]->seal(), true);
-  const Status early = stores[0]->complete(Deadline::after(test::kClock, milliseconds(30)));
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().kind, ErrorKind::timeout);
-  EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
   std::vector<std::thread> ranks;
   for (const auto& store : stores) {
     ranks.emplace_back(
         [&] { EXPECT_TRUE(store->complete(Deadline::after(test::kClock, seconds(20)))); });
   }
   for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(RendezvousServer, OnceSealedALateRankFailsTheStartForAll) {
+  const auto serving = start_server();
+  std::vector<std::unique_ptr<RendezvousStore>> stores;
+  for (Rank rank = 0; rank < kWorldSize; ++rank)
+    stores.push_back(std::move(*connect(serving, rank)));
+  ASSERT_EQ(stores[0]->seal(), true);
+  const Status early = stores[1]->complete(Deadline::after(test::kClock, milliseconds(30)));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
+  stores[1].reset();
+  // Not that rank 1 has ended.
+  const Status other = stores[0]->complete(Deadline::after(test::kClock, seconds(20)));
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(other.error().message, HasSubstr(early.error().message));
 }
 
 TEST(StoreRendezvous, ARankThatWaitsSaysWhyRankZeroGaveUp) {

@@ -170,7 +170,8 @@ Status RendezvousStore::complete(Deadline deadline, const ConnectionCheck& /*che
   const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
   if (!reply) return tl::unexpected<Error>(reply.error());
   if (reply->answer == StoreAnswer::ok) return {};
-  return failure(ErrorKind::timeout, reply->value);
+  // Or the others would take the end of this rank for the reason.
+  return tl::unexpected<Error>(fail({ErrorKind::timeout, reply->value}));
 }
 
 Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
