@@ -230,7 +230,8 @@ void SimProcess::kill() {
 }
 
 void SimProcess::block(const std::function<bool()>& ready, Time until) const {
-  hosts_.scheduler_.block([this, &ready] { return killed_ || ready(); }, until);
+  hosts_.scheduler_.block([this, &ready] { return killed_ || frozen_ || ready(); }, until);
+  if (frozen_) hosts_.scheduler_.block([this] { return killed_; }, Time::max());
   check_alive();
 }
 
@@ -238,11 +239,11 @@ void SimProcess::check_alive() const {
   if (killed_) throw Killed{};
 }
 
-/// A process that is killed at a message may have sent it or not.
 void SimProcess::count_message() {
-  if (++messages_ != kill_at_) return;
-  kill();
-  throw Killed{};
+  ++messages_;
+  frozen_ = frozen_ || messages_ == freeze_at_;
+  if (messages_ == kill_at_) kill();
+  check_alive();
 }
 
 SimProcess& SimHosts::add_process(const std::string& address) {

@@ -51,7 +51,9 @@ class SimProcess final : public HostNetwork {
   bool killed() const { return killed_; }
   /// Kills it when it has sent this many messages.
   void kill_at(std::uint64_t message) { kill_at_ = message; }
-  std::uint64_t messages() const { return messages_; }
+  /// Stops it when it has sent this many messages: its connections stay, without an answer.
+  void freeze_at(std::uint64_t message) { freeze_at_ = message; }
+  bool frozen() const { return frozen_; }
   const std::string& address() const { return address_; }
 
  private:
@@ -69,6 +71,8 @@ class SimProcess final : public HostNetwork {
   bool killed_ = false;
   std::uint64_t messages_ = 0;
   std::uint64_t kill_at_ = 0;
+  std::uint64_t freeze_at_ = 0;
+  bool frozen_ = false;
   std::set<std::pair<SimConnection*, int>> ends_;
   std::set<SimListener*> listeners_;
 };

@@ -89,7 +89,15 @@ class Start {
     if (is_stranger()) add_stranger();
     const Time limit = hosts_.scheduler().now() + kEnd;
     StartOutcome outcome;
-    if (!hosts_.scheduler().run(limit)) {
+    bool ended = hosts_.scheduler().run(limit);
+    for (const auto& member : members_) {
+      if (!member->process->frozen()) continue;
+      outcome.violation = check_others_have_ended(*member);
+      if (outcome.violation) return outcome;
+      member->process->kill();
+      ended = hosts_.scheduler().run(limit);
+    }
+    if (!ended) {
       outcome.violation = "a thread waits for ever";
       return outcome;
     }
@@ -100,12 +108,26 @@ class Start {
   }
 
  private:
+  using Violation = std::optional<std::string>;
+
+  Violation check_others_have_ended(const Member& frozen) const {
+    for (const auto& member : members_) {
+      if (member.get() == &frozen || member->result) continue;
+      return member->name() + " waits for ever for a frozen rank" + history();
+    }
+    return {};
+  }
+
   bool is_stranger() const {
     return scenario_.fault == StartFault::silent_stranger ||
            scenario_.fault == StartFault::garbage_stranger;
   }
 
-  Duration some_time() { return milliseconds(hosts_.random().between(0, 300)); }
+  /// The server takes some time to be sure of two processes with one rank.
+  Duration some_time() {
+    const bool longer = scenario_.fault == StartFault::duplicate_rank;
+    return milliseconds(hosts_.random().between(0, longer ? 2000 : 300));
+  }
 
   void launch(Rank rank) {
     const bool hit = rank == scenario_.victim;
@@ -115,6 +137,7 @@ class Start {
     const bool dies =
         scenario_.fault == StartFault::death || scenario_.fault == StartFault::restart;
     if (hit && dies) member.process->kill_at(scenario_.message);
+    if (hit && scenario_.fault == StartFault::freeze) member.process->freeze_at(scenario_.message);
   }
 
   Job job_of(Rank rank, const std::string& host) const {
@@ -200,6 +223,7 @@ class Start {
         return hosts_.delayed > Duration::zero();
       case StartFault::restart:
       case StartFault::death:
+      case StartFault::freeze:
         return std::ranges::any_of(members_, [](const auto& m) { return m->process->killed(); });
       case StartFault::silent_stranger:
       case StartFault::garbage_stranger:
@@ -208,8 +232,6 @@ class Start {
         return true;
     }
   }
-
-  using Violation = std::optional<std::string>;
 
   Violation check(StartOutcome& outcome) {
     for (const auto& member : members_) {
@@ -269,7 +291,7 @@ class Start {
     outcome.divided = joined > 0 && !outcome.joined;
     if (!outcome.divided) return {};
     const std::array may_divide = {StartFault::reset_once, StartFault::resets, StartFault::delays,
-                                   StartFault::restart, StartFault::death};
+                                   StartFault::restart,    StartFault::death,  StartFault::freeze};
     if (std::ranges::find(may_divide, scenario_.fault) == may_divide.end()) {
       return "only some ranks joined";
     }
@@ -302,6 +324,7 @@ class Start {
         return {};
       case StartFault::missing_rank:
       case StartFault::death:
+      case StartFault::freeze:
         return every_reason_names(victim, scenario_.victim);
       case StartFault::duplicate_rank:
         return some_reason_names("another process has");
@@ -360,6 +383,7 @@ class Start {
 }  // namespace
 
 std::string_view name_of(StartFault fault) {
+  // By number.
   constexpr std::array<std::string_view, kStartFaults> kNames = {"none",
                                                                  "pieces",
                                                                  "refused",
@@ -368,6 +392,7 @@ std::string_view name_of(StartFault fault) {
                                                                  "delays",
                                                                  "restart",
                                                                  "death",
+                                                                 "freeze",
                                                                  "late_rank_0",
                                                                  "missing_rank",
                                                                  "duplicate_rank",
@@ -387,7 +412,8 @@ StartScenario draw_start(std::uint64_t seed) {
   drawn.timeout = seconds(random.between(4, 12));
   drawn.victim = static_cast<Rank>(random.below(static_cast<std::uint64_t>(drawn.world_size)));
   // A rank sends about 15 messages, and rank 0 as many to each, as its server.
-  const bool one_rank = drawn.fault == StartFault::restart || drawn.fault == StartFault::death;
+  const bool one_rank = drawn.fault == StartFault::restart || drawn.fault == StartFault::death ||
+                        drawn.fault == StartFault::freeze;
   const std::uint64_t messages = one_rank && drawn.victim != 0 ? 20 : 20 * drawn.world_size;
   drawn.message = 1 + random.below(messages);
   drawn.delay = Duration(random.between(0, drawn.timeout.count() * 3 / 2));

@@ -21,6 +21,7 @@ enum class StartFault : std::uint8_t {
   delays,      ///< Some messages are late, by up to the timeout.
   restart,     ///< A rank is killed at one of its messages, and started again.
   death,       ///< A rank is killed at one of its messages.
+  freeze,      ///< A rank stops at one of its messages; its connections stay.
   late_rank_0,
   missing_rank,
   duplicate_rank,    ///< Two processes are started as the same rank.
@@ -30,7 +31,7 @@ enum class StartFault : std::uint8_t {
   silent_stranger,   ///< Connects to the listeners and sends nothing.
   garbage_stranger,  ///< Connects to the listeners and sends anything.
 };
-inline constexpr int kStartFaults = 16;
+inline constexpr int kStartFaults = 17;
 
 std::string_view name_of(StartFault fault);
 
