@@ -41,7 +41,8 @@ ENTRY_POINTS = re.compile(
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|gradient/auto_averager\.cpp$"
-    r"|train/(local_sgd/local_sgd|data_parallel/(data_parallel|gradient_reducer)|zero/zero_core)\.h$)")
+    r"|train/(local_sgd/local_sgd|data_parallel/(data_parallel|gradient_reducer)"
+    r"|zero/zero_core)\.h$)")
 
 PYTHON_CALLS = {
     "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",

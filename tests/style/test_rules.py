@@ -282,7 +282,8 @@ class Ambient(unittest.TestCase):
         for text in ("using C = std::chrono::steady_clock; auto f() { return C::now(); }",
                      "auto f() { namespace c = std::chrono; return c::system_clock::now(); }",
                      "auto* g = &std::getenv;", "auto f() { return time(nullptr); }",
-                     "int f() { return rand(); }", "unsigned f() { return std::random_device()(); }",
+                     "int f() { return rand(); }",
+                     "unsigned f() { return std::random_device()(); }",
                      "void f() { std::this_thread::sleep_for(std::chrono::seconds(1)); }"):
             self.assertTrue(list(ambient.ambient_calls(self.symbols_of(head + text))), text)
         self.assertEqual(list(ambient.ambient_calls(self.symbols_of("int f() { return 1; }"))), [])

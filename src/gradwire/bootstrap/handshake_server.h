@@ -40,8 +40,8 @@ class HandshakeServer {
     Duration shortage = std::chrono::seconds(5);
   };
 
-  /// `clock` must outlive the server. `admit` decides on each client that has proved its claims. `on_connection` takes it
-  /// immediately if the verdict is Verdict::accepted.
+  /// `clock` must outlive the server. `admit` decides on each client that has proved its claims.
+  /// `on_connection` takes it immediately if the verdict is Verdict::accepted.
   HandshakeServer(const Clock& clock, Listeners listeners, Options options,
                   ServerHandshake::Admit admit,
                   std::function<void(AuthenticatedConnection)> on_connection);

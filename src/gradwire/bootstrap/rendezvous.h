@@ -59,8 +59,9 @@ struct Mesh {
 Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
                                const RendezvousOptions& options = {}, Store* given = nullptr);
 
-/// join_ranks(), and opens the transport (net/shm/open_transport.h): ranks of one machine use shared
-/// memory, unless job.shared_memory forbids it. `network` must outlive it. Fails as join_ranks().
+/// join_ranks(), and opens the transport (net/shm/open_transport.h): ranks of one machine use
+/// shared memory, unless job.shared_memory forbids it. `network` must outlive it. Fails as
+/// join_ranks().
 Result<Mesh> connect_mesh(const HostNetwork& network, const Job& job,
                           const RendezvousOptions& options = {}, Store* given = nullptr);
 

@@ -51,8 +51,8 @@ class KernelNetwork final : public HostNetwork {
 /// Runs an event loop on a thread of its own.
 class LoopThread {
  public:
-  /// Calls `loop` on the thread, and destroys it there. It must return when `stop` becomes readable,
-  /// and may pass `stop` to notify(). Fails with system; `what` begins the error.
+  /// Calls `loop` on the thread, and destroys it there. It must return when `stop` becomes
+  /// readable, and may pass `stop` to notify(). Fails with system; `what` begins the error.
   static Result<std::unique_ptr<LoopThread>> start(const HostNetwork& network,
                                                    const std::string& what,
                                                    std::function<void(const Socket& stop)> loop);

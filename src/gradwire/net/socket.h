@@ -20,8 +20,8 @@ namespace gradwire {
 class SimulatedSocket;
 
 /// Owns the file descriptor of a socket, or of another object that is polled with sockets, or a
-/// socket of a simulated network (net/host_network.h). All descriptors created here are non-blocking and
-/// close-on-exec; streams use TCP_NODELAY.
+/// socket of a simulated network (net/host_network.h). All descriptors created here are
+/// non-blocking and close-on-exec; streams use TCP_NODELAY.
 class Socket {
  public:
   Socket();

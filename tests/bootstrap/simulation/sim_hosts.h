@@ -31,8 +31,8 @@ class SimHosts;
 struct SimConnection;
 class SimListener;
 
-/// A process on a host of its own, as the code under test sees it: its HostNetwork. A killed process
-/// leaves its sockets to its kernel, which closes them.
+/// A process on a host of its own, as the code under test sees it: its HostNetwork. A killed
+/// process leaves its sockets to its kernel, which closes them.
 class SimProcess final : public HostNetwork {
  public:
   SimProcess(SimHosts& hosts, std::string address) : hosts_(hosts), address_(std::move(address)) {}
