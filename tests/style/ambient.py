@@ -4,19 +4,20 @@ For C++ this looks at what the compiler made of the sources, so that no spelling
 """
 
 import ast
+import functools
 import pathlib
 import re
 import subprocess
 from typing import NamedTuple
 
-from tree import CPP, code_of, files, read
+from tree import CPP, ROOT, code_of, read
 
 # Functions of the process's surroundings, as linkers know them, and the sources that may call them.
 CALLS = [
     (r"std::chrono::_V2::\w+_clock::now\(\)|clock_gettime|gettimeofday|time|clock",
      "take a Clock as an argument (base/clock.h)",
-     # Waiting on a condition variable until a time reads the clock, in a header of libstdc++.
-     r"/(base/(clock|cpu_time)|engine/progress)\.cpp$"),
+     # Headers read it: libstdc++'s to wait on a condition variable until a time, and c10d's.
+     r"/(base/(clock|cpu_time)|engine/progress|torch/\w+)\.cpp$"),
     (r"s?rand|s?random|[dlm]rand48|std::random_device::.*",
      "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes", r"^$"),
     (r"(secure_)?getenv|environ|__environ", "take an Environment as an argument (bootstrap/job.h)",
@@ -29,6 +30,10 @@ CALLS = [
 # Objects that live as long as the process and change, and why they may.
 MUTABLE = {
     r"handlers\(\)::all$": "pthread_atfork handlers cannot be removed, nor take an argument",
+    r"reducers\(\)::those$": "the reducers of modules that share a parameter must find each other",
+    r"\(anonymous namespace\)::current$": "of one thread, as the modes of autograd",
+    r"seeded_model\(.*::generator$": "libtorch has one generator of random numbers per process",
+    r"\(anonymous namespace\)::(installed|last_scope)$": "libtorch has one allocator per process",
 }
 
 # The types that reach the host's clock and sockets. They are made where a program or a library call
@@ -86,15 +91,15 @@ def declared_const(name, text):
     return bool(re.search(rf"\bconst(expr)?\b[^;=()]*\b{variable}\b", text))
 
 
-def mutable_objects(found, text=""):
-    """Yields what is wrong with symbols: objects in writable memory that `text` does not declare
-    constant."""
+def mutable_objects(found, text_of=lambda path: ""):
+    """Yields what is wrong with symbols: objects in writable memory that the sources of their object
+    file, text_of(path), do not declare constant."""
     for symbol in found:
         writable = re.match(r"\.t?(bss|data)\b(?!\.rel\.ro)", symbol.section)
         ours = "gradwire::" in symbol.name and not re.match(
             r"(guard variable|TLS (init|wrapper) function|vtable|typeinfo) ", symbol.name)
         known = any(re.search(one, symbol.name) for one in MUTABLE)
-        if writable and ours and not known and not declared_const(symbol.name, text):
+        if writable and ours and not known and not declared_const(symbol.name, text_of(symbol.object)):
             yield f"{symbol.object}: {symbol.name} lives as long as the process: give it an owner"
 
 
@@ -127,12 +132,21 @@ def _sources_of(path):
     return [path.removesuffix(".o")]
 
 
+def _our_files(path):
+    """Returns the sources in an object file that still exist: a build folder keeps objects."""
+    names = [re.search(r"(src|python)/\S*$", source) for source in _sources_of(path)]
+    return [name.group(0) for name in names if name and (ROOT / name.group(0)).exists()]
+
+
+@functools.cache
+def _text_of(path):
+    return "".join(code_of(read(name)) for name in _our_files(path))
+
+
 def violations(build):
     """Yields the violations in the libraries of a build folder."""
-    found = symbols(_objects(build))
-    text = "".join(code_of(read(path)) for path in files(suffixes=CPP)
-                   if path.parts[0] == "src")
-    yield from sorted(set(mutable_objects(found, text)))
+    found = symbols([path for path in _objects(build) if _our_files(path.as_posix())])
+    yield from sorted(set(mutable_objects(found, _text_of)))
     yield from sorted(set(ambient_calls(found, _sources_of)))
 
 

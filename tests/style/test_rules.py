@@ -273,7 +273,8 @@ class Ambient(unittest.TestCase):
         for text, wrong in (("static const A kAll; int f() { return kAll.a; }", False),
                             ("int f() { static const A all; return all.a; }", False),
                             ("const int k = 1; A all; int f() { return all.a; }", True)):
-            found = ambient.mutable_objects(self.symbols_of(head + text), head + text)
+            found = ambient.mutable_objects(self.symbols_of(head + text),
+                                            lambda _, text=text: head + text)
             self.assertEqual(bool(list(found)), wrong, text)
 
     def test_an_ambient_call(self):
