@@ -92,14 +92,16 @@ def declared_const(name, text):
 
 
 def mutable_objects(found, text_of=lambda path: ""):
-    """Yields what is wrong with symbols: objects in writable memory that the sources of their object
-    file, text_of(path), do not declare constant."""
+    """Yields what is wrong with symbols: objects in writable memory that the sources of their
+    object file, text_of(path), do not declare constant."""
     for symbol in found:
         writable = re.match(r"\.t?(bss|data)\b(?!\.rel\.ro)", symbol.section)
         ours = "gradwire::" in symbol.name and not re.match(
             r"(guard variable|TLS (init|wrapper) function|vtable|typeinfo) ", symbol.name)
         known = any(re.search(one, symbol.name) for one in MUTABLE)
-        if writable and ours and not known and not declared_const(symbol.name, text_of(symbol.object)):
+        if not writable or not ours or known:
+            continue
+        if not declared_const(symbol.name, text_of(symbol.object)):
             yield f"{symbol.object}: {symbol.name} lives as long as the process: give it an owner"
 
 
