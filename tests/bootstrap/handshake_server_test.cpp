@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -28,7 +29,7 @@ class RunningServer {
   RunningServer(SocketAddress address, Listeners listeners, HandshakeServer::Options options)
       : address_(address),
         handshakes_(
-            std::move(listeners), std::move(options),
+            test::kClock, std::move(listeners), std::move(options),
             [](const Claims&) { return Verdict::accepted; },
             [this](AuthenticatedConnection connection) {
               entered_.push_back(std::move(connection));
@@ -44,8 +45,8 @@ class RunningServer {
 
   /// Connects an authenticated client; returns once it is admitted.
   Result<Socket> enter(Rank rank) {
-    return connect_authenticated(address_, kShared, {.from = rank, .to = 0, .world_size = 4},
-                                 test::soon_enough());
+    return connect_authenticated(test::kNetwork, address_, kShared,
+                                 {.from = rank, .to = 0, .world_size = 4}, test::soon_enough());
   }
 
  private:
@@ -53,7 +54,7 @@ class RunningServer {
     PollSet set;
     while (!stop_) {
       set.clear();
-      set.wait(handshakes_.watch(set, Deadline::after(milliseconds(5))));
+      set.wait(handshakes_.watch(set, Deadline::after(test::kClock, milliseconds(5))));
       ASSERT_TRUE(handshakes_.advance(set));
     }
   }
@@ -113,7 +114,7 @@ TEST(HandshakeServer, AByteNowAndThenDoesNotExtendTheDeadline) {
   // The handshake would take 6.4 s at this pace.
   for (std::size_t i = 0; open && i < hello.size(); ++i) {
     ::send(slow.descriptor(), &hello[i], 1, MSG_NOSIGNAL);
-    open = !wait_for(slow, POLLIN | POLLRDHUP, Deadline::after(milliseconds(100)));
+    open = !wait_for(slow, POLLIN | POLLRDHUP, Deadline::after(test::kClock, milliseconds(100)));
   }
   EXPECT_FALSE(open);
 }
@@ -187,7 +188,7 @@ TEST(HandshakeServer, ALongShortageOfDescriptorsIsAnError) {
   HandshakeServer::Options options = options_with(seconds(60));
   options.shortage = milliseconds(200);
   HandshakeServer server(
-      std::move(listeners), options, [](const Claims&) { return Verdict::accepted; },
+      test::kClock, std::move(listeners), options, [](const Claims&) { return Verdict::accepted; },
       [](const AuthenticatedConnection&) {});
   PollSet set;
   int rounds = 0;

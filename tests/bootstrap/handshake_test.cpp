@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -24,7 +25,8 @@ Verdict accept_all(const Claims&) {
 /// Advances one side and keeps its first error. Returns false once nothing is left to do.
 bool move_on(Handshake& side, Status& status) {
   if (!status || side.done()) return false;
-  wait_for(side.socket(), side.wanted_events(), Deadline::after(std::chrono::milliseconds(20)));
+  wait_for(side.socket(), side.wanted_events(),
+           Deadline::after(test::kClock, std::chrono::milliseconds(20)));
   status = side.advance();
   return true;
 }
@@ -183,8 +185,9 @@ TEST(Handshake, WithItselfIsRecognized) {
 
 TEST(ConnectAndGreet, SilentServerTimesOut) {
   const auto listener = listen_on(test::any_loopback_port());
-  const auto socket = connect_authenticated(local_address(*listener), kShared, kClaims,
-                                            Deadline::after(std::chrono::milliseconds(50)));
+  const auto socket =
+      connect_authenticated(test::kNetwork, local_address(*listener), kShared, kClaims,
+                            Deadline::after(test::kClock, std::chrono::milliseconds(50)));
   ASSERT_FALSE(socket);
   EXPECT_EQ(socket.error().kind, ErrorKind::timeout);
   EXPECT_THAT(socket.error().message, HasSubstr("does not answer as gradwire does"));
@@ -192,7 +195,8 @@ TEST(ConnectAndGreet, SilentServerTimesOut) {
 
 TEST(ConnectAndGreet, NobodyThereIsDisconnected) {
   const SocketAddress gone = local_address(*listen_on(test::any_loopback_port()));
-  const auto socket = connect_authenticated(gone, kShared, kClaims, test::soon_enough());
+  const auto socket =
+      connect_authenticated(test::kNetwork, gone, kShared, kClaims, test::soon_enough());
   ASSERT_FALSE(socket);
   EXPECT_EQ(socket.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(socket.error().message, HasSubstr("cannot connect to " + gone.to_string()));

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "tests/bootstrap/rendezvous_jobs.h"
+#include "tests/net/host.h"
 
 namespace gradwire {
 namespace {
@@ -69,7 +70,7 @@ TEST(JobSecret, RanksElsewhereAreRefusedAtOnce) {
     Job job = job_of(rank, 2, free_port());
     job.master_address = kElsewhere;
     job.secret = "guess";
-    const auto mesh = connect_mesh(job, within(seconds(30)));
+    const auto mesh = connect_mesh(test::kNetwork, job, within(seconds(30)));
     ASSERT_FALSE(mesh);
     EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
     EXPECT_THAT(mesh.error().message, HasSubstr("GRADWIRE_SECRET has 5 characters"));

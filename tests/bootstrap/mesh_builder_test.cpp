@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/net/host.h"
+
 namespace gradwire {
 namespace {
 
@@ -54,9 +56,9 @@ std::vector<Sockets> connect(const std::vector<int>& rails, bool one_machine = f
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < rails.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      MeshBuilder builder(plan_of(static_cast<Rank>(rank), endpoints),
+      MeshBuilder builder(test::kNetwork, plan_of(static_cast<Rank>(rank), endpoints),
                           std::move(stations[rank].listeners));
-      const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
+      const Status built = builder.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
       EXPECT_TRUE(built) << built.error().message;
       sockets[rank] = builder.take_sockets();
     });
@@ -106,8 +108,9 @@ TEST(MeshBuilder, AMissingRailIsNamed) {
   Station zero = station(0, 2);
   Station one = station(1, 2);
   zero.listeners.pop_back();  // No listener at its second rail.
-  MeshBuilder builder(plan_of(1, {zero.endpoint, one.endpoint}), std::move(one.listeners));
-  const Status built = builder.run(Deadline::after(seconds(20)), seconds(20));
+  MeshBuilder builder(test::kNetwork, plan_of(1, {zero.endpoint, one.endpoint}),
+                      std::move(one.listeners));
+  const Status built = builder.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(built.error().message,
@@ -118,8 +121,10 @@ TEST(MeshBuilder, AMissingRailIsNamed) {
 TEST(MeshBuilder, NamesTheRailWithoutAConnection) {
   Station zero = station(0, 2);
   const Station one = station(1, 2);
-  MeshBuilder builder(plan_of(0, {zero.endpoint, one.endpoint}), std::move(zero.listeners));
-  const Status built = builder.run(Deadline::after(milliseconds(50)), milliseconds(50));
+  MeshBuilder builder(test::kNetwork, plan_of(0, {zero.endpoint, one.endpoint}),
+                      std::move(zero.listeners));
+  const Status built =
+      builder.run(Deadline::after(test::kClock, milliseconds(50)), milliseconds(50));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::timeout);
   EXPECT_THAT(built.error().message, AllOf(HasSubstr("over gw0)"), HasSubstr("over gw1)")));
@@ -131,13 +136,13 @@ TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
   const auto plan = plan_of(0, {zero.endpoint, one.endpoint});
   Status refused;
   std::thread caller([&, to = zero.endpoint.rails[0].address] {
-    const auto socket =
-        connect_authenticated(to, plan.shared, {.from = 1, .to = 0, .world_size = 2, .rail = 1},
-                              Deadline::after(seconds(20)));
+    const auto socket = connect_authenticated(test::kNetwork, to, plan.shared,
+                                              {.from = 1, .to = 0, .world_size = 2, .rail = 1},
+                                              Deadline::after(test::kClock, seconds(20)));
     if (!socket) refused = tl::unexpected<Error>(socket.error());
   });
-  MeshBuilder builder(plan, std::move(zero.listeners));
-  EXPECT_FALSE(builder.run(Deadline::after(milliseconds(500)), milliseconds(500)));
+  MeshBuilder builder(test::kNetwork, plan, std::move(zero.listeners));
+  EXPECT_FALSE(builder.run(Deadline::after(test::kClock, milliseconds(500)), milliseconds(500)));
   caller.join();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
@@ -149,11 +154,11 @@ TEST(MeshBuilder, APeerWithoutEncryptionIsRefused) {
   MeshBuilder::Plan plan = plan_of(0, {zero.endpoint, one.endpoint});
   plan.encrypts = true;
   std::thread listening([&] {
-    MeshBuilder listener(plan, std::move(zero.listeners));
-    EXPECT_FALSE(listener.run(Deadline::after(milliseconds(300)), milliseconds(300)));
+    MeshBuilder listener(test::kNetwork, plan, std::move(zero.listeners));
+    EXPECT_FALSE(listener.run(Deadline::after(test::kClock, milliseconds(300)), milliseconds(300)));
   });
-  MeshBuilder caller(plan_of(1, plan.endpoints), std::move(one.listeners));
-  const Status called = caller.run(Deadline::after(seconds(20)), seconds(20));
+  MeshBuilder caller(test::kNetwork, plan_of(1, plan.endpoints), std::move(one.listeners));
+  const Status called = caller.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
   listening.join();
   ASSERT_FALSE(called);
   EXPECT_EQ(called.error().kind, ErrorKind::mismatch);
@@ -167,15 +172,17 @@ TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   zero.listeners.clear();
   MeshBuilder::Plan plan = plan_of(1, {zero.endpoint, one.endpoint});
   plan.patience = seconds(60);
-  MeshBuilder caller(plan, std::move(one.listeners));
-  const Status early = caller.run(Deadline::after(milliseconds(300)), milliseconds(300));
+  MeshBuilder caller(test::kNetwork, plan, std::move(one.listeners));
+  const Status early =
+      caller.run(Deadline::after(test::kClock, milliseconds(300)), milliseconds(300));
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and kept retrying.
 
-  MeshBuilder listener(plan_of(0, {zero.endpoint, one.endpoint}),
+  MeshBuilder listener(test::kNetwork, plan_of(0, {zero.endpoint, one.endpoint}),
                        listeners_of(std::move(*listen_on(zero.endpoint.rails[0].address))));
-  std::thread thread([&] { EXPECT_TRUE(listener.run(Deadline::after(seconds(20)), seconds(20))); });
-  const Status later = caller.run(Deadline::after(seconds(20)), seconds(20));
+  std::thread thread(
+      [&] { EXPECT_TRUE(listener.run(Deadline::after(test::kClock, seconds(20)), seconds(20))); });
+  const Status later = caller.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
   thread.join();
   EXPECT_TRUE(later) << later.error().message;
 }

@@ -11,6 +11,7 @@
 
 #include "gradwire/net/socket.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
+#include "tests/net/host.h"
 
 namespace gradwire::test {
 
@@ -57,7 +58,7 @@ class RankChild {
 
  private:
   [[noreturn]] static void run(const Job& job, Duration timeout, int out) {
-    const auto mesh = connect_mesh(job, within(timeout));
+    const auto mesh = connect_mesh(kNetwork, job, within(timeout));
     const std::string text = mesh ? "connected" : mesh.error().message;
     [[maybe_unused]] const ssize_t written = ::write(out, text.data(), text.size());
     ::_exit(0);

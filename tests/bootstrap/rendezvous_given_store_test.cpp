@@ -15,6 +15,7 @@
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "gradwire/bootstrap/store_start_watch.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
+#include "tests/net/host.h"
 
 namespace gradwire {
 namespace {
@@ -153,10 +154,10 @@ TEST(RendezvousInGivenStore, RankZeroDetectsANonceOfAnEarlierRendezvous) {
   };
   auto late = std::async(std::launch::async, [&] {
     answered.get_future().wait();
-    return connect_mesh(jobs[1], within(seconds(30)), &store);
+    return connect_mesh(test::kNetwork, jobs[1], within(seconds(30)), &store);
   });
   std::vector<Result<Mesh>> meshes;
-  meshes.push_back(connect_mesh(jobs[0], within(seconds(30)), &store));
+  meshes.push_back(connect_mesh(test::kNetwork, jobs[0], within(seconds(30)), &store));
   meshes.push_back(late.get());
   expect_connected(meshes);
 }
@@ -182,7 +183,7 @@ TEST(RendezvousInGivenStore, EndpointsThatCannotReachEachOtherAreNamedAtOnce) {
                   R"({"host":"b","rails":[{"address":"10.0.0.2:1234","interface":"eth0"}]})"));
   };
   Job job = job_of(0, 2, /*port=*/1);
-  const auto mesh = connect_mesh(job, within(seconds(60)), &store);
+  const auto mesh = connect_mesh(test::kNetwork, job, within(seconds(60)), &store);
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
   EXPECT_THAT(mesh.error().message, HasSubstr("and rank 1 (host b, 10.0.0.2:1234 over eth0) cannot "
@@ -190,7 +191,7 @@ TEST(RendezvousInGivenStore, EndpointsThatCannotReachEachOtherAreNamedAtOnce) {
 }
 
 TEST(RendezvousInGivenStore, ALaunchersStoreMustBeGiven) {
-  const auto mesh = connect_mesh(launched_job(2)[0], within(seconds(5)));
+  const auto mesh = connect_mesh(test::kNetwork, launched_job(2)[0], within(seconds(5)));
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
   EXPECT_THAT(mesh.error().message, HasSubstr("torchrun keeps its own store"));
@@ -208,7 +209,7 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   };
   const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
   let_in(store, "s", fmt::format("[{},{}]", endpoint(gone), endpoint(own)));
-  const auto mesh = connect_mesh(jobs[1], within(seconds(30)), &store);
+  const auto mesh = connect_mesh(test::kNetwork, jobs[1], within(seconds(30)), &store);
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(mesh.error().message,
@@ -221,7 +222,7 @@ struct Puppet {
       : rendezvous(store, "0",
                    {.rank = 1, .world_size = world_size, .where = "here", .timeout = seconds(30)}),
         listener(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))) {
-    const Deadline deadline = Deadline::after(seconds(30));
+    const Deadline deadline = Deadline::after(test::kClock, seconds(30));
     EXPECT_TRUE(rendezvous.join(deadline));
     secret = rendezvous.share_secret(deadline).value();
     watch.emplace(
@@ -240,8 +241,9 @@ struct Puppet {
 };
 
 std::future<Result<Mesh>> start(const Job& job, Store& store) {
-  return std::async(std::launch::async,
-                    [job, &store] { return connect_mesh(job, within(seconds(60)), &store); });
+  return std::async(std::launch::async, [job, &store] {
+    return connect_mesh(test::kNetwork, job, within(seconds(60)), &store);
+  });
 }
 
 TEST(RendezvousInGivenStore, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
@@ -268,9 +270,10 @@ TEST(RendezvousInGivenStore, ARankThatHangsUpWhileOthersConnectIsNamedOnEveryRan
   auto zero = start(jobs[0], store);
   auto two = start(jobs[2], store);
   Puppet one(store, 3);
-  ASSERT_TRUE(connect_authenticated(
-      one.endpoints[0].rails[0].address, {.secret = one.secret, .purpose = mesh_purpose("0")},
-      {.from = 1, .to = 0, .world_size = 3}, Deadline::after(seconds(30))));
+  ASSERT_TRUE(connect_authenticated(test::kNetwork, one.endpoints[0].rails[0].address,
+                                    {.secret = one.secret, .purpose = mesh_purpose("0")},
+                                    {.from = 1, .to = 0, .world_size = 3},
+                                    Deadline::after(test::kClock, seconds(30))));
   for (auto* outcome : {&zero, &two}) {
     const auto mesh = outcome->get();
     ASSERT_FALSE(mesh);
@@ -297,7 +300,7 @@ TEST(RendezvousInGivenStore, NonsenseInAStoreIsAnErrorNotACrash) {
         "[\"{\\\"rails\\\":7}\",\"\"]", "[\"{\\\"rails\\\":[]}\",\"{\\\"rails\\\":[7]}\"]"}) {
     MemoryStore store;
     let_in(store, "s", nonsense);
-    const auto mesh = connect_mesh(launched_job(2)[1], within(seconds(30)), &store);
+    const auto mesh = connect_mesh(test::kNetwork, launched_job(2)[1], within(seconds(30)), &store);
     ASSERT_FALSE(mesh) << nonsense;
     EXPECT_EQ(mesh.error().kind, ErrorKind::corrupted) << nonsense;
   }

@@ -10,6 +10,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/net/socket.h"
+#include "tests/net/host.h"
 
 namespace gradwire::test {
 
@@ -46,7 +47,7 @@ inline std::vector<Result<Mesh>> connect_all(
   std::vector<Result<Mesh>> meshes(jobs.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    threads.emplace_back([&, i] { meshes[i] = connect_mesh(jobs[i], options, store); });
+    threads.emplace_back([&, i] { meshes[i] = connect_mesh(kNetwork, jobs[i], options, store); });
   }
   for (std::thread& thread : threads) thread.join();
   return meshes;
@@ -68,7 +69,7 @@ inline std::int32_t read_number(PollingTransport& transport, Rank from) {
   const Bytes all = std::as_writable_bytes(std::span(&number, 1));
   std::size_t got = 0;
   std::vector<ReadyEvent> events;
-  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  const Deadline deadline = Deadline::after(kClock, std::chrono::seconds(20));
   while (got < all.size() && !deadline.passed()) {
     const Bytes rest = all.subspan(got);
     const auto count = transport.read({from, 0}, std::span(&rest, 1));

@@ -12,6 +12,8 @@
 #include "gradwire/bootstrap/handshake.h"
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
+#include "gradwire/bootstrap/store_rendezvous.h"
+#include "tests/net/host.h"
 
 namespace gradwire {
 namespace {
@@ -32,18 +34,20 @@ Serving start_server() {
   auto socket = listen_on(*SocketAddress::of("127.0.0.1", 0));
   const SocketAddress address = local_address(*socket);
   auto listener = std::make_unique<SocketListener>(std::move(*socket));
-  return {address, std::move(*RendezvousServer::start(
-                       std::move(listener), {.secret = "secret", .world_size = kWorldSize}))};
+  return {address,
+          std::move(*RendezvousServer::start(test::kNetwork, std::move(listener),
+                                             {.secret = "secret", .world_size = kWorldSize}))};
 }
 
 Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank rank,
                                                  Duration timeout = seconds(20)) {
-  return RendezvousStore::connect({.host = "127.0.0.1",
+  return RendezvousStore::connect(test::kNetwork,
+                                  {.host = "127.0.0.1",
                                    .port = serving.address.port(),
                                    .secret = "secret",
                                    .rank = rank,
                                    .world_size = kWorldSize},
-                                  Deadline::after(timeout));
+                                  Deadline::after(test::kClock, timeout));
 }
 
 /// A joined process that then sends arbitrary bytes.
@@ -51,12 +55,13 @@ class Misbehaving {
  public:
   Misbehaving(const Serving& serving, Rank rank)
       : connection_(std::move(*connect_and_authenticate(
-            serving.address, {.secret = "secret", .purpose = "store"},
-            {.from = rank, .to = 0, .world_size = kWorldSize}, Deadline::after(seconds(20))))),
+            test::kNetwork, serving.address, {.secret = "secret", .purpose = "store"},
+            {.from = rank, .to = 0, .world_size = kWorldSize},
+            Deadline::after(test::kClock, seconds(20))))),
         codes_(connection_.key, StoreCodes::Speaker::client) {
     send(request(RequestKind::join, "", encode(Newcomer{})));
     std::string answer(ResponseHeader::kSize + kCodeSize, '\0');
-    EXPECT_TRUE(wait_for(socket(), POLLIN, Deadline::after(seconds(20))));
+    EXPECT_TRUE(wait_for(socket(), POLLIN, Deadline::after(test::kClock, seconds(20))));
     EXPECT_EQ(::recv(socket().descriptor(), answer.data(), answer.size(), MSG_WAITALL),
               static_cast<ssize_t>(answer.size()));
   }
@@ -80,7 +85,7 @@ class Misbehaving {
 
 bool is_hung_up(const Socket& socket) {
   char byte;
-  return wait_for(socket, POLLIN, Deadline::after(seconds(20))) &&
+  return wait_for(socket, POLLIN, Deadline::after(test::kClock, seconds(20))) &&
          ::recv(socket.descriptor(), &byte, 1, 0) <= 0;
 }
 
@@ -193,7 +198,7 @@ TEST(RendezvousStore, SetAnswersAtOnceThoseWhoWait) {
   Misbehaving waiter(serving, 1);
   waiter.send(waiter.request(RequestKind::get, "later", "", 3'600'000));
   ASSERT_TRUE(writer->set("later", "v"));
-  EXPECT_TRUE(wait_for(waiter.socket(), POLLIN, Deadline::after(seconds(20))));
+  EXPECT_TRUE(wait_for(waiter.socket(), POLLIN, Deadline::after(test::kClock, seconds(20))));
 }
 
 // Without a checksum, JSON that still parses would be accepted: "10.0.0.1" for "10.0.0.3".
@@ -231,9 +236,9 @@ class Relay {
 
  private:
   void run(const SocketAddress& to) {
-    if (!wait_for(listener_, POLLIN, Deadline::after(seconds(20)))) return;
+    if (!wait_for(listener_, POLLIN, Deadline::after(test::kClock, seconds(20)))) return;
     const Socket client = std::move((**accept_one(listener_)).socket);
-    const Socket server = std::move(*connect_to(to, Deadline::after(seconds(20))));
+    const Socket server = std::move(*connect_to(to, Deadline::after(test::kClock, seconds(20))));
     while (!stop_) {
       if (!pass(client, server, false) || !pass(server, client, true)) return;
     }
@@ -241,7 +246,7 @@ class Relay {
 
   bool pass(const Socket& from, const Socket& to, bool from_server) {
     std::array<std::byte, 4096> bytes;
-    if (!wait_for(from, POLLIN, Deadline::after(milliseconds(1)))) return true;
+    if (!wait_for(from, POLLIN, Deadline::after(test::kClock, milliseconds(1)))) return true;
     const Transfer got = receive_some(from, bytes);
     if (got.ended) return false;
     if (from_server && change_.exchange(false)) bytes[got.bytes - 1] ^= std::byte{1};
@@ -291,31 +296,61 @@ TEST(RendezvousServer, IsSealedOnlyWhenAllHaveJoined) {
   EXPECT_EQ(stores[0]->seal(), true);
 }
 
-TEST(RendezvousServer, OnceSealedItIsCompleteForAllOrForNone) {
+TEST(RendezvousServer, OnceSealedItIsCompleteForAll) {
   const auto serving = start_server();
   std::vector<std::unique_ptr<RendezvousStore>> stores;
   for (Rank rank = 0; rank < kWorldSize; ++rank)
     stores.push_back(std::move(*connect(serving, rank)));
   ASSERT_EQ(stores[0]->seal(), true);
-  const Status early = stores[0]->complete(Deadline::after(milliseconds(30)));
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().kind, ErrorKind::timeout);
-  EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
   std::vector<std::thread> ranks;
   for (const auto& store : stores) {
-    ranks.emplace_back([&] { EXPECT_TRUE(store->complete(Deadline::after(seconds(20)))); });
+    ranks.emplace_back(
+        [&] { EXPECT_TRUE(store->complete(Deadline::after(test::kClock, seconds(20)))); });
   }
   for (std::thread& rank : ranks) rank.join();
 }
 
+TEST(RendezvousServer, OnceSealedALateRankFailsTheStartForAll) {
+  const auto serving = start_server();
+  std::vector<std::unique_ptr<RendezvousStore>> stores;
+  for (Rank rank = 0; rank < kWorldSize; ++rank)
+    stores.push_back(std::move(*connect(serving, rank)));
+  ASSERT_EQ(stores[0]->seal(), true);
+  const Status early = stores[1]->complete(Deadline::after(test::kClock, milliseconds(30)));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
+  stores[1].reset();
+  // Not that rank 1 has ended.
+  const Status other = stores[0]->complete(Deadline::after(test::kClock, seconds(20)));
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().kind, ErrorKind::timeout);
+  EXPECT_THAT(other.error().message, HasSubstr(early.error().message));
+}
+
+TEST(StoreRendezvous, ARankThatWaitsSaysWhyRankZeroGaveUp) {
+  const auto serving = start_server();
+  const auto zero = std::move(*connect(serving, 0));
+  const auto one = std::move(*connect(serving, 1));
+  StoreRendezvous rendezvous(*one, "0", {.rank = 1, .world_size = kWorldSize});
+  std::thread gives_up([&] {
+    EXPECT_TRUE(zero->get("gradwire/0/knock/1", seconds(20)));
+    (void)zero->fail({ErrorKind::timeout, "rank 2 has not joined"});
+  });
+  const Status joined = rendezvous.join(Deadline::after(test::kClock, seconds(20)));
+  gives_up.join();
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().message, HasSubstr("rank 2 has not joined"));
+}
+
 TEST(RendezvousServer, KnowsWhenItIsAlone) {
   const auto serving = start_server();
-  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(milliseconds(10))));
+  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(test::kClock, milliseconds(10))));
   auto store = std::move(*connect(serving, 1));
   ASSERT_TRUE(store->set("a", "b"));
-  EXPECT_FALSE(serving.server->wait_until_idle(Deadline::after(milliseconds(10))));
+  EXPECT_FALSE(serving.server->wait_until_idle(Deadline::after(test::kClock, milliseconds(10))));
   store.reset();
-  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(seconds(20))));
+  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(test::kClock, seconds(20))));
 }
 
 TEST(RendezvousServer, SendsFinishedRanksToItsSuccessor) {

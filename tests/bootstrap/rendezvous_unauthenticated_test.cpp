@@ -11,6 +11,7 @@
 #include "tests/bootstrap/rank_child.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/bootstrap/usual_descriptors.h"
+#include "tests/net/host.h"
 
 namespace gradwire {
 namespace {
@@ -38,7 +39,7 @@ class Pest {
   void run(const SocketAddress& to) {
     std::vector<Socket> silent;
     for (int turn = 0; !stop_; ++turn) {
-      auto socket = connect_to(to, Deadline::after(seconds(1)));
+      auto socket = connect_to(to, Deadline::after(test::kClock, seconds(1)));
       if (!socket) continue;
       ++visits_;
       const std::string_view says = kWords[static_cast<std::size_t>(turn) % kWords.size()];
@@ -82,7 +83,7 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotExhaustDescriptorsBehindOnePort) {
       [[maybe_unused]] const ssize_t got = ::read(pipe[0], &go, 1);
     });
     const Pest pest(*SocketAddress::of("127.0.0.1", port), /*held=*/400);
-    const Deadline deadline = Deadline::after(seconds(20));
+    const Deadline deadline = Deadline::after(test::kClock, seconds(20));
     while (pest.visits() < 800 && !deadline.passed()) std::this_thread::yield();
     EXPECT_GE(pest.visits(), 800);
     ASSERT_EQ(::write(pipe[1], "g", 1), 1);
@@ -103,14 +104,15 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotDisturb) {
   std::vector<std::thread> threads;
   const auto start = [&](std::size_t rank) {
     threads.emplace_back([&, rank] {
-      meshes[rank] = connect_mesh(job_of(static_cast<Rank>(rank), 8, port), within(seconds(60)));
+      meshes[rank] = connect_mesh(test::kNetwork, job_of(static_cast<Rank>(rank), 8, port),
+                                  within(seconds(60)));
     });
   };
   start(0);
   start(1);
   {
     const Pest pest(*SocketAddress::of("127.0.0.1", port));
-    const Deadline deadline = Deadline::after(seconds(20));
+    const Deadline deadline = Deadline::after(test::kClock, seconds(20));
     while (pest.visits() < 300 && !deadline.passed()) std::this_thread::yield();
     EXPECT_GE(pest.visits(), 300);
     for (std::size_t rank = 2; rank < 8; ++rank) start(rank);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/bootstrap/handshake_server.h"
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -30,7 +31,7 @@ PortMember member_at(const SocketAddress& address, Rank rank) {
 
 Result<std::unique_ptr<SharedPortListener>> open_listener(
     const SocketAddress& address, Rank rank, const std::string& secret = kShared.secret) {
-  return SharedPortListener::open(shared_port_name(secret, address.port()),
+  return SharedPortListener::open(test::kNetwork, shared_port_name(secret, address.port()),
                                   member_at(address, rank), test::soon_enough());
 }
 
@@ -40,7 +41,8 @@ class Member {
   Member(const SocketAddress& address, Rank rank)
       : rank_(rank),
         handshakes_(
-            listeners(address, rank), {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
+            test::kClock, listeners(address, rank),
+            {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
             [this](const Claims& claims) { return admit(claims); },
             [this](AuthenticatedConnection) { ++entered_; }),
         thread_([this] { run(); }) {}
@@ -74,7 +76,7 @@ class Member {
     PollSet set;
     while (!stop_) {
       set.clear();
-      set.wait(handshakes_.watch(set, Deadline::after(milliseconds(5))));
+      set.wait(handshakes_.watch(set, Deadline::after(test::kClock, milliseconds(5))));
       ASSERT_TRUE(handshakes_.advance(set));
     }
   }
@@ -90,8 +92,9 @@ class Member {
 Status call(const SocketAddress& address, Rank to) {
   const Deadline deadline = test::soon_enough();
   for (;;) {
-    const auto socket = connect_authenticated(
-        address, kShared, {.from = 7, .to = to, .world_size = 8, .rail = 0}, deadline);
+    const auto socket =
+        connect_authenticated(test::kNetwork, address, kShared,
+                              {.from = 7, .to = to, .world_size = 8, .rail = 0}, deadline);
     if (socket) return {};
     if (socket.error().kind != ErrorKind::disconnected || deadline.passed()) {
       return tl::unexpected<Error>(socket.error());
@@ -133,8 +136,9 @@ TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
 TEST(SharedPort, AConnectionWithoutDestinationIsClosedAndMayBeRetried) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
-  const auto nobody = connect_authenticated(
-      address, kShared, {.from = 7, .to = 5, .world_size = 8, .rail = 0}, test::soon_enough());
+  const auto nobody =
+      connect_authenticated(test::kNetwork, address, kShared,
+                            {.from = 7, .to = 5, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(nobody);
   EXPECT_EQ(nobody.error().kind, ErrorKind::disconnected);
   Member five(address, 5);
@@ -144,9 +148,9 @@ TEST(SharedPort, AConnectionWithoutDestinationIsClosedAndMayBeRetried) {
 TEST(SharedPort, ConnectionsOfOtherServicesDoNotArrive) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
-  const auto other =
-      connect_authenticated(address, {.secret = kShared.secret, .purpose = "another"},
-                            {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+  const auto other = connect_authenticated(
+      test::kNetwork, address, {.secret = kShared.secret, .purpose = "another"},
+      {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().kind, ErrorKind::disconnected);
 }
@@ -191,16 +195,16 @@ TEST(SharedPort, HalfAHelloBlocksNobody) {
   ASSERT_TRUE(half);
   const Duration before = cpu_time();
   ASSERT_EQ(::send(half->descriptor(), "GRADWIRE", 8, MSG_NOSIGNAL), 8);
-  EXPECT_FALSE(wait_for(*half, POLLIN, Deadline::after(milliseconds(500))));
+  EXPECT_FALSE(wait_for(*half, POLLIN, Deadline::after(test::kClock, milliseconds(500))));
   EXPECT_LT(cpu_time() - before, milliseconds(250));
 }
 
 TEST(SharedPort, AWrongSecretIsExplainedByTheRankItself) {
   const SocketAddress address = free_address();
   Member zero(address, 0);
-  const auto wrong =
-      connect_authenticated(address, {.secret = "wrong", .purpose = kShared.purpose},
-                            {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
+  const auto wrong = connect_authenticated(
+      test::kNetwork, address, {.secret = "wrong", .purpose = kShared.purpose},
+      {.from = 7, .to = 0, .world_size = 8, .rail = 0}, test::soon_enough());
   ASSERT_FALSE(wrong);
   EXPECT_THAT(wrong.error().message, HasSubstr("wrong secret"));
 }

@@ -14,6 +14,7 @@
 #include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "tests/bootstrap/rank_child.h"
+#include "tests/net/host.h"
 
 namespace gradwire {
 namespace {
@@ -28,14 +29,15 @@ using testing::HasSubstr;
 using testing::Not;
 
 Deadline soon_enough() {
-  return Deadline::after(seconds(30));
+  return Deadline::after(test::kClock, seconds(30));
 }
 
 /// A rank that the test drives step by step, in place of connect_mesh().
 class Puppet {
  public:
   explicit Puppet(const Job& job) : job_(job), listener_(listen_on_loopback()) {
-    auto store = RendezvousStore::connect({.host = job.master_address,
+    auto store = RendezvousStore::connect(test::kNetwork,
+                                          {.host = job.master_address,
                                            .port = job.master_port,
                                            .secret = job.secret,
                                            .rank = job.rank,
@@ -82,7 +84,8 @@ class Puppet {
 using Outcome = std::future<Result<Mesh>>;
 
 Outcome start(const Job& job) {
-  return std::async(std::launch::async, [job] { return connect_mesh(job, within(seconds(60))); });
+  return std::async(std::launch::async,
+                    [job] { return connect_mesh(test::kNetwork, job, within(seconds(60))); });
 }
 
 std::string reason_of(Outcome& outcome) {
@@ -170,13 +173,13 @@ TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
   std::atomic<bool> over = false;
   std::thread answering([&] {
     HandshakeServer server(
-        listeners_of(std::move(one.listener())),
+        test::kClock, listeners_of(std::move(one.listener())),
         {.shared = {.secret = "another", .purpose = "mesh 0"}, .world_size = 3},
         [](const Claims&) { return Verdict::accepted; }, [](const AuthenticatedConnection&) {});
     PollSet set;
     while (!over) {
       set.clear();
-      set.wait(server.watch(set, Deadline::after(std::chrono::milliseconds(5))));
+      set.wait(server.watch(set, Deadline::after(test::kClock, std::chrono::milliseconds(5))));
       ASSERT_TRUE(server.advance(set));
     }
   });

@@ -3,6 +3,7 @@
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/doctor/reach.h"
 #include "gradwire/cli/doctor/reachability_server.h"
+#include "tests/net/host.h"
 
 /// Parts of the doctor's process on a host.
 namespace gradwire {
@@ -19,8 +20,9 @@ Reachability reach_of_one_that_shares_a_port(int local_rank) {
   there.rank = 1;
   there.local_rank = local_rank;
   HostInfo info{.host = "b"};
-  const ReachabilityServer server(there, rails, MasterPort::in_use, info);
-  const auto reach = reach_all(here, rails, {std::nullopt, info}, std::chrono::seconds(3));
+  const ReachabilityServer server(test::kNetwork, there, rails, MasterPort::in_use, info);
+  const auto reach =
+      reach_all(test::kNetwork, here, rails, {std::nullopt, info}, std::chrono::seconds(3));
   if (reach.size() != 1) throw Exception(ErrorKind::invalid_argument, "not one way");
   return reach.front();
 }

@@ -11,6 +11,7 @@
 #include "gradwire/cli/probe/roster.h"
 #include "gradwire/cli/probe/round_trips.h"
 #include "gradwire/cli/probe/rounds.h"
+#include "tests/net/host.h"
 #include "tests/net/transport_pair.h"
 
 namespace gradwire {
@@ -74,16 +75,16 @@ std::vector<Socket> one_socket() {
 
 TEST(EchoTest, AnswersDatagramsWithTheToken) {
   const EchoServer echo(one_socket(), echo_token("0123456789abcdef"));
-  auto friendly =
-      EchoClient::create(loopback(), "", echo.addresses().front(), echo_token("0123456789abcdef"));
+  auto friendly = EchoClient::create(test::kClock, loopback(), "", echo.addresses().front(),
+                                     echo_token("0123456789abcdef"));
   ASSERT_TRUE(friendly) << friendly.error().message;
   EXPECT_EQ(friendly->largest_packet(9000), 9000u);
   const auto lost = friendly->loss(1500, 100);
   ASSERT_TRUE(lost) << lost.error().message;
   EXPECT_EQ(lost->asked, 100);
   EXPECT_EQ(lost->lost, 0);
-  auto stranger =
-      EchoClient::create(loopback(), "", echo.addresses().front(), echo_token("fedcba9876543210"));
+  auto stranger = EchoClient::create(test::kClock, loopback(), "", echo.addresses().front(),
+                                     echo_token("fedcba9876543210"));
   ASSERT_TRUE(stranger);
   EXPECT_EQ(stranger->passes(100, 1, std::chrono::milliseconds(20)), false);
 }
@@ -91,7 +92,8 @@ TEST(EchoTest, AnswersDatagramsWithTheToken) {
 TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
   SocketAddress gone;
   { gone = local_address(*bind_datagrams(loopback())); }
-  auto client = EchoClient::create(loopback(), "", gone, echo_token("0123456789abcdef"));
+  auto client =
+      EchoClient::create(test::kClock, loopback(), "", gone, echo_token("0123456789abcdef"));
   ASSERT_TRUE(client);
   EXPECT_EQ(client->largest_packet(1500), 0u);
   const auto lost = client->loss(100, 9);
@@ -118,7 +120,7 @@ TEST(EchoTest, ALossOfOneInAHundredIsSeen) {
   const Socket lossy = *bind_datagrams(loopback());
   const Socket stop(::eventfd(0, EFD_CLOEXEC));
   std::thread echo([&] { answer_99_percent(lossy, stop); });
-  auto client = EchoClient::create(loopback(), "", local_address(lossy), EchoToken{});
+  auto client = EchoClient::create(test::kClock, loopback(), "", local_address(lossy), EchoToken{});
   const auto lost = client->loss(1500);
   const std::uint64_t one = 1;
   EXPECT_EQ(::write(stop.descriptor(), &one, sizeof one), 8);
@@ -137,7 +139,7 @@ std::array<RoundTrips, 2> round_trips_of_both(int count) {
   const auto pair = test::open_pair(1, false);
   std::array<Result<RoundTrips>, 2> found;
   const auto take_turns = [&](Rank me, TimeOfDay own_time) {
-    Wire wire(pair->of(me));
+    Wire wire(pair->of(me), test::kClock);
     const StreamId stream{.peer = 1 - me, .rail = 0};
     for (const Rank asks : {0, 1}) {
       if (asks == me) {

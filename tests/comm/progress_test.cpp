@@ -156,7 +156,7 @@ struct ProgressHandOver : ::testing::Test {
                                                    std::move(engine));
   }
 
-  const SteadyClock clock;
+  const std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
   SharedSleep* sleep = nullptr;
   std::vector<std::shared_ptr<Communicator>> ranks;
   std::future<void> waiter;

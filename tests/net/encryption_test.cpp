@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/net/host.h"
 #include "tests/net/transport_pair.h"
 #include "tests/net/wire.h"
 
@@ -125,8 +126,8 @@ TEST(Encryption, AnotherKeyIsRefusedAndNamed) {
 TEST(Encryption, AStalledPeerIsNamed) {
   Wire wire;
   const Connections silent = end_of(wire, 1, false);
-  const auto opened =
-      open_transport(end_of(wire, 0, true), {}, Deadline::after(std::chrono::milliseconds(50)));
+  const auto opened = open_transport(end_of(wire, 0, true), {},
+                                     Deadline::after(test::kClock, std::chrono::milliseconds(50)));
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().kind, ErrorKind::timeout);
   EXPECT_THAT(opened.error().message, HasSubstr("rank 1"));

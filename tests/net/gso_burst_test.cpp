@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 
 #include "gradwire/net/tcp_transport.h"
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -18,7 +19,7 @@ TEST(GsoBurst, IsAMultipleOfTheSegmentSize) {
   ASSERT_GT(segment, 0);
   std::vector<std::vector<Socket>> sockets(2);
   sockets[1].push_back(std::move(pair.first));
-  const auto transport = TcpTransport::create(std::move(sockets), {{}, {"rank 1"}});
+  const auto transport = TcpTransport::create(test::kClock, std::move(sockets), {{}, {"rank 1"}});
   ASSERT_TRUE(transport);
   const std::size_t burst = (*transport)->gso_burst_bytes(kPeer);
   EXPECT_EQ(burst % static_cast<std::size_t>(segment), 0);

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "gradwire/net/socket.h"
+#include "tests/net/host.h"
 
 namespace gradwire::test {
 
@@ -15,7 +16,7 @@ inline SocketAddress any_loopback_port() {
 
 /// A deadline generous for any machine; reached only on a failure.
 inline Deadline soon_enough() {
-  return Deadline::after(std::chrono::seconds(20));
+  return Deadline::after(kClock, std::chrono::seconds(20));
 }
 
 /// The two ends of a connection over the loopback.

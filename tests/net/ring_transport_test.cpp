@@ -11,6 +11,7 @@
 
 #include "gradwire/net/local_socket.h"
 #include "gradwire/net/shm/neighbors.h"
+#include "tests/net/host.h"
 #include "tests/net/ring_pair.h"
 
 namespace gradwire {
@@ -220,7 +221,7 @@ TEST(RingTransport, ASilentNeighborIsNamed) {
   std::vector<Socket> sockets;
   sockets.push_back(std::move(pair.first));
   const auto transport = open_transport(test::connections_of(1, std::move(sockets)), {0},
-                                        Deadline::after(milliseconds(50)));
+                                        Deadline::after(test::kClock, milliseconds(50)));
   ASSERT_FALSE(transport);
   EXPECT_EQ(transport.error().kind, ErrorKind::timeout);
   EXPECT_THAT(transport.error().message, testing::HasSubstr("rank 0"));

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -127,7 +128,8 @@ TEST(Socket, TuningSetsWhatTheKernelKnows) {
 
 TEST(Socket, WaitEndsAtTheDeadline) {
   const test::SocketPair pair = test::connected_pair();
-  EXPECT_FALSE(wait_for(pair.first, POLLIN, Deadline::after(std::chrono::milliseconds(10))));
+  EXPECT_FALSE(
+      wait_for(pair.first, POLLIN, Deadline::after(test::kClock, std::chrono::milliseconds(10))));
   EXPECT_TRUE(wait_for(pair.first, POLLOUT, test::soon_enough()));
 }
 

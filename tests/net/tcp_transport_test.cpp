@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire {
@@ -25,8 +26,8 @@ constexpr StreamId kPeer{.peer = 1, .rail = 0};
 std::unique_ptr<TcpTransport> transport_over(Socket socket, Duration dead_after = {}) {
   std::vector<std::vector<Socket>> sockets(2);
   sockets[1].push_back(std::move(socket));
-  return std::move(
-      *TcpTransport::create(std::move(sockets), {{}, {"rank 1 (host b)"}}, dead_after));
+  return std::move(*TcpTransport::create(test::kClock, std::move(sockets),
+                                         {{}, {"rank 1 (host b)"}}, dead_after));
 }
 
 Data random_data(std::size_t size) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gradwire/net/poll_set.h"
+#include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
 namespace gradwire::test {
@@ -60,7 +61,7 @@ class Wire {
       for (const bool first : {true, false}) {
         if (!ended[first ? 0 : 1]) set.add(side(first), POLLIN);
       }
-      set.wait(Deadline::after(std::chrono::milliseconds(5)));
+      set.wait(Deadline::after(kClock, std::chrono::milliseconds(5)));
       for (const bool first : {true, false}) {
         if (!ended[first ? 0 : 1]) ended[first ? 0 : 1] = !pass_on(first);
       }
@@ -86,7 +87,7 @@ class Wire {
       if (sent.ended) return false;
       rest = rest.subspan(sent.bytes);
       if (sent.bytes == 0) {
-        wait_for(side(!first), POLLOUT, Deadline::after(std::chrono::milliseconds(5)));
+        wait_for(side(!first), POLLOUT, Deadline::after(kClock, std::chrono::milliseconds(5)));
       }
     }
     return !got.ended;

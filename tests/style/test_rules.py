@@ -4,10 +4,12 @@ usage: test_rules.py BUILD_FOLDER [unittest arguments]
 """
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 
+import ambient
 import cli_docs
 import compile_rules
 import doc_rules
@@ -242,6 +244,73 @@ class Commands(unittest.TestCase):
         self.assertEqual(defined, {"--hosts"})
         self.assertEqual(len(list(cli_docs.disagreements("run", documented, defined))), 1)
         self.assertEqual(len(list(cli_docs.disagreements("run", {"--hosts"}, {"--json"}))), 2)
+
+
+class Ambient(unittest.TestCase):
+    @staticmethod
+    def symbols_of(text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.cpp"
+            path.write_text(f"namespace gradwire {{\n{text}\n}}\n")
+            subprocess.run(["c++", "-std=c++20", "-c", "a.cpp"], cwd=folder, check=True)
+            return ambient.symbols([path.with_suffix(".o"), path.with_suffix(".o")])
+
+    def test_a_mutable_object(self):
+        for text in ("int calls;", "namespace { int calls; } int f() { return ++calls; }",
+                     "int f() { static int calls; return ++calls; }",
+                     "struct A { A(); int a; }; A& f() { static A one; return one; }",
+                     "int f() { thread_local int calls; return ++calls; }",
+                     "struct A { inline static int calls = 1; }; int f() { return A::calls; }"):
+            self.assertTrue(list(ambient.mutable_objects(self.symbols_of(text))), text)
+        for text in ("const int kCalls = 3; int f() { return kCalls; }",
+                     "constexpr const char* kNames[] = {\"a\"};"
+                     "const char* f(int i) { return kNames[i]; }",
+                     "int f() { static constexpr int kTable[] = {1, 2}; return kTable[0]; }"):
+            self.assertEqual(list(ambient.mutable_objects(self.symbols_of(text))), [], text)
+
+    def test_a_constant_that_a_constructor_fills(self):
+        head = "struct A { A(); int a; };"
+        for text, wrong in (("static const A kAll; int f() { return kAll.a; }", False),
+                            ("int f() { static const A all; return all.a; }", False),
+                            ("const int k = 1; A all; int f() { return all.a; }", True)):
+            found = ambient.mutable_objects(self.symbols_of(head + text),
+                                            lambda _, text=text: head + text)
+            self.assertEqual(bool(list(found)), wrong, text)
+
+    def test_an_ambient_call(self):
+        head = "}\n#include <chrono>\n#include <cstdlib>\n#include <ctime>\n#include <random>\n" \
+               "#include <thread>\nnamespace gradwire {\n"
+        for text in ("using C = std::chrono::steady_clock; auto f() { return C::now(); }",
+                     "auto f() { namespace c = std::chrono; return c::system_clock::now(); }",
+                     "auto* g = &std::getenv;", "auto f() { return time(nullptr); }",
+                     "int f() { return rand(); }",
+                     "unsigned f() { return std::random_device()(); }",
+                     "void f() { std::this_thread::sleep_for(std::chrono::seconds(1)); }"):
+            self.assertTrue(list(ambient.ambient_calls(self.symbols_of(head + text))), text)
+        self.assertEqual(list(ambient.ambient_calls(self.symbols_of("int f() { return 1; }"))), [])
+        getenv = self.symbols_of(head + "auto* g = &std::getenv;")
+        self.assertEqual(list(ambient.ambient_calls(
+            getenv, lambda _: ["src/gradwire/bootstrap/job.cpp"])), [])
+
+    def test_a_type_of_the_host(self):
+        for text in ("SteadyClock clock;\n", "auto n = std::make_shared<KernelNetwork>();\n"):
+            self.assertEqual(found(ambient.host_types, text), [1], text)
+            command = pathlib.PurePath("src/gradwire/cli/plan/plan_command.cpp")
+            self.assertEqual(found(ambient.host_types, text, command), [], text)
+
+    def test_python(self):
+        path = pathlib.PurePath("python/gradwire/example.py")
+        for text in ("import time\ntime.sleep(1)\n", "import time as t\nx = t.monotonic()\n",
+                     "from time import sleep as s\ns(1)\n", "import os\nx = os.environ['A']\n",
+                     "from os import environ\nx = environ.get('A')\n",
+                     "import os\nread = os.getenv\n", "import random\nx = random.random()\n",
+                     "from datetime import datetime\nx = datetime.now()\n"):
+            self.assertIn(2, found(ambient.python_calls, text, path), text)
+        for text in ("import os\nx = os.path.exists('a')\n", "x = clock.time()\n",
+                     "import datetime\nx = datetime.timedelta(seconds=1)\n"):
+            self.assertEqual(found(ambient.python_calls, text, path), [], text)
+        entry = pathlib.PurePath("python/gradwire/program.py")
+        self.assertEqual(found(ambient.python_calls, "import os\nos.environ\n", entry), [])
 
 
 class Tools(unittest.TestCase):

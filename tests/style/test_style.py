@@ -6,6 +6,7 @@ usage: test_style.py BUILD_FOLDER [unittest arguments]
 import sys
 import unittest
 
+import ambient
 import cli_docs
 import compile_rules
 import doc_rules
@@ -37,6 +38,11 @@ class Style(unittest.TestCase):
 
     def test_banned_calls(self):
         self.check(banned_calls)
+
+    def test_nothing_is_ambient(self):
+        self.check(ambient.host_types)
+        self.check(ambient.python_calls)
+        self.assert_none(ambient.violations(BUILD))
 
     def test_layers(self):
         self.assert_none(layers.violations())

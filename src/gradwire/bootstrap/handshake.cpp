@@ -273,10 +273,11 @@ void ServerHandshake::conclude(Verdict verdict) {
   }
 }
 
-Result<AuthenticatedSocket> connect_and_authenticate(const SocketAddress& to,
+Result<AuthenticatedSocket> connect_and_authenticate(const HostNetwork& network,
+                                                     const SocketAddress& to,
                                                      const SharedSecret& shared,
                                                      const Claims& claims, Deadline deadline) {
-  Result<Socket> socket = start_connect(to);
+  Result<Socket> socket = network.start_connect(to);
   if (!socket) return tl::unexpected<Error>(socket.error());
   ClientHandshake handshake(std::move(*socket), to.to_string(), shared, claims);
   for (;;) {
@@ -293,9 +294,11 @@ Result<AuthenticatedSocket> connect_and_authenticate(const SocketAddress& to,
   }
 }
 
-Result<Socket> connect_authenticated(const SocketAddress& to, const SharedSecret& shared,
-                                     const Claims& claims, Deadline deadline) {
-  Result<AuthenticatedSocket> made = connect_and_authenticate(to, shared, claims, deadline);
+Result<Socket> connect_authenticated(const HostNetwork& network, const SocketAddress& to,
+                                     const SharedSecret& shared, const Claims& claims,
+                                     Deadline deadline) {
+  Result<AuthenticatedSocket> made =
+      connect_and_authenticate(network, to, shared, claims, deadline);
   if (!made) return tl::unexpected<Error>(made.error());
   return std::move(made->socket);
 }

@@ -10,6 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/handshake_messages.h"
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
 #include "gradwire/net/session_key.h"
 #include "gradwire/net/socket.h"
 
@@ -132,12 +133,14 @@ struct AuthenticatedSocket {
 };
 
 /// Connects and performs the handshake, blocking. Fails like Handshake, and with timeout.
-Result<AuthenticatedSocket> connect_and_authenticate(const SocketAddress& to,
+Result<AuthenticatedSocket> connect_and_authenticate(const HostNetwork& network,
+                                                     const SocketAddress& to,
                                                      const SharedSecret& shared,
                                                      const Claims& claims, Deadline deadline);
 
 /// connect_and_authenticate() for callers that do not need the key.
-Result<Socket> connect_authenticated(const SocketAddress& to, const SharedSecret& shared,
-                                     const Claims& claims, Deadline deadline);
+Result<Socket> connect_authenticated(const HostNetwork& network, const SocketAddress& to,
+                                     const SharedSecret& shared, const Claims& claims,
+                                     Deadline deadline);
 
 }  // namespace gradwire

@@ -21,9 +21,11 @@ constexpr std::size_t kUnauthenticatedPart = 8;
 
 }  // namespace
 
-HandshakeServer::HandshakeServer(Listeners listeners, Options options, ServerHandshake::Admit admit,
+HandshakeServer::HandshakeServer(const Clock& clock, Listeners listeners, Options options,
+                                 ServerHandshake::Admit admit,
                                  std::function<void(AuthenticatedConnection)> on_connection)
-    : options_(std::move(options)),
+    : clock_(clock),
+      options_(std::move(options)),
       admit_(std::move(admit)),
       on_connection_(std::move(on_connection)) {
   options_.max_unauthenticated =
@@ -33,7 +35,7 @@ HandshakeServer::HandshakeServer(Listeners listeners, Options options, ServerHan
 }
 
 Deadline HandshakeServer::watch(PollSet& set, Deadline deadline) {
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   Time next = deadline.at();
   for (ListenerState& state : listeners_) {
     state.poll_index.reset();
@@ -47,7 +49,7 @@ Deadline HandshakeServer::watch(PollSet& set, Deadline deadline) {
     pending.poll_index = set.add(pending.handshake->socket(), pending.handshake->wanted_events());
   }
   if (!pending_.empty()) next = std::min(next, pending_.front().deadline.at());
-  return Deadline(next);
+  return Deadline(clock_, next);
 }
 
 Status HandshakeServer::advance(const PollSet& set) {
@@ -83,7 +85,7 @@ Status HandshakeServer::pause(ListenerState& state, const Error& error) {
     make_room();
     return {};
   }
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   if (!state.shortage_since) {
     state.shortage_since = now;
     refusals_.add(error.message + ": raise the limit of open files (ulimit -n)");
@@ -107,7 +109,7 @@ void HandshakeServer::begin(Accepted accepted) {
       std::make_unique<ServerHandshake>(std::move(accepted.socket), accepted.from.to_string(),
                                         options_.shared, options_.world_size, admit_);
   pending_.push_back({.handshake = std::move(handshake),
-                      .deadline = Deadline::after(options_.timeout),
+                      .deadline = Deadline::after(clock_, options_.timeout),
                       .from = accepted.from});
   if (!advance_handshake(pending_.back())) pending_.pop_back();
 }

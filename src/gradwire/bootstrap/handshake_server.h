@@ -40,9 +40,10 @@ class HandshakeServer {
     Duration shortage = std::chrono::seconds(5);
   };
 
-  /// `admit` decides on each client that has proved its claims. `on_connection` takes it
-  /// immediately if the verdict is Verdict::accepted.
-  HandshakeServer(Listeners listeners, Options options, ServerHandshake::Admit admit,
+  /// `clock` must outlive the server. `admit` decides on each client that has proved its claims.
+  /// `on_connection` takes it immediately if the verdict is Verdict::accepted.
+  HandshakeServer(const Clock& clock, Listeners listeners, Options options,
+                  ServerHandshake::Admit admit,
                   std::function<void(AuthenticatedConnection)> on_connection);
 
   /// Adds the sockets to the poll set. Returns the time at which advance() must be called even
@@ -74,6 +75,7 @@ class HandshakeServer {
   void begin(Accepted accepted);
   bool advance_handshake(Pending& pending);
 
+  const Clock& clock_;
   std::vector<ListenerState> listeners_;
   Options options_;
   ServerHandshake::Admit admit_;

@@ -34,10 +34,10 @@ Connection stream_over(AuthenticatedSocket connection) {
 }
 
 /// Retries until rank 0 accepts the connection.
-Result<Connection> connect(const Job& job, Deadline deadline) {
-  const Time start = SteadyClock().now();
-  for (Backoff backoff;; backoff.pause(deadline)) {
-    auto connected = connect_once(rank_zero(job), deadline);
+Result<Connection> connect(const HostNetwork& network, const Job& job, Deadline deadline) {
+  const Time start = deadline.clock().now();
+  for (Backoff backoff;; backoff.pause(network, deadline)) {
+    auto connected = connect_once(network, rank_zero(job), deadline);
     if (connected) return stream_over(std::move(connected->connection));
     if (!may_pass(connected.error())) return tl::unexpected<Error>(connected.error());
     if (deadline.passed()) {
@@ -86,17 +86,18 @@ Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& 
 
 }  // namespace
 
-Result<std::unique_ptr<JobStore>> JobStore::open(const Job& job, Deadline deadline) {
+Result<std::unique_ptr<JobStore>> JobStore::open(std::shared_ptr<const HostNetwork> network,
+                                                 const Job& job, Deadline deadline) {
   if (Status usable = check(job); !usable) return tl::unexpected<Error>(usable.error());
-  std::unique_ptr<JobStore> store(new JobStore(job));
+  std::unique_ptr<JobStore> store(new JobStore(network, job));
   if (job.rank == 0) {
-    auto listener = open_master_listener(job, kJobStorePurpose, deadline);
+    auto listener = open_master_listener(*network, job, kJobStorePurpose, deadline);
     if (!listener) return tl::unexpected<Error>(listener.error());
-    auto server = JobStoreServer::start(std::move(*listener), job.secret, job.world_size);
+    auto server = JobStoreServer::start(*network, std::move(*listener), job.secret, job.world_size);
     if (!server) return tl::unexpected<Error>(server.error());
     store->server_ = std::move(*server);
   }
-  auto first = connect(job, deadline);
+  auto first = connect(*network, job, deadline);
   if (!first) return tl::unexpected<Error>(first.error());
   store->connections_ = 1;
   store->idle_.push_back(std::move(*first));
@@ -104,7 +105,8 @@ Result<std::unique_ptr<JobStore>> JobStore::open(const Job& job, Deadline deadli
   return store;
 }
 
-JobStore::JobStore(const Job& job) : job_(job) {}
+JobStore::JobStore(std::shared_ptr<const HostNetwork> network, const Job& job)
+    : network_(std::move(network)), job_(job) {}
 
 JobStore::~JobStore() {
   close(/*failed=*/false);
@@ -123,7 +125,7 @@ void JobStore::close(bool failed) {
     idle_.clear();
   }
   given_back_.notify_all();
-  if (server_ && !failed) server_->wait_until_idle(Deadline::after(kFarewell));
+  if (server_ && !failed) server_->wait_until_idle(Deadline::after(network_->clock(), kFarewell));
   server_.reset();
 }
 
@@ -144,7 +146,7 @@ Result<Connection> JobStore::take_connection() {
   }
   ++connections_;
   lock.unlock();
-  auto made = connect(job_, Deadline::after(kRankZeroPatience));
+  auto made = connect(*network_, job_, Deadline::after(network_->clock(), kRankZeroPatience));
   if (!made) give_back(nullptr);
   return made;
 }
@@ -182,7 +184,7 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
   auto connection = take_connection();
   if (!connection) return tl::unexpected<Error>(lost(connection.error()));
   const Duration patience = std::chrono::milliseconds(request.wait_ms) + kRankZeroPatience;
-  auto response = exchange(**connection, request, Deadline::after(patience));
+  auto response = exchange(**connection, request, Deadline::after(network_->clock(), patience));
   // After a failure, requests and responses no longer match.
   give_back(response ? std::move(*connection) : nullptr);
   if (!response) return tl::unexpected<Error>(lost(response.error()));
@@ -194,7 +196,7 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
 
 Result<JobStoreResponse> JobStore::await_key(StoreOperation operation, const std::string& key,
                                              Duration timeout) {
-  const Deadline deadline = Deadline::after(timeout);
+  const Deadline deadline = Deadline::after(network_->clock(), timeout);
   for (;;) {
     const Duration turn = std::min(deadline.left(), kTurn);
     auto response = ask({.operation = operation,

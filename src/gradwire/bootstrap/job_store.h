@@ -29,7 +29,8 @@ class JobStore final : public Store {
  public:
   /// Fails with invalid_argument (no secret, a secret that is too short, a port in use, ...),
   /// timeout, refused, mismatch, corrupted or system.
-  static Result<std::unique_ptr<JobStore>> open(const Job& job, Deadline deadline);
+  static Result<std::unique_ptr<JobStore>> open(std::shared_ptr<const HostNetwork> network,
+                                                const Job& job, Deadline deadline);
 
   /// close(false)
   ~JobStore() override;
@@ -64,7 +65,7 @@ class JobStore final : public Store {
   std::uint16_t port() const { return job_.master_port; }
 
  private:
-  explicit JobStore(const Job& job);
+  JobStore(std::shared_ptr<const HostNetwork> network, const Job& job);
   Result<std::unique_ptr<MessageStream>> take_connection();
   void give_back(std::unique_ptr<MessageStream> connection);
   Result<JobStoreResponse> ask(const JobStoreRequest& request);
@@ -72,6 +73,7 @@ class JobStore final : public Store {
                                      Duration timeout);
   Error lost(const Error& error);
 
+  std::shared_ptr<const HostNetwork> network_;
   Job job_;
   ForkGuard fork_;
   std::unique_ptr<JobStoreServer> server_;

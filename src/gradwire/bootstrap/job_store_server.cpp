@@ -9,14 +9,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/job_store_protocol.h"
 #include "gradwire/bootstrap/key_table.h"
 #include "gradwire/bootstrap/message_stream.h"
-#include "gradwire/net/system_failure.h"
 
 namespace gradwire {
 namespace {
@@ -28,7 +25,7 @@ struct Client {
   Rank rank = 0;
   MessageStream stream;
   std::optional<JobStoreRequest> awaiting;  ///< A pending get or wait whose key does not exist.
-  Deadline awaiting_until = Deadline(Time::max());
+  Time awaiting_until = Time::max();
   bool gone = false;
   std::size_t poll_index = 0;
 };
@@ -88,9 +85,11 @@ std::optional<JobStoreResponse> look(const JobStoreRequest& request, const KeyTa
 /// State and event loop of the server thread.
 class JobStoreServer::Loop {
  public:
-  Loop(Listeners listeners, std::string secret, int world_size, Presence& presence)
-      : handshakes_(
-            std::move(listeners),
+  Loop(const Clock& clock, Listeners listeners, std::string secret, int world_size,
+       Presence& presence)
+      : clock_(clock),
+        handshakes_(
+            clock, std::move(listeners),
             {.shared = {.secret = std::move(secret), .purpose = kJobStorePurpose},
              .world_size = world_size},
             [this](const Claims& claims) { return admit(claims); },
@@ -99,6 +98,7 @@ class JobStoreServer::Loop {
         presence_(presence) {}
 
   void run(const Socket& stop) {
+    owner_ = &stop;
     PollSet set;
     for (;;) {
       set.clear();
@@ -132,19 +132,19 @@ class JobStoreServer::Loop {
   }
 
   Deadline watch_clients(PollSet& set) {
-    Time next = SteadyClock().now() + std::chrono::hours(1);
+    Time next = clock_.now() + std::chrono::hours(1);
     for (Client& client : clients_) {
       client.poll_index =
           set.add(client.stream.socket(), client.stream.flushed() ? POLLIN : POLLOUT);
-      if (client.awaiting) next = std::min(next, client.awaiting_until.at());
+      if (client.awaiting) next = std::min(next, client.awaiting_until);
     }
-    return Deadline(next);
+    return Deadline(clock_, next);
   }
 
   void advance_clients(const PollSet& set) {
     for (Client& client : clients_) {
       if (set.returned_events(client.poll_index) != 0) serve(client);
-      if (client.awaiting && client.awaiting_until.passed()) {
+      if (client.awaiting && client.awaiting_until <= clock_.now()) {
         respond(client, {.answer = JobStoreAnswer::not_there});
       }
     }
@@ -188,7 +188,7 @@ class JobStoreServer::Loop {
     }
     if (const auto there = look(request, table_)) return respond(client, *there);
     if (request.wait_ms == 0) return respond(client, {.answer = JobStoreAnswer::not_there});
-    client.awaiting_until = Deadline::after(std::chrono::milliseconds(request.wait_ms));
+    client.awaiting_until = after(clock_.now(), std::chrono::milliseconds(request.wait_ms));
     client.awaiting = std::move(request);
   }
 
@@ -208,9 +208,11 @@ class JobStoreServer::Loop {
   void report() {
     const std::lock_guard lock(presence_.mutex);
     presence_.connected = clients_.size();
-    presence_.changed.notify_all();
+    LoopThread::notify(*owner_);
   }
 
+  const Clock& clock_;
+  const Socket* owner_ = nullptr;
   HandshakeServer handshakes_;
   std::list<Client> clients_;
   std::vector<bool> left_;
@@ -218,34 +220,27 @@ class JobStoreServer::Loop {
   Presence& presence_;
 };
 
-Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(std::unique_ptr<Listener> listener,
+Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(const HostNetwork& network,
+                                                              std::unique_ptr<Listener> listener,
                                                               std::string secret, int world_size) {
-  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!stop.valid()) return system_failure("cannot start the job's store");
-  return std::unique_ptr<JobStoreServer>(
-      new JobStoreServer(std::move(listener), std::move(secret), world_size, std::move(stop)));
-}
-
-JobStoreServer::JobStoreServer(std::unique_ptr<Listener> listener, std::string secret,
-                               int world_size, Socket stop)
-    : stop_(std::move(stop)) {
+  std::unique_ptr<JobStoreServer> server(new JobStoreServer);
   Listeners listeners;
   listeners.push_back(std::move(listener));
-  auto loop =
-      std::make_unique<Loop>(std::move(listeners), std::move(secret), world_size, presence_);
-  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
-}
-
-JobStoreServer::~JobStoreServer() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
-  thread_.join();
+  auto loop = std::make_shared<Loop>(network.clock(), std::move(listeners), std::move(secret),
+                                     world_size, server->presence_);
+  auto thread =
+      LoopThread::start(network, "cannot start the job's store",
+                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
+  if (!thread) return tl::unexpected<Error>(thread.error());
+  server->thread_ = std::move(*thread);
+  return server;
 }
 
 bool JobStoreServer::wait_until_idle(Deadline deadline) {
-  std::unique_lock lock(presence_.mutex);
-  return presence_.changed.wait_until(lock, deadline.at(),
-                                      [this] { return presence_.connected == 0; });
+  return thread_->wait_until(deadline, [this] {
+    const std::lock_guard lock(presence_.mutex);
+    return presence_.connected == 0;
+  });
 }
 
 }  // namespace gradwire

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/listener.h"
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
 
 namespace gradwire {
 
@@ -21,11 +20,12 @@ class JobStoreServer {
   static constexpr int kMaxConnections = 16;
 
   /// Serves a job of `world_size` ranks that connect through `listener`. Fails with system.
-  static Result<std::unique_ptr<JobStoreServer>> start(std::unique_ptr<Listener> listener,
+  static Result<std::unique_ptr<JobStoreServer>> start(const HostNetwork& network,
+                                                       std::unique_ptr<Listener> listener,
                                                        std::string secret, int world_size);
 
   /// Stops immediately; clients see their connections close.
-  ~JobStoreServer();
+  ~JobStoreServer() = default;
   JobStoreServer(const JobStoreServer&) = delete;
   JobStoreServer& operator=(const JobStoreServer&) = delete;
 
@@ -37,16 +37,13 @@ class JobStoreServer {
 
   struct Presence {
     std::mutex mutex;
-    std::condition_variable changed;
     std::size_t connected = 0;
   };
 
-  JobStoreServer(std::unique_ptr<Listener> listener, std::string secret, int world_size,
-                 Socket stop);
+  JobStoreServer() = default;
 
-  Socket stop_;
   Presence presence_;
-  std::thread thread_;
+  std::unique_ptr<LoopThread> thread_;
 };
 
 }  // namespace gradwire

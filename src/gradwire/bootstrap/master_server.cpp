@@ -26,29 +26,30 @@ void warn_of_hidden_loopback(const Job& job, const SocketAddress& address) {
       job.master_address, address.host());
 }
 
-Result<std::unique_ptr<Listener>> open_listener(const Job& job, const char* purpose,
-                                                const SocketAddress& address, Deadline deadline) {
+Result<std::unique_ptr<Listener>> open_listener(const HostNetwork& network, const Job& job,
+                                                const char* purpose, const SocketAddress& address,
+                                                Deadline deadline) {
   if (!is_shared(job)) {
-    auto socket = listen_on(address);
+    auto socket = network.listen_on(address);
     if (!socket) return tl::unexpected<Error>(socket.error());
     return std::make_unique<SocketListener>(std::move(*socket));
   }
   const PortMember member = {.destination = {service_number(purpose), 0}, .addresses = {address}};
   auto listener =
-      SharedPortListener::open(shared_port_name(job.secret, job.port), member, deadline);
+      SharedPortListener::open(network, shared_port_name(job.secret, job.port), member, deadline);
   if (!listener) return tl::unexpected<Error>(listener.error());
   return std::move(*listener);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> open_master_listener(const Job& job, const char* purpose,
-                                                       Deadline deadline) {
+Result<std::unique_ptr<Listener>> open_master_listener(const HostNetwork& network, const Job& job,
+                                                       const char* purpose, Deadline deadline) {
   const auto addresses = resolve(job.master_address, job.master_port);
   if (!addresses) return tl::unexpected<Error>(addresses.error());
   Error last;
   for (const SocketAddress& address : *addresses) {
-    auto listener = open_listener(job, purpose, address, deadline);
+    auto listener = open_listener(network, job, purpose, address, deadline);
     if (listener) warn_of_hidden_loopback(job, address);
     if (listener) return listener;
     last = listener.error();
@@ -57,11 +58,12 @@ Result<std::unique_ptr<Listener>> open_master_listener(const Job& job, const cha
                                         is_shared(job) ? "GRADWIRE_PORT" : "MASTER_PORT"));
 }
 
-Result<std::unique_ptr<RendezvousServer>> serve_at_master(const Job& job, Deadline deadline) {
-  auto listener = open_master_listener(job, kStorePurpose, deadline);
+Result<std::unique_ptr<RendezvousServer>> serve_at_master(const HostNetwork& network,
+                                                          const Job& job, Deadline deadline) {
+  auto listener = open_master_listener(network, job, kStorePurpose, deadline);
   if (!listener) return tl::unexpected<Error>(listener.error());
   return RendezvousServer::start(
-      std::move(*listener),
+      network, std::move(*listener),
       {.secret = job.secret, .world_size = job.world_size, .job_id = job.job_id});
 }
 

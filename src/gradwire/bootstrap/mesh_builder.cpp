@@ -56,12 +56,14 @@ std::string mesh_purpose(const std::string& scope) {
   return "mesh " + scope;
 }
 
-MeshBuilder::MeshBuilder(Plan plan, Listeners listeners)
-    : plan_(std::move(plan)),
+MeshBuilder::MeshBuilder(const HostNetwork& network, Plan plan, Listeners listeners)
+    : network_(network),
+      clock_(network.clock()),
+      plan_(std::move(plan)),
       sockets_(plan_.endpoints.size()),
       keys_(plan_.endpoints.size()),
       handshakes_(
-          std::move(listeners),
+          clock_, std::move(listeners),
           {.shared = plan_.shared,
            .world_size = ranks(),
            .expected = connections_of(plan_.rank, plan_.endpoints)},
@@ -114,7 +116,7 @@ bool MeshBuilder::complete() const {
 
 Status MeshBuilder::run(Deadline deadline, Duration timeout) {
   PollSet set;
-  next_check_ = SteadyClock().now() + StartWatch::kCheckInterval;
+  next_check_ = clock_.now() + StartWatch::kCheckInterval;
   // A failure reported before this call does not make the socket readable again.
   if (plan_.watch != nullptr && plan_.watch->socket().valid()) {
     if (Status heard = plan_.watch->check(); !heard) return heard;
@@ -156,9 +158,9 @@ Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
   }
   for (const auto& [rank, since] : disconnected_) next = std::min(next, since + kReconnectTimeout);
   watch_established(set);
-  if (plan_.watch == nullptr) return Deadline(next);
+  if (plan_.watch == nullptr) return Deadline(clock_, next);
   watch_index_ = set.add(plan_.watch->socket(), POLLIN);
-  return Deadline(plan_.watch->socket().valid() ? next : std::min(next, next_check_));
+  return Deadline(clock_, plan_.watch->socket().valid() ? next : std::min(next, next_check_));
 }
 
 /// Reads nothing; POLLRDHUP reports only that the other end has hung up.
@@ -176,7 +178,7 @@ void MeshBuilder::watch_established(PollSet& set) {
 /// A lower rank was connected and had answered, so it is gone. A higher rank may not have received
 /// our verdict and may connect again.
 Status MeshBuilder::check_established(const PollSet& set) {
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   for (const Established& connection : established_) {
     if (set.returned_events(connection.poll_index) == 0) continue;
     socket_to(connection.rank, connection.rail).close();
@@ -193,14 +195,14 @@ Status MeshBuilder::check_established(const PollSet& set) {
 
 Status MeshBuilder::check_watch(const PollSet& set) {
   if (plan_.watch == nullptr) return {};
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   const bool is_time = !plan_.watch->socket().valid() && now >= next_check_;
   if (is_time) next_check_ = now + StartWatch::kCheckInterval;
   return is_time || set.returned_events(watch_index_) != 0 ? plan_.watch->check() : Status();
 }
 
 Status MeshBuilder::advance_outgoing(const PollSet& set) {
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   const std::size_t active = std::min(outgoing_.size(), kMaxConcurrentAttempts);
   for (std::size_t i = 0; i < active; ++i) {
     Attempt& attempt = outgoing_[i];
@@ -224,8 +226,8 @@ Status MeshBuilder::begin(Attempt& attempt) {
   const RailEndpoint& own = own_rail(attempt.rail);
   const bool same_family = own.address.family() == to.family();
   Result<Socket> socket =
-      start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
-                    same_family ? interface_for(attempt.rail, attempt.to, to) : "");
+      network_.start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
+                             same_family ? interface_for(attempt.rail, attempt.to, to) : "");
   if (!socket && socket.error().kind == ErrorKind::system) {
     return wait_for_descriptors(attempt, socket.error());
   }
@@ -243,7 +245,7 @@ Status MeshBuilder::begin(Attempt& attempt) {
 
 /// Unauthenticated peers on the port, or other parts of the program, may hold them for a moment.
 Status MeshBuilder::wait_for_descriptors(Attempt& attempt, const Error& error) {
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   if (!attempt.shortage_since) attempt.shortage_since = now;
   if (now - *attempt.shortage_since >= kShortage) return tl::unexpected<Error>(error);
   attempt.not_before = now + kRetryInterval;
@@ -280,7 +282,7 @@ Status MeshBuilder::advance_handshake(Attempt& attempt) {
   if (moved.error().kind != ErrorKind::disconnected) return moved;
   if (!may_retry(attempt)) return could_not_connect(moved.error());
   attempt.handshake.reset();
-  attempt.not_before = SteadyClock().now() + kRetryInterval;
+  attempt.not_before = clock_.now() + kRetryInterval;
   return {};
 }
 
@@ -288,7 +290,7 @@ Status MeshBuilder::advance_handshake(Attempt& attempt) {
 /// that hangs up during the handshake may only be short of resources.
 bool MeshBuilder::may_retry(Attempt& attempt) const {
   if (attempt.handshake->connected()) return true;
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   if (!attempt.refused_since) attempt.refused_since = now;
   return now - *attempt.refused_since < plan_.patience;
 }

@@ -28,7 +28,7 @@ class MeshBuilder {
     StartWatch* watch = nullptr;
   };
 
-  MeshBuilder(Plan plan, Listeners listeners);
+  MeshBuilder(const HostNetwork& network, Plan plan, Listeners listeners);
 
   /// Returns when all connections are established. Fails with timeout (names the missing ranks),
   /// disconnected (a rank that had joined is gone), refused, mismatch or system (out of file
@@ -86,6 +86,8 @@ class MeshBuilder {
   std::string interface_for(int rail, Rank peer, const SocketAddress& other);
   std::string missing_ranks() const;
 
+  const HostNetwork& network_;
+  const Clock& clock_;
   Plan plan_;
   std::vector<std::vector<Socket>> sockets_;
   std::vector<std::vector<SessionKey>> keys_;

@@ -7,14 +7,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "gradwire/bootstrap/refusal_log.h"
 #include "gradwire/net/descriptors.h"
 #include "gradwire/net/poll_set.h"
-#include "gradwire/net/system_failure.h"
 
 namespace gradwire {
 namespace {
@@ -89,7 +86,8 @@ std::optional<PortMember> decode_port_member(std::string_view message) {
 /// State and event loop of the switch thread.
 class PortSwitch::Loop {
  public:
-  explicit Loop(Socket members) : member_listener_(std::move(members)) {}
+  Loop(const HostNetwork& network, Socket members)
+      : network_(network), clock_(network.clock()), member_listener_(std::move(members)) {}
 
   /// Closed in this order, so that the process that takes over the name finds the port free.
   ~Loop() {
@@ -133,7 +131,7 @@ class PortSwitch::Loop {
   };
 
   Deadline watch(PollSet& set) {
-    Time next = SteadyClock().now() + std::chrono::hours(1);
+    Time next = clock_.now() + std::chrono::hours(1);
     members_index_ = set.add(unless_paused(member_listener_, members_paused_until_, next), POLLIN);
     for (ListeningSocket& listener : listeners_) {
       listener.poll_index =
@@ -142,12 +140,12 @@ class PortSwitch::Loop {
     for (Member& member : members_) member.poll_index = set.add(member.socket, POLLIN);
     for (Unread& one : unread_) one.poll_index = set.add(one.socket, POLLIN);
     if (!unread_.empty()) next = std::min(next, unread_.front().deadline.at());
-    return Deadline(next);
+    return Deadline(clock_, next);
   }
 
   /// Returns the socket or, while it pauses, one that poll(2) ignores.
   const Socket& unless_paused(const Socket& socket, Time until, Time& next) const {
-    if (until <= SteadyClock().now()) return socket;
+    if (until <= clock_.now()) return socket;
     next = std::min(next, until);
     return none_;
   }
@@ -155,7 +153,7 @@ class PortSwitch::Loop {
   /// Out of descriptors: drops the oldest unread connection, or else pauses the listener.
   void make_room(Time& paused_until) {
     if (unread_.empty()) {
-      paused_until = SteadyClock().now() + kRest;
+      paused_until = clock_.now() + kRest;
     } else {
       unread_.pop_front();
     }
@@ -195,7 +193,7 @@ class PortSwitch::Loop {
     const bool known = std::ranges::any_of(
         listeners_, [&](const ListeningSocket& listener) { return listener.address == address; });
     if (known) return {};
-    auto socket = listen_on(address);
+    auto socket = network_.listen_on(address);
     if (!socket) return tl::unexpected<Error>(socket.error());
     listeners_.push_back({.address = address, .socket = std::move(*socket)});
     return {};
@@ -210,7 +208,7 @@ class PortSwitch::Loop {
       report_from((**accepted).socket, kHelloSize);
       unread_.push_back({.socket = std::move((**accepted).socket),
                          .from = (**accepted).from,
-                         .deadline = Deadline::after(kHandshakeTimeout)});
+                         .deadline = Deadline::after(clock_, kHandshakeTimeout)});
     }
   }
 
@@ -240,6 +238,8 @@ class PortSwitch::Loop {
     }
   }
 
+  const HostNetwork& network_;
+  const Clock& clock_;
   Socket member_listener_;
   Socket none_;
   std::size_t members_index_ = 0;
@@ -251,24 +251,17 @@ class PortSwitch::Loop {
   RefusalLog refusals_;
 };
 
-Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const std::string& name) {
+Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const HostNetwork& network,
+                                                      const std::string& name) {
   auto listener = listen_locally(name);
   if (!listener) return tl::unexpected<Error>(listener.error());
   if (!listener->has_value()) return nullptr;
-  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!stop.valid()) return system_failure("cannot share a port");
-  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(**listener), std::move(stop)));
-}
-
-PortSwitch::PortSwitch(Socket members, Socket stop) : stop_(std::move(stop)) {
-  auto loop = std::make_unique<Loop>(std::move(members));
-  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
-}
-
-PortSwitch::~PortSwitch() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
-  thread_.join();
+  auto loop = std::make_shared<Loop>(network, std::move(**listener));
+  auto thread =
+      LoopThread::start(network, "cannot share a port",
+                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
+  if (!thread) return tl::unexpected<Error>(thread.error());
+  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(*thread)));
 }
 
 }  // namespace gradwire

@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gradwire/base/error.h"
@@ -31,20 +30,20 @@ std::optional<PortMember> decode_port_member(std::string_view message);
 class PortSwitch {
  public:
   /// Returns null if another process is the switch. Fails with system.
-  static Result<std::unique_ptr<PortSwitch>> start(const std::string& name);
+  static Result<std::unique_ptr<PortSwitch>> start(const HostNetwork& network,
+                                                   const std::string& name);
 
   /// Stops. The other processes notice, and one of them becomes the switch.
-  ~PortSwitch();
+  ~PortSwitch() = default;
   PortSwitch(const PortSwitch&) = delete;
   PortSwitch& operator=(const PortSwitch&) = delete;
 
  private:
   class Loop;
 
-  PortSwitch(Socket members, Socket stop);
+  explicit PortSwitch(std::unique_ptr<LoopThread> thread) : thread_(std::move(thread)) {}
 
-  Socket stop_;
-  std::thread thread_;
+  std::unique_ptr<LoopThread> thread_;
 };
 
 }  // namespace gradwire

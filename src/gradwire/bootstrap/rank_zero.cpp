@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <poll.h>
-
 namespace gradwire {
 namespace {
 
@@ -12,13 +10,14 @@ constexpr Duration kAttempt = std::chrono::seconds(5);
 
 }  // namespace
 
-Result<RankZeroConnection> connect_once(const RankZero& to, Deadline deadline) {
+Result<RankZeroConnection> connect_once(const HostNetwork& network, const RankZero& to,
+                                        Deadline deadline) {
   const auto addresses = resolve(to.host, to.port);
   if (!addresses) return failure(ErrorKind::timeout, addresses.error().message);
   Error last;
   for (const SocketAddress& address : *addresses) {
-    Result<AuthenticatedSocket> made =
-        connect_and_authenticate(address, to.shared, to.claims, deadline.or_after(kAttempt));
+    Result<AuthenticatedSocket> made = connect_and_authenticate(
+        network, address, to.shared, to.claims, deadline.or_after(kAttempt));
     if (made) return RankZeroConnection{std::move(*made), address};
     last = made.error();
     if (!may_pass(last)) break;
@@ -31,8 +30,8 @@ bool may_pass(const Error& error) {
          error.kind == ErrorKind::system;
 }
 
-void Backoff::pause(Deadline deadline) {
-  ::poll(nullptr, 0, milliseconds_of(std::min(pause_, deadline.left())));
+void Backoff::pause(const HostNetwork& network, Deadline deadline) {
+  network.pause(std::min(pause_, deadline.left()));
   pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(200));
 }
 

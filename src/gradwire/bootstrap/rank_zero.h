@@ -32,7 +32,8 @@ struct RankZeroConnection {
 /// server's timeout for unauthenticated peers, behind which this client may queue). Blocks. Fails
 /// like connect_and_authenticate(), and with timeout if the name does not resolve: in some clusters
 /// a host name resolves only once the host is up.
-Result<RankZeroConnection> connect_once(const RankZero& to, Deadline deadline);
+Result<RankZeroConnection> connect_once(const HostNetwork& network, const RankZero& to,
+                                        Deadline deadline);
 
 /// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
 /// out of file descriptors.
@@ -43,7 +44,7 @@ bool may_pass(const Error& error);
 class Backoff {
  public:
   /// Blocks, at most until the deadline.
-  void pause(Deadline deadline);
+  void pause(const HostNetwork& network, Deadline deadline);
 
  private:
   Duration pause_ = std::chrono::milliseconds(5);

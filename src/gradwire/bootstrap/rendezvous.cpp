@@ -18,7 +18,6 @@
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "gradwire/bootstrap/store_start_watch.h"
 #include "gradwire/net/descriptors.h"
-#include "gradwire/net/shm/open_transport.h"
 #include "gradwire/topology/interfaces.h"
 #include "gradwire/topology/machine.h"
 
@@ -105,12 +104,13 @@ void warn_of_fewer_rails(const std::vector<RankEndpoint>& endpoints) {
 }
 
 /// Opens the listeners for the other ranks and writes their addresses into `rails`.
-Result<Listeners> open_listeners(const Job& job, const SharedSecret& shared,
-                                 std::vector<RailEndpoint>& rails, Deadline deadline) {
+Result<Listeners> open_listeners(const HostNetwork& network, const Job& job,
+                                 const SharedSecret& shared, std::vector<RailEndpoint>& rails,
+                                 Deadline deadline) {
   Listeners listeners;
   if (job.port == 0) {
     for (RailEndpoint& rail : rails) {
-      auto socket = listen_on(rail.address);
+      auto socket = network.listen_on(rail.address);
       if (!socket) return tl::unexpected<Error>(socket.error());
       rail.address = local_address(*socket);
       listeners.push_back(std::make_unique<SocketListener>(std::move(*socket)));
@@ -122,8 +122,8 @@ Result<Listeners> open_listeners(const Job& job, const SharedSecret& shared,
     rail.address = rail.address.with_port(job.port);
     member.addresses.push_back(rail.address);
   }
-  auto listener =
-      SharedPortListener::open(shared_port_name(shared.secret, job.port), member, deadline);
+  auto listener = SharedPortListener::open(network, shared_port_name(shared.secret, job.port),
+                                           member, deadline);
   if (!listener) return tl::unexpected<Error>(listener.error());
   listeners.push_back(std::move(*listener));
   return listeners;
@@ -179,8 +179,8 @@ struct Own {
 };
 
 /// `master` determines the route to the other ranks.
-Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std::string& secret,
-                     const SocketAddress& master, Deadline deadline) {
+Result<Own> open_own(const HostNetwork& network, const Job& job, const RendezvousOptions& options,
+                     const std::string& secret, const SocketAddress& master, Deadline deadline) {
   Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
              .endpoint = {},
              .listeners = {}};
@@ -192,7 +192,7 @@ Result<Own> open_own(const Job& job, const RendezvousOptions& options, const std
       return tl::unexpected<Error>(strong.error());
     }
   }
-  auto listeners = open_listeners(job, own.shared, *rails, deadline);
+  auto listeners = open_listeners(network, job, own.shared, *rails, deadline);
   if (!listeners) return tl::unexpected<Error>(listeners.error());
   own.listeners = std::move(*listeners);
   own.endpoint = {.host = host_name(),
@@ -212,36 +212,33 @@ Status check_endpoints(const std::vector<RankEndpoint>& endpoints, Rank rank) {
 }
 
 /// Returns a check that reports a rank at the other end of `sockets` that has hung up. `sockets`
-/// must outlive it.
+/// and `endpoints` must outlive it.
 StartWatch::ConnectionCheck connection_check(const std::vector<std::vector<Socket>>& sockets,
                                              const std::vector<RankEndpoint>& endpoints,
                                              Rank self) {
-  std::vector<std::pair<Rank, int>> descriptors;
-  for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
-    for (const Socket& rail : sockets[rank]) {
-      descriptors.emplace_back(static_cast<Rank>(rank), rail.descriptor());
-    }
-  }
-  return [descriptors, endpoints, self]() -> Status {
-    const auto gone =
-        std::ranges::find_if(descriptors, [](const auto& each) { return has_ended(each.second); });
-    if (gone == descriptors.end()) return {};
-    const RankEndpoint& endpoint = endpoints[static_cast<std::size_t>(gone->first)];
+  return [&sockets, &endpoints, self]() -> Status {
+    const auto gone = std::ranges::find_if(sockets, [](const std::vector<Socket>& rails) {
+      return std::ranges::any_of(rails, [](const Socket& rail) { return has_ended(rail); });
+    });
+    if (gone == sockets.end()) return {};
+    const Rank rank = static_cast<Rank>(gone - sockets.begin());
     return failure(ErrorKind::disconnected,
                    fmt::format("{} closed its connection with rank {} while the job started",
-                               endpoint.describe(gone->first), self));
+                               endpoints[static_cast<std::size_t>(rank)].describe(rank), self));
   };
 }
 
 /// Covers the phase from all ranks having joined until all are connected. A failure is reported to
 /// the other ranks before this rank's listeners close; otherwise they would take that for
 /// the reason.
-Result<Connections> connect_all(const Job& job, const RendezvousOptions& options, Own own,
+Result<Connections> connect_all(const HostNetwork& network, const Job& job,
+                                const RendezvousOptions& options, Own own,
                                 const std::vector<RankEndpoint>& endpoints, StartWatch& watch,
                                 Deadline deadline) {
   const auto failed = [&watch](const Error& error) { return tl::unexpected(watch.fail(error)); };
   if (Status fit = check_endpoints(endpoints, job.rank); !fit) return failed(fit.error());
-  MeshBuilder builder({.rank = job.rank,
+  MeshBuilder builder(network,
+                      {.rank = job.rank,
                        .shared = std::move(own.shared),
                        .endpoints = endpoints,
                        .encrypts = job.encryption,
@@ -252,7 +249,8 @@ Result<Connections> connect_all(const Job& job, const RendezvousOptions& options
   Connections connections =
       tuned(builder.take_sockets(), endpoints, job.rank, options.dead_peer_timeout);
   if (job.encryption) connections.keys = builder.keys();
-  const Deadline for_all(std::max(deadline.at(), Deadline::after(kForOthers).at()));
+  const Deadline for_all(network.clock(),
+                         std::max(deadline.at(), after(network.clock().now(), kForOthers)));
   const auto check_connections = connection_check(connections.sockets, endpoints, job.rank);
   if (Status all = watch.complete(for_all, check_connections); !all) {
     return tl::unexpected<Error>(all.error());
@@ -262,8 +260,9 @@ Result<Connections> connect_all(const Job& job, const RendezvousOptions& options
 
 /// Steps that use a store of either kind. After all ranks have joined, they succeed or fail on all
 /// ranks.
-Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own,
-                  StoreRendezvous& rendezvous, StartWatch& watch, Deadline deadline) {
+Result<JoinedRanks> join(const HostNetwork& network, const Job& job,
+                         const RendezvousOptions& options, Own own, StoreRendezvous& rendezvous,
+                         StartWatch& watch, Deadline deadline) {
   auto endpoints = rendezvous.exchange(own.endpoint, watch, deadline);
   if (!endpoints) {
     const ErrorKind kind = endpoints.error().kind;
@@ -271,13 +270,10 @@ Result<Mesh> join(const Job& job, const RendezvousOptions& options, Own own,
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
     return tl::unexpected<Error>(may_pass ? endpoints.error() : watch.fail(endpoints.error()));
   }
-  auto connections = connect_all(job, options, std::move(own), *endpoints, watch, deadline);
+  auto connections =
+      connect_all(network, job, options, std::move(own), *endpoints, watch, deadline);
   if (!connections) return tl::unexpected<Error>(connections.error());
-  // Neighbors respond to each other only once they are connected to all ranks.
-  auto transport =
-      open_transport(std::move(*connections), neighbors_of(job.rank, *endpoints), deadline);
-  if (!transport) return tl::unexpected<Error>(transport.error());
-  return Mesh{std::move(*transport), std::move(*endpoints)};
+  return JoinedRanks{std::move(*connections), std::move(*endpoints)};
 }
 
 StoreRendezvous::Identity identity_of(const Job& job, const RendezvousOptions& options) {
@@ -287,20 +283,22 @@ StoreRendezvous::Identity identity_of(const Job& job, const RendezvousOptions& o
           .timeout = options.timeout};
 }
 
-Result<Mesh> join_through(RendezvousStore& store, const Job& job, const RendezvousOptions& options,
-                          Deadline deadline) {
+Result<JoinedRanks> join_through(const HostNetwork& network, RendezvousStore& store, const Job& job,
+                                 const RendezvousOptions& options, Deadline deadline) {
   StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
   if (Status entered = rendezvous.join(deadline); !entered) {
     return tl::unexpected<Error>(entered.error());
   }
-  auto own = open_own(job, options, job.secret, store.server(), deadline);
+  auto own = open_own(network, job, options, job.secret, store.server(), deadline);
   if (!own) return tl::unexpected<Error>(own.error());
-  return join(job, options, std::move(*own), rendezvous, store, deadline);
+  return join(network, job, options, std::move(*own), rendezvous, store, deadline);
 }
 
 /// Joins as a client of the store that rank 0 serves.
-Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, Deadline deadline) {
-  auto store = RendezvousStore::connect({.host = job.master_address,
+Result<JoinedRanks> join_at_master(const HostNetwork& network, const Job& job,
+                                   const RendezvousOptions& options, Deadline deadline) {
+  auto store = RendezvousStore::connect(network,
+                                        {.host = job.master_address,
                                          .port = job.master_port,
                                          .secret = job.secret,
                                          .rank = job.rank,
@@ -309,26 +307,26 @@ Result<Mesh> join_at_master(const Job& job, const RendezvousOptions& options, De
                                          .own_host = host_name()},
                                         deadline);
   if (!store) return tl::unexpected<Error>(store.error());
-  Result<Mesh> mesh = join_through(**store, job, options, deadline);
+  auto joined = join_through(network, **store, job, options, deadline);
   // The store ends with rank 0: no rank can join any more, even if rank 0 is restarted.
-  if (!mesh && job.rank == 0) return tl::unexpected<Error>((*store)->fail(mesh.error()));
-  return mesh;
+  if (!joined && job.rank == 0) return tl::unexpected<Error>((*store)->fail(joined.error()));
+  return joined;
 }
 
-Result<Mesh> rendezvous_at_master(const Job& job, const RendezvousOptions& options,
-                                  Deadline deadline) {
-  if (job.rank != 0) return join_at_master(job, options, deadline);
-  auto server = serve_at_master(job, deadline);
+Result<JoinedRanks> rendezvous_at_master(const HostNetwork& network, const Job& job,
+                                         const RendezvousOptions& options, Deadline deadline) {
+  if (job.rank != 0) return join_at_master(network, job, options, deadline);
+  auto server = serve_at_master(network, job, deadline);
   if (!server) return tl::unexpected<Error>(server.error());
-  Result<Mesh> mesh = join_at_master(job, options, deadline);
+  auto joined = join_at_master(network, job, options, deadline);
   // Every rank is connected and has been told so.
-  if (mesh) return mesh;
-  (*server)->wait_until_idle(Deadline::after(kFarewell));
-  return mesh;
+  if (joined) return joined;
+  (*server)->wait_until_idle(Deadline::after(network.clock(), kFarewell));
+  return joined;
 }
 
-Result<Mesh> rendezvous_in(Store& store, const Job& job, const RendezvousOptions& options,
-                           Deadline deadline) {
+Result<JoinedRanks> rendezvous_in(const HostNetwork& network, Store& store, const Job& job,
+                                  const RendezvousOptions& options, Deadline deadline) {
   const auto masters = resolve(job.master_address, job.master_port);
   if (!masters) return tl::unexpected<Error>(masters.error());
   StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
@@ -348,17 +346,18 @@ Result<Mesh> rendezvous_in(Store& store, const Job& job, const RendezvousOptions
     if (!shared) return tl::unexpected<Error>(shared.error());
     secret = std::move(*shared);
   }
-  auto own = open_own(job, options, secret, masters->front(), deadline);
+  auto own = open_own(network, job, options, secret, masters->front(), deadline);
   if (!own) return tl::unexpected<Error>(own.error());
   StoreStartWatch watch(
       store, rendezvous.prefix(),
       {.rank = job.rank, .world_size = job.world_size, .name = own->endpoint.describe(job.rank)});
-  return join(job, options, std::move(*own), rendezvous, watch, deadline);
+  return join(network, job, options, std::move(*own), rendezvous, watch, deadline);
 }
 
 }  // namespace
 
-Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Store* given) {
+Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
+                               const RendezvousOptions& options, Store* given) {
   GRADWIRE_CHECK(job.world_size >= 2 && job.world_size <= kMaxRanks);
   GRADWIRE_CHECK(job.rank >= 0 && job.rank < job.world_size);
   if (Status usable = check_interface(job.interface); !usable) {
@@ -371,8 +370,8 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
   if (Status enough = allow_descriptors(2 * static_cast<std::size_t>(job.world_size)); !enough) {
     return tl::unexpected<Error>(enough.error());
   }
-  const Deadline deadline = Deadline::after(options.timeout);
-  if (given != nullptr) return rendezvous_in(*given, job, options, deadline);
+  const Deadline deadline = Deadline::after(network.clock(), options.timeout);
+  if (given != nullptr) return rendezvous_in(network, *given, job, options, deadline);
   if (job.launcher_store) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("{} keeps its own store at {}: pass that to the communicator, or "
@@ -383,7 +382,19 @@ Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options, Stor
     return failure(ErrorKind::invalid_argument,
                    "the job has no secret: set GRADWIRE_SECRET to the same value on every rank");
   }
-  return rendezvous_at_master(job, options, deadline);
+  return rendezvous_at_master(network, job, options, deadline);
+}
+
+Result<Mesh> connect_mesh(const HostNetwork& network, const Job& job,
+                          const RendezvousOptions& options, Store* given) {
+  const Deadline deadline = Deadline::after(network.clock(), options.timeout);
+  auto joined = join_ranks(network, job, options, given);
+  if (!joined) return tl::unexpected<Error>(joined.error());
+  // Neighbors respond to each other only once they are connected to all ranks.
+  auto transport = open_transport(std::move(joined->connections),
+                                  neighbors_of(job.rank, joined->endpoints), deadline);
+  if (!transport) return tl::unexpected<Error>(transport.error());
+  return Mesh{std::move(*transport), std::move(joined->endpoints)};
 }
 
 }  // namespace gradwire

@@ -9,6 +9,8 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/bootstrap/store.h"
+#include "gradwire/net/host_network.h"
+#include "gradwire/net/shm/open_transport.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire {
@@ -24,7 +26,13 @@ struct RendezvousOptions {
   std::string scope = "0";
 };
 
-/// Authenticated connections to every other rank of the job, one per rail, or shared memory.
+/// Authenticated TCP connections to every other rank of the job, one per rail.
+struct JoinedRanks {
+  Connections connections;
+  std::vector<RankEndpoint> endpoints;  ///< One per rank, including this one.
+};
+
+/// JoinedRanks as a transport, with shared memory where possible.
 struct Mesh {
   std::unique_ptr<PollingTransport> transport;
   std::vector<RankEndpoint> endpoints;  ///< One per rank, including this one.
@@ -38,8 +46,7 @@ struct Mesh {
 /// address of each interface of job.interface, or by default of the interface on the route to the
 /// master; these interfaces are its rails. Rank r connects to all lower ranks, over as many rails
 /// as both have. With job.port, all listeners of a host use that port, which its ranks share
-/// (bootstrap/shared_port.h). Ranks of one machine then use shared memory
-/// (net/shm/open_transport.h), unless job.shared_memory forbids it.
+/// (bootstrap/shared_port.h).
 ///
 /// Blocks. Invalid input from unauthenticated peers on the listening ports is logged and otherwise
 /// ignored. Fails with:
@@ -49,7 +56,13 @@ struct Mesh {
 ///   invalid_argument: port in use, unknown interface, duplicate rank
 ///   disconnected
 ///   system: out of file descriptors, ...
-Result<Mesh> connect_mesh(const Job& job, const RendezvousOptions& options = {},
-                          Store* given = nullptr);
+Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
+                               const RendezvousOptions& options = {}, Store* given = nullptr);
+
+/// join_ranks(), and opens the transport (net/shm/open_transport.h): ranks of one machine use
+/// shared memory, unless job.shared_memory forbids it. `network` must outlive it. Fails as
+/// join_ranks().
+Result<Mesh> connect_mesh(const HostNetwork& network, const Job& job,
+                          const RendezvousOptions& options = {}, Store* given = nullptr);
 
 }  // namespace gradwire

@@ -13,13 +13,10 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store_client.h"
 #include "gradwire/net/abort_message.h"
-#include "gradwire/net/system_failure.h"
 
 namespace gradwire {
 namespace {
@@ -34,10 +31,11 @@ constexpr Duration kDoubt = std::chrono::milliseconds(300);
 /// State and event loop of the server thread.
 class RendezvousServer::Loop {
  public:
-  Loop(Listeners listeners, const ServedJob& job, Progress& progress)
-      : job_(job),
+  Loop(const Clock& clock, Listeners listeners, const ServedJob& job, Progress& progress)
+      : clock_(clock),
+        job_(job),
         handshakes_(
-            std::move(listeners),
+            clock, std::move(listeners),
             {.shared = {.secret = job.secret, .purpose = kStorePurpose},
              .world_size = kAnyWorldSize,
              .expected = static_cast<std::size_t>(job.world_size)},
@@ -47,6 +45,7 @@ class RendezvousServer::Loop {
         progress_(progress) {}
 
   void run(const Socket& stop) {
+    owner_ = &stop;
     PollSet set;
     for (;;) {
       set.clear();
@@ -83,18 +82,18 @@ class RendezvousServer::Loop {
   }
 
   Deadline watch_clients(PollSet& set) {
-    Time next = SteadyClock().now() + std::chrono::hours(1);
+    Time next = clock_.now() + std::chrono::hours(1);
     for (StoreClient& client : clients_) {
       client.poll_index = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
-      if (client.waits()) next = std::min(next, client.waits_until.at());
+      if (client.waits()) next = std::min(next, client.waits_until);
     }
-    return Deadline(next);
+    return Deadline(clock_, next);
   }
 
   void advance_clients(const PollSet& set) {
     for (StoreClient& client : clients_) {
       if (client.gone) continue;
-      if (client.waits() && client.waits_until.passed()) give_up_waiting(client);
+      if (client.waits() && client.waits_until <= clock_.now()) give_up_waiting(client);
       if (set.returned_events(client.poll_index) != 0 && !serve(client)) leave(client, "has ended");
     }
     if (clients_.remove_if([](const StoreClient& client) { return client.gone; }) != 0) report();
@@ -208,7 +207,7 @@ class RendezvousServer::Loop {
   }
 
   bool is_surely_twice(const StoreClient& client) {
-    const Time now = SteadyClock().now();
+    const Time now = clock_.now();
     return now - doubted_.try_emplace(client.claims.from, now).first->second >= kDoubt;
   }
 
@@ -260,7 +259,7 @@ class RendezvousServer::Loop {
     }
     if (wait == Duration::zero()) return client.respond(StoreAnswer::not_yet);
     client.awaited = std::move(key);
-    client.waits_until = Deadline::after(wait);
+    client.waits_until = after(clock_.now(), wait);
   }
 
   bool seal(const StoreClient& client) {
@@ -275,7 +274,7 @@ class RendezvousServer::Loop {
 
   void complete(StoreClient& client, Duration wait) {
     client.completed = true;
-    client.waits_until = Deadline::after(wait);
+    client.waits_until = after(clock_.now(), wait);
     for (Rank rank = 0; rank < job_.world_size; ++rank) {
       const StoreClient* member = find(rank);
       if (member == nullptr || !member->completed) return;
@@ -351,9 +350,11 @@ class RendezvousServer::Loop {
     progress_.connected = static_cast<int>(clients_.size());
     progress_.unnotified =
         phase_ == Phase::failed ? job_.world_size - static_cast<int>(notified_.size()) : 0;
-    progress_.changed.notify_all();
+    LoopThread::notify(*owner_);
   }
 
+  const Clock& clock_;
+  const Socket* owner_ = nullptr;
   ServedJob job_;
   HandshakeServer handshakes_;
   Phase phase_ = Phase::gathering;
@@ -368,30 +369,22 @@ class RendezvousServer::Loop {
 };
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(
-    std::unique_ptr<Listener> listener, ServedJob job) {
-  Socket stop(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!stop.valid()) return system_failure("cannot start the rendezvous store");
-  return std::unique_ptr<RendezvousServer>(
-      new RendezvousServer(std::move(listener), std::move(job), std::move(stop)));
-}
-
-RendezvousServer::RendezvousServer(std::unique_ptr<Listener> listener, ServedJob job, Socket stop)
-    : stop_(std::move(stop)) {
+    const HostNetwork& network, std::unique_ptr<Listener> listener, ServedJob job) {
+  std::unique_ptr<RendezvousServer> server(new RendezvousServer);
   Listeners listeners;
   listeners.push_back(std::move(listener));
-  auto loop = std::make_unique<Loop>(std::move(listeners), std::move(job), progress_);
-  thread_ = std::thread([this, loop = std::move(loop)] { loop->run(stop_); });
-}
-
-RendezvousServer::~RendezvousServer() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
-  thread_.join();
+  auto loop = std::make_shared<Loop>(network.clock(), std::move(listeners), job, server->progress_);
+  auto thread =
+      LoopThread::start(network, "cannot start the rendezvous store",
+                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
+  if (!thread) return tl::unexpected<Error>(thread.error());
+  server->thread_ = std::move(*thread);
+  return server;
 }
 
 bool RendezvousServer::wait_until_idle(Deadline deadline) {
-  std::unique_lock lock(progress_.mutex);
-  return progress_.changed.wait_until(lock, deadline.at(), [this] {
+  return thread_->wait_until(deadline, [this] {
+    const std::lock_guard lock(progress_.mutex);
     return progress_.connected == 0 && progress_.unnotified == 0;
   });
 }

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/listener.h"
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
 
 namespace gradwire {
 
@@ -35,11 +34,12 @@ class RendezvousServer {
   };
 
   /// Serves ranks that connect through `listener`. Fails with system.
-  static Result<std::unique_ptr<RendezvousServer>> start(std::unique_ptr<Listener> listener,
+  static Result<std::unique_ptr<RendezvousServer>> start(const HostNetwork& network,
+                                                         std::unique_ptr<Listener> listener,
                                                          ServedJob job);
 
   /// Stops immediately; clients see their connections close.
-  ~RendezvousServer();
+  ~RendezvousServer() = default;
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
@@ -52,16 +52,14 @@ class RendezvousServer {
 
   struct Progress {
     std::mutex mutex;
-    std::condition_variable changed;
     int connected = 0;
     int unnotified = 0;  ///< Ranks that have not been told of the failed start.
   };
 
-  RendezvousServer(std::unique_ptr<Listener> listener, ServedJob job, Socket stop);
+  RendezvousServer() = default;
 
-  Socket stop_;
   Progress progress_;
-  std::thread thread_;
+  std::unique_ptr<LoopThread> thread_;
 };
 
 }  // namespace gradwire

@@ -45,16 +45,18 @@ struct RendezvousStore::Reply {
   std::string value;
 };
 
-Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& member,
+Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const HostNetwork& network,
+                                                                  const Member& member,
                                                                   Deadline deadline) {
-  const Time start = SteadyClock().now();
+  const Time start = deadline.clock().now();
   Backoff backoff;
   Error last;
   for (;;) {
-    Result<RankZeroConnection> attempt = connect_once(rank_zero(member), deadline);
+    Result<RankZeroConnection> attempt = connect_once(network, rank_zero(member), deadline);
     Status joined;
     if (attempt) {
-      std::unique_ptr<RendezvousStore> store(new RendezvousStore(std::move(*attempt), member));
+      std::unique_ptr<RendezvousStore> store(
+          new RendezvousStore(network.clock(), std::move(*attempt), member));
       joined = store->join();
       if (joined) return store;
       if (store->failed_) return tl::unexpected<Error>(*store->failed_);
@@ -72,12 +74,13 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const Member& 
                                  "started, and can this host reach that address?",
                                  member.host, member.port, waited, last.message));
     }
-    backoff.pause(deadline);
+    backoff.pause(network, deadline);
   }
 }
 
-RendezvousStore::RendezvousStore(RankZeroConnection connected, Member member)
-    : socket_(std::move(connected.connection.socket)),
+RendezvousStore::RendezvousStore(const Clock& clock, RankZeroConnection connected, Member member)
+    : clock_(clock),
+      socket_(std::move(connected.connection.socket)),
       server_(connected.server),
       member_(std::move(member)),
       ours_(connected.connection.key, StoreCodes::Speaker::client),
@@ -113,7 +116,7 @@ Status RendezvousStore::set(const std::string& key, const std::string& value) {
 
 Result<std::string> RendezvousStore::get(const std::string& key, Duration timeout) {
   if (key.size() > kMaxKeyBytes) return failure(ErrorKind::invalid_argument, "the key is too long");
-  const Deadline deadline = Deadline::after(timeout);
+  const Deadline deadline = Deadline::after(clock_, timeout);
   for (;;) {
     const Duration turn = std::min(deadline.left(), kTurn);
     auto reply = ask({.kind = RequestKind::get, .key = key, .wait = turn});
@@ -144,8 +147,8 @@ Status RendezvousStore::check() {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
-  if (!wait_for(socket_, POLLIN, Deadline::after(Duration::zero()))) return {};
-  const auto reply = receive_reply(Deadline::after(kRankZeroPatience));
+  if (!wait_for(socket_, POLLIN, Deadline::after(clock_, Duration::zero()))) return {};
+  const auto reply = receive_reply(Deadline::after(clock_, kRankZeroPatience));
   if (!reply) return tl::unexpected<Error>(reply.error());
   return lost("it sent an unexpected response");
 }
@@ -167,14 +170,15 @@ Status RendezvousStore::complete(Deadline deadline, const ConnectionCheck& /*che
   const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
   if (!reply) return tl::unexpected<Error>(reply.error());
   if (reply->answer == StoreAnswer::ok) return {};
-  return failure(ErrorKind::timeout, reply->value);
+  // Or the others would take the end of this rank for the reason.
+  return tl::unexpected<Error>(fail({ErrorKind::timeout, reply->value}));
 }
 
 Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
-  const Deadline deadline = Deadline::after(request.wait + kRankZeroPatience);
+  const Deadline deadline = Deadline::after(clock_, request.wait + kRankZeroPatience);
   const auto wait_ms = static_cast<std::uint32_t>(milliseconds_of(request.wait));
   const Status sent =
       send_all(encode_request(request.kind, request.key, request.value, wait_ms, ours_), deadline);

@@ -33,7 +33,8 @@ class RendezvousStore final : public Store, public StartWatch {
   /// have started yet or is out of file descriptors. Fails with timeout, refused, mismatch (of job
   /// or world size), invalid_argument (duplicate rank), corrupted (another program listens there),
   /// or the reason for which the start has failed.
-  static Result<std::unique_ptr<RendezvousStore>> connect(const Member& member, Deadline deadline);
+  static Result<std::unique_ptr<RendezvousStore>> connect(const HostNetwork& network,
+                                                          const Member& member, Deadline deadline);
 
   /// Keys up to kMaxKeyBytes, values up to kMaxValueBytes; fails with invalid_argument beyond that.
   Status set(const std::string& key, const std::string& value) override;
@@ -56,7 +57,7 @@ class RendezvousStore final : public Store, public StartWatch {
   struct Reply;
   struct Request;
 
-  RendezvousStore(RankZeroConnection connected, Member member);
+  RendezvousStore(const Clock& clock, RankZeroConnection connected, Member member);
   Status join();
   Result<Reply> ask(const Request& request);
   Result<Reply> receive_reply(Deadline deadline);
@@ -66,6 +67,7 @@ class RendezvousStore final : public Store, public StartWatch {
   tl::unexpected<Error> lost_error(std::string_view how) const;
   tl::unexpected<Error> lost(std::string_view how);
 
+  const Clock& clock_;
   std::mutex mutex_;
   Socket socket_;
   SocketAddress server_;

@@ -35,11 +35,12 @@ std::string shared_port_name(const std::string& secret, std::uint16_t port) {
   return fmt::format("gradwire-{}-{:02x}", port, fmt::join(digest, ""));
 }
 
-Result<std::unique_ptr<SharedPortListener>> SharedPortListener::open(std::string name,
+Result<std::unique_ptr<SharedPortListener>> SharedPortListener::open(const HostNetwork& network,
+                                                                     std::string name,
                                                                      PortMember member,
                                                                      Deadline deadline) {
   std::unique_ptr<SharedPortListener> listener(
-      new SharedPortListener(std::move(name), std::move(member)));
+      new SharedPortListener(network, std::move(name), std::move(member)));
   if (Status enrolled = listener->enroll(deadline); !enrolled) {
     return tl::unexpected<Error>(enrolled.error());
   }
@@ -50,7 +51,7 @@ Result<std::optional<Accepted>> SharedPortListener::accept() {
   std::optional<LocalMessage> message = receive_local(mailbox_);
   if (!message) return std::nullopt;
   if (message->ended) {
-    if (Status enrolled = enroll(Deadline::after(kPatience)); !enrolled) {
+    if (Status enrolled = enroll(Deadline::after(network_.clock(), kPatience)); !enrolled) {
       return tl::unexpected<Error>(enrolled.error());
     }
     return std::nullopt;
@@ -70,14 +71,14 @@ Status SharedPortListener::enroll(Deadline deadline) {
       return failure(ErrorKind::timeout,
                      "the process that holds the job's port on this host does not respond");
     }
-    ::poll(nullptr, 0, 1);  // There is no event for a new listener.
+    network_.pause(std::chrono::milliseconds(1));  // There is no event for a new listener.
   }
 }
 
 /// Returns false if the switch has just exited or is not listening yet.
 Result<bool> SharedPortListener::try_enroll(Deadline deadline) {
   switch_.reset();
-  auto taken = PortSwitch::start(name_);
+  auto taken = PortSwitch::start(network_, name_);
   if (!taken) return tl::unexpected<Error>(taken.error());
   switch_ = std::move(*taken);
   auto connection = connect_locally(name_);

@@ -24,18 +24,20 @@ class SharedPortListener final : public Listener {
  public:
   /// `name`: shared_port_name(). Fails with invalid_argument (the port is used by another program),
   /// refused (a process of another user has the name), timeout or system.
-  static Result<std::unique_ptr<SharedPortListener>> open(std::string name, PortMember member,
+  static Result<std::unique_ptr<SharedPortListener>> open(const HostNetwork& network,
+                                                          std::string name, PortMember member,
                                                           Deadline deadline);
 
   const Socket& socket() const override { return mailbox_; }
   Result<std::optional<Accepted>> accept() override;
 
  private:
-  SharedPortListener(std::string name, PortMember member)
-      : name_(std::move(name)), member_(std::move(member)) {}
+  SharedPortListener(const HostNetwork& network, std::string name, PortMember member)
+      : network_(network), name_(std::move(name)), member_(std::move(member)) {}
   Status enroll(Deadline deadline);
   Result<bool> try_enroll(Deadline deadline);
 
+  const HostNetwork& network_;
   std::string name_;
   PortMember member_;
   std::unique_ptr<PortSwitch> switch_;  ///< Set if this process is the switch.

@@ -7,7 +7,6 @@
 
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
-#include "gradwire/net/deadline.h"
 
 namespace gradwire {
 
@@ -47,7 +46,7 @@ struct StoreClient {
   std::string outbox;
   std::optional<RequestHeader> header;  ///< Of the request whose body is incomplete.
   std::optional<std::string> awaited;   ///< Key of a pending get.
-  Deadline waits_until = Deadline(Time::max());
+  Time waits_until = Time::max();
   std::set<std::string> keys;  ///< Keys that it has set.
   std::size_t poll_index = 0;  ///< Index in the current PollSet.
 };

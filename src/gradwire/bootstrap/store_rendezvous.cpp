@@ -232,6 +232,10 @@ bool StoreRendezvous::has_joined(Rank rank) {
 }
 
 Error StoreRendezvous::missing() {
+  // This rank has joined. If the store says otherwise, its error is the reason: the start has
+  // failed on rank 0, perhaps with a timeout as well, or the store is gone.
+  const auto own = store_.get(nonce_key(self_.rank), kForRankZero);
+  if (!own) return own.error();
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < self_.world_size; ++rank) {
     if (!has_joined(rank)) ranks.push_back(rank);

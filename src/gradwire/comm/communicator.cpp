@@ -4,7 +4,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include "gradwire/base/clock.h"
 #include "gradwire/base/cores.h"
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/comm/arguments.h"
@@ -16,11 +15,6 @@
 namespace gradwire {
 namespace {
 
-const Clock& steady_clock_instance() {
-  static const SteadyClock clock;
-  return clock;
-}
-
 ExecutorOptions executor_options(const CommunicatorOptions& options) {
   ExecutorOptions made;
   made.limits.segment_bytes = options.segment_bytes;
@@ -31,8 +25,9 @@ ExecutorOptions executor_options(const CommunicatorOptions& options) {
 }
 
 /// Returns the option, or the variable's value if the option is empty.
-std::string option_or(const std::string& option, const char* variable) {
-  return option.empty() ? process_environment()(variable).value_or("") : option;
+std::string option_or(const std::string& option, const Environment& environment,
+                      const char* variable) {
+  return option.empty() ? environment(variable).value_or("") : option;
 }
 
 /// Returns the algorithms forced for the job. Throws Exception(invalid_argument), which names the
@@ -40,7 +35,7 @@ std::string option_or(const std::string& option, const char* variable) {
 ForcedAlgorithms forced_algorithms(const CommunicatorOptions& options) {
   const char* const variable = "GRADWIRE_ALGORITHM";
   return value_or_throw(
-      parse_forced_algorithms(option_or(options.algorithm, variable),
+      parse_forced_algorithms(option_or(options.algorithm, options.environment, variable),
                               options.algorithm.empty() ? variable : "the option algorithm"));
 }
 
@@ -57,11 +52,13 @@ struct Connected {
 };
 
 Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Store* store) {
-  const Clock& clock = steady_clock_instance();
+  const std::shared_ptr<const HostNetwork> network =
+      options.network ? options.network : std::make_shared<KernelNetwork>();
+  const std::shared_ptr<const Clock> clock(network, &network->clock());
   if (job.world_size == 1) {
     return {std::make_shared<SoloEngine>(executor_options(options), clock), {}, Tuner::assumed(1)};
   }
-  Mesh mesh = value_or_throw(connect_mesh(job,
+  Mesh mesh = value_or_throw(connect_mesh(*network, job,
                                           {.timeout = options.rendezvous_timeout,
                                            .dead_peer_timeout = options.dead_peer_timeout,
                                            .scope = options.scope},
@@ -99,8 +96,9 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       connected.engine);
   if (job.world_size == 1) return communicator;
-  JobTopology agreed = agree_on_topology(*communicator, connected.endpoints,
-                                         option_or(options.topology, "GRADWIRE_TOPOLOGY"));
+  JobTopology agreed =
+      agree_on_topology(*communicator, connected.endpoints,
+                        option_or(options.topology, options.environment, "GRADWIRE_TOPOLOGY"));
   if (agreed.topology != connected.topology || !agreed.choices.empty())
     communicator->go_by(planner(std::move(agreed)));
   return communicator;

@@ -14,6 +14,7 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/work.h"
+#include "gradwire/net/host_network.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire {
@@ -86,6 +87,10 @@ struct CommunicatorOptions {
   /// Distinguishes the communicators of one process that use the same store or share one port. Must
   /// be the same on all of their ranks.
   std::string scope = "0";
+  /// Where the variables named above are read from.
+  Environment environment = process_environment();
+  /// Source of time and connections. Null: this host's.
+  std::shared_ptr<const HostNetwork> network;
 };
 
 /// A group of ranks that perform collective operations. Every rank must call the same collectives

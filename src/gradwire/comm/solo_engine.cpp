@@ -19,10 +19,10 @@ class SoloEngine::NoTransport final : public Transport {
   }
 };
 
-SoloEngine::SoloEngine(const ExecutorOptions& options, const Clock& clock)
-    : clock_(clock),
+SoloEngine::SoloEngine(const ExecutorOptions& options, std::shared_ptr<const Clock> clock)
+    : clock_(std::move(clock)),
       transport_(std::make_unique<NoTransport>()),
-      executor_(0, 1, options, *transport_, clock.now()) {}
+      executor_(0, 1, options, *transport_, clock_->now()) {}
 
 SoloEngine::~SoloEngine() = default;
 
@@ -38,11 +38,11 @@ void SoloEngine::run(const Action& action) {
 }
 
 void SoloEngine::post(OperationRequest request) {
-  run([&] { executor_.post(std::move(request), clock_.now()); });
+  run([&] { executor_.post(std::move(request), clock_->now()); });
 }
 
 void SoloEngine::post(std::vector<OperationRequest> requests) {
-  run([&] { executor_.post(std::move(requests), clock_.now()); });
+  run([&] { executor_.post(std::move(requests), clock_->now()); });
 }
 
 void SoloEngine::abort(Error error) {

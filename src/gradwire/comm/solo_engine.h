@@ -13,11 +13,12 @@ namespace gradwire {
 /// thread or port.
 class SoloEngine final : public Engine {
  public:
-  SoloEngine(const ExecutorOptions& options, const Clock& clock);
+  SoloEngine(const ExecutorOptions& options, std::shared_ptr<const Clock> clock);
   ~SoloEngine() override;
 
   void post(OperationRequest request) override;
   void post(std::vector<OperationRequest> requests) override;
+  Time now() const override { return clock_->now(); }
   void wait(const WorkState&, Time) override {}
   void abort(Error error) override;
   void close(Close) override {}
@@ -29,7 +30,7 @@ class SoloEngine final : public Engine {
   template <class Action>
   void run(const Action& action);
 
-  const Clock& clock_;
+  std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;
   std::unique_ptr<NoTransport> transport_;
   Executor executor_;

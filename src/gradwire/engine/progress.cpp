@@ -59,12 +59,13 @@ void pause_processor() {
 }  // namespace
 
 Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
-                   const ExecutorOptions& options, const Clock& clock, bool cores_to_spare)
-    : clock_(clock),
+                   const ExecutorOptions& options, std::shared_ptr<const Clock> clock,
+                   bool cores_to_spare)
+    : clock_(std::move(clock)),
       rank_(rank),
       cores_to_spare_(cores_to_spare),
       transport_(std::move(transport)),
-      executor_(rank, ranks, options, *transport_, clock.now()),
+      executor_(rank, ranks, options, *transport_, clock_->now()),
       progress_thread_([this] { run(); }) {}
 
 Progress::~Progress() {
@@ -124,7 +125,7 @@ void Progress::close(Close how) {
     thread_.notify_all();
   }
   progress_thread_.join();
-  drain(clock_.now() + kDrain);
+  drain(clock_->now() + kDrain);
 }
 
 void Progress::finish_needed_operations() {
@@ -137,7 +138,7 @@ void Progress::finish_needed_operations() {
 
 void Progress::drain(Time until) {
   std::vector<ReadyEvent> events;
-  while (clock_.now() < until) {
+  while (clock_->now() < until) {
     {
       const auto lock = lock_engine();
       if (executor_.flushed()) return;
@@ -152,7 +153,7 @@ void Progress::hand_over(Requests requests) {
   Time timer;
   bool failed = false;
   locked([&] {
-    executor_.post(std::move(requests), clock_.now());
+    executor_.post(std::move(requests), clock_->now());
     timer = executor_.next_timer();
     failed = executor_.error().has_value();
   });
@@ -203,7 +204,7 @@ Executor::Traffic Progress::traffic() {
 
 /// Polls once, until `latest` at most, and handles the events. Returns true if there were any.
 bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events) {
-  const Time now = clock_.now();
+  const Time now = clock_->now();
   auto& poll_until = poll_until_[static_cast<std::size_t>(poller)];
   Time timer;
   Time until;
@@ -224,7 +225,7 @@ bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& ev
 }
 
 void Progress::handle(const std::vector<ReadyEvent>& events) {
-  const Time now = clock_.now();
+  const Time now = clock_->now();
   std::size_t before = 0;
   std::size_t after = 0;
   locked([&] {
@@ -270,7 +271,7 @@ void Progress::wait(const WorkState& state, Time until) {
 template <class Done>
 void Progress::wait_for(const Done& done, Time until) {
   std::unique_lock lock(roles_mutex_);
-  const Time begin = clock_.now();
+  const Time begin = clock_->now();
   Time now = begin;
   ++waiting_;
   ++waits_;
@@ -282,7 +283,7 @@ void Progress::wait_for(const Done& done, Time until) {
         waiters_.wait(lock);
       else
         waiters_.wait_until(lock, until);
-      now = clock_.now();
+      now = clock_->now();
       continue;
     }
     waiter_drives_ = true;
@@ -320,18 +321,18 @@ Time Progress::drive(const Done& done, Time begin, Time until) {
   while (!done() && now < until) {
     if (now >= begin + kSpin || now < sleep_until_) {
       poll_once(Poller::waiter, until, events);
-      now = clock_.now();
+      now = clock_->now();
       continue;
     }
     const bool yields = !cores_to_spare_ || idle_tries >= kTriesBeforeYield;
     // Reading the clock takes as long as checking shared memory.
-    if (++tries % kTriesPerClockRead == 0) now = clock_.now();
+    if (++tries % kTriesPerClockRead == 0) now = clock_->now();
     ++idle_tries;
     if (idle_tries % kTriesPerPoll == 0 ? poll_once(Poller::waiter, now, events) : try_read(now)) {
       idle_tries = 0;
     } else if (yields) {
       sched_yield();
-      const Time back = clock_.now();
+      const Time back = clock_->now();
       if (back - now > kLongYield) sleep_until_ = back + kSleepInstead;
       now = back;
     } else {
@@ -358,7 +359,7 @@ void Progress::run() {
   Duration delay = kBackOff;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
-    if (waiting_ > 0 || clock_.now() - last_wait_ < kBackOff) {
+    if (waiting_ > 0 || clock_->now() - last_wait_ < kBackOff) {
       back_off(lock, delay);
       delay = std::min(2 * delay, kMaxBackOff);
       continue;

@@ -34,12 +34,14 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   /// `cores_to_spare`: every rank of the job has a core of this machine to itself, so a waiting
   /// thread may busy-wait without slowing down the others.
   Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
-           const ExecutorOptions& options, const Clock& clock, bool cores_to_spare = false);
+           const ExecutorOptions& options, std::shared_ptr<const Clock> clock,
+           bool cores_to_spare = false);
 
   ~Progress() override;
 
   void post(OperationRequest request) override;
   void post(std::vector<OperationRequest> requests) override;
+  Time now() const override { return clock_->now(); }
   void wait(const WorkState& state, Time until) override;
   void abort(Error error) override;
   /// Waits briefly until the kernel has taken the goodbye frames.
@@ -71,7 +73,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void drain(Time until);
 
   ForkGuard fork_;
-  const Clock& clock_;
+  std::shared_ptr<const Clock> clock_;
   Rank rank_;
   bool cores_to_spare_;
   std::unique_ptr<PollingTransport> transport_;

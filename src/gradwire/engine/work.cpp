@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/clock.h"
 #include "gradwire/engine/work_state.h"
 
 namespace gradwire {
@@ -42,6 +41,10 @@ bool WorkState::wait(Time until) const {
   return done();
 }
 
+bool WorkState::wait_for(Duration timeout) const {
+  return done() || wait(after(engine_->now(), timeout));
+}
+
 void WorkState::on_done(std::function<void(const Work&)> callback) {
   {
     const std::lock_guard lock(callbacks_mutex_);
@@ -61,7 +64,7 @@ void Work::wait() const {
 
 bool Work::wait_for(Duration timeout) const {
   GRADWIRE_CHECK(valid());
-  if (!state_->wait(after(SteadyClock().now(), timeout))) return false;
+  if (!state_->wait_for(timeout)) return false;
   if (const auto failed = state_->error()) throw Exception(*failed);
   return true;
 }

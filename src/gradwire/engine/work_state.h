@@ -47,6 +47,7 @@ class WorkState final : public Completion, public std::enable_shared_from_this<W
   bool done() const { return done_.load(std::memory_order_acquire); }
   std::shared_ptr<const Error> error() const { return done() ? error_ : nullptr; }
   bool wait(Time until) const;
+  bool wait_for(Duration timeout) const;
   void on_done(std::function<void(const Work&)> callback);
 
  private:
@@ -67,6 +68,7 @@ class Engine {
   virtual void post(OperationRequest request) = 0;
   /// Posts several operations that start together, in this order.
   virtual void post(std::vector<OperationRequest> requests) = 0;
+  virtual Time now() const = 0;
   /// Returns when `state` is done, or at `until`.
   virtual void wait(const WorkState& state, Time until) = 0;
   virtual void abort(Error error) = 0;

@@ -6,30 +6,31 @@
 
 namespace gradwire {
 
-/// Time limit of an operation on real sockets. Uses the machine's monotonic clock, not a Clock
-/// parameter, because the kernel that waits knows no other.
+/// Time limit of an operation by a clock, which must outlive it.
 class Deadline {
  public:
-  explicit Deadline(Time at) : at_(at) {}
-  static Deadline after(Duration duration) {
-    return Deadline(gradwire::after(SteadyClock().now(), duration));
+  Deadline(const Clock& clock, Time at) : clock_(&clock), at_(at) {}
+  static Deadline after(const Clock& clock, Duration duration) {
+    return {clock, gradwire::after(clock.now(), duration)};
   }
 
+  const Clock& clock() const { return *clock_; }
   Time at() const { return at_; }
   bool passed() const { return left() == Duration::zero(); }
 
   /// Returns the remaining time; never negative.
   Duration left() const {
-    const Time now = SteadyClock().now();
+    const Time now = clock_->now();
     return at_ <= now ? Duration::zero() : at_ - now;
   }
 
   /// Returns the earlier of this deadline and `duration` from now.
   Deadline or_after(Duration duration) const {
-    return Deadline(std::min(at_, after(duration).at_));
+    return {*clock_, std::min(at_, after(*clock_, duration).at_)};
   }
 
  private:
+  const Clock* clock_;
   Time at_;
 };
 

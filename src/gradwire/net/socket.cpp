@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/net/poll_set.h"
 #include "gradwire/net/system_failure.h"
 
 namespace gradwire {
@@ -93,15 +93,30 @@ bool is_of_one_connection(int cause) {
 
 }  // namespace
 
+Socket::Socket() = default;
+
+Socket::Socket(int descriptor) : descriptor_(descriptor) {}
+
+Socket::Socket(std::unique_ptr<SimulatedSocket> simulated) : simulated_(std::move(simulated)) {}
+
+Socket::Socket(Socket&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), simulated_(std::move(other.simulated_)) {}
+
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     close();
     descriptor_ = std::exchange(other.descriptor_, -1);
+    simulated_ = std::move(other.simulated_);
   }
   return *this;
 }
 
+Socket::~Socket() {
+  close();
+}
+
 void Socket::close() {
+  simulated_.reset();
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
@@ -152,6 +167,7 @@ Result<Socket> listen_on(const SocketAddress& address) {
 }
 
 Result<std::optional<Accepted>> accept_one(const Socket& listener) {
+  if (SimulatedSocket* simulated = listener.simulated()) return simulated->accept();
   for (;;) {
     sockaddr_storage storage = {};
     socklen_t size = sizeof storage;
@@ -194,21 +210,25 @@ Result<Socket> connect_to(const SocketAddress& to, Deadline deadline, const Sock
 }
 
 Transfer send_some(const Socket& socket, ConstBytes bytes) {
+  if (SimulatedSocket* simulated = socket.simulated()) return simulated->send(bytes);
   return transfer([&] {
     return ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   });
 }
 
 Transfer receive_some(const Socket& socket, Bytes bytes) {
+  if (SimulatedSocket* simulated = socket.simulated()) return simulated->receive(bytes);
   return transfer(
       [&] { return ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT); });
 }
 
 SocketAddress local_address(const Socket& socket) {
+  if (const SimulatedSocket* simulated = socket.simulated()) return simulated->local_address();
   return name_of_end(socket, &::getsockname);
 }
 
 SocketAddress peer_address(const Socket& socket) {
+  if (const SimulatedSocket* simulated = socket.simulated()) return simulated->peer_address();
   return name_of_end(socket, &::getpeername);
 }
 
@@ -218,22 +238,20 @@ bool connected_to_itself(const Socket& socket) {
 }
 
 bool has_ended(const Socket& socket) {
-  return has_ended(socket.descriptor());
-}
-
-bool has_ended(int descriptor) {
-  char byte;
-  const ssize_t count = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  std::byte byte;
+  if (SimulatedSocket* simulated = socket.simulated()) return simulated->peek({&byte, 1}).ended;
+  return transfer([&] { return ::recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT); })
+      .ended;
 }
 
 bool wait_for(const Socket& socket, short events, Deadline deadline) {
-  pollfd entry = {socket.descriptor(), events, 0};
+  PollSet set;
+  const std::size_t index = set.add(socket, events);
   for (;;) {
-    const Duration left = deadline.left();
-    const int ready = ::poll(&entry, 1, milliseconds_of(left));
-    if (ready > 0) return true;
-    if (left == Duration::zero()) return false;
+    const bool last = deadline.passed();
+    set.wait(deadline);
+    if (set.returned_events(index) != 0) return true;
+    if (last) return false;
   }
 }
 

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+
+#include <poll.h>
 
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
@@ -13,22 +17,30 @@
 
 namespace gradwire {
 
-/// Owns the file descriptor of a socket, or of another object that is polled with sockets. All
-/// descriptors created here are non-blocking and close-on-exec; streams use TCP_NODELAY.
+class SimulatedSocket;
+
+/// Owns the file descriptor of a socket, or of another object that is polled with sockets, or a
+/// socket of a simulated network (net/host_network.h). All descriptors created here are
+/// non-blocking and close-on-exec; streams use TCP_NODELAY.
 class Socket {
  public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket();
+  explicit Socket(int descriptor);
+  explicit Socket(std::unique_ptr<SimulatedSocket> simulated);
+  Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
-  ~Socket() { close(); }
+  ~Socket();
 
+  /// -1 if it is simulated.
   int descriptor() const { return descriptor_; }
-  bool valid() const { return descriptor_ >= 0; }
+  /// Null if it is the kernel's.
+  SimulatedSocket* simulated() const { return simulated_.get(); }
+  bool valid() const { return descriptor_ >= 0 || simulated_ != nullptr; }
   void close();
 
  private:
   int descriptor_ = -1;
+  std::unique_ptr<SimulatedSocket> simulated_;
 };
 
 /// Maximum unsent bytes in the kernel before a stream stops being writable (TCP_NOTSENT_LOWAT). A
@@ -99,6 +111,23 @@ struct Transfer {
 Transfer send_some(const Socket& socket, ConstBytes bytes);
 Transfer receive_some(const Socket& socket, Bytes bytes);
 
+/// A stream or listener of a simulated network. The functions of this file call it in place of the
+/// kernel; options that only tune have no effect on it. Its destructor closes it.
+class SimulatedSocket {
+ public:
+  virtual ~SimulatedSocket() = default;
+  virtual Transfer send(ConstBytes bytes) = 0;
+  virtual Transfer receive(Bytes bytes) = 0;
+  virtual Transfer peek(Bytes bytes) = 0;
+  virtual Result<std::optional<Accepted>> accept() = 0;
+  virtual SocketAddress local_address() const = 0;
+  virtual SocketAddress peer_address() const = 0;
+  /// poll(2) for sockets of this one's network: sets `entries[i].revents` for `sockets[i]`, which
+  /// is null where there is none.
+  virtual void poll(std::span<pollfd> entries, std::span<SimulatedSocket* const> sockets,
+                    Duration timeout) = 0;
+};
+
 /// Addresses of this end and of the peer; not valid if not connected.
 SocketAddress local_address(const Socket& socket);
 SocketAddress peer_address(const Socket& socket);
@@ -109,7 +138,6 @@ bool connected_to_itself(const Socket& socket);
 
 /// Returns true if the peer has closed the connection or it broke, with no data left to read.
 bool has_ended(const Socket& socket);
-bool has_ended(int descriptor);
 
 /// Waits for `events` (of poll(2)) on one socket. Returns false when the deadline passes.
 bool wait_for(const Socket& socket, short events, Deadline deadline);

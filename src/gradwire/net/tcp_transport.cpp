@@ -75,21 +75,22 @@ std::vector<std::size_t> first_of_each(const std::vector<std::vector<Socket>>& s
 }  // namespace
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
-    std::vector<std::vector<Socket>> sockets, std::vector<std::vector<std::string>> names,
-    Duration dead_after, Socket wakeup) {
+    const Clock& clock, std::vector<std::vector<Socket>> sockets,
+    std::vector<std::vector<std::string>> names, Duration dead_after, Socket wakeup) {
   GRADWIRE_CHECK(sockets.size() == names.size());
   std::unique_ptr<TcpTransport> transport(
-      new TcpTransport(std::move(sockets), std::move(names), dead_after, std::move(wakeup)));
+      new TcpTransport(clock, std::move(sockets), std::move(names), dead_after, std::move(wakeup)));
   if (Status watched = transport->watch_all(); !watched) {
     return tl::unexpected<Error>(watched.error());
   }
   return transport;
 }
 
-TcpTransport::TcpTransport(std::vector<std::vector<Socket>> sockets,
+TcpTransport::TcpTransport(const Clock& clock, std::vector<std::vector<Socket>> sockets,
                            std::vector<std::vector<std::string>> names, Duration dead_after,
                            Socket wakeup)
-    : first_(first_of_each(sockets)),
+    : clock_(clock),
+      first_(first_of_each(sockets)),
       streams_(first_.back()),
       dead_after_(dead_after),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -116,7 +117,7 @@ TcpTransport::~TcpTransport() {
     ::shutdown(stream.socket.descriptor(), SHUT_WR);
     streams.push_back({stream.socket.descriptor(), POLLIN, 0});
   }
-  linger(std::move(streams), Deadline::after(kLinger));
+  linger(std::move(streams), Deadline::after(clock_, kLinger));
 }
 
 Status TcpTransport::watch_all() {
@@ -296,7 +297,7 @@ std::string TcpTransport::describe(StreamId id) const {
 
 void TcpTransport::expect(StreamId id, std::size_t bytes, double share) {
   Stream& stream = find(id);
-  stream.window.set(stream.socket.descriptor(), share, SteadyClock().now());
+  stream.window.set(stream.socket.descriptor(), share, clock_.now());
   int room = 0;
   socklen_t size = sizeof room;
   if (bytes > 1) {
@@ -319,7 +320,7 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
   if (take_repeats(events)) timeout = Duration::zero();
   const bool expecting = expecting_streams_ > 0;
   if (!was_expecting_.exchange(expecting) && expecting)
-    expecting_until_ = SteadyClock().now() + kMaxExpectDelay;
+    expecting_until_ = clock_.now() + kMaxExpectDelay;
   if (expecting) timeout = std::min(timeout, kMaxExpectDelay);
   std::array<epoll_event, kEventsPerCall> ready;
   const int count = ::epoll_wait(epoll_.descriptor(), ready.data(), static_cast<int>(ready.size()),
@@ -337,7 +338,7 @@ void TcpTransport::poll(Duration timeout, std::vector<ReadyEvent>& events) {
 
 /// Streams below SO_RCVLOWAT raise no event: reports them every kMaxExpectDelay.
 void TcpTransport::report_expecting(std::vector<ReadyEvent>& events) {
-  const Time now = SteadyClock().now();
+  const Time now = clock_.now();
   if (now < expecting_until_.load()) return;
   expecting_until_ = now + kMaxExpectDelay;
   for (Stream& stream : streams_) {

@@ -34,7 +34,9 @@ class TcpTransport final : public PollingTransport {
   /// empty. `names[p][i]` is the result of describe({p, i}). `dead_after` is used only in messages:
   /// tune_stream sets the timeout. `wakeup` is an eventfd(2): writing to it has the effect of
   /// wake(). Fails with system.
-  static Result<std::unique_ptr<TcpTransport>> create(std::vector<std::vector<Socket>> sockets,
+  /// `clock` must outlive the transport.
+  static Result<std::unique_ptr<TcpTransport>> create(const Clock& clock,
+                                                      std::vector<std::vector<Socket>> sockets,
                                                       std::vector<std::vector<std::string>> names,
                                                       Duration dead_after = {},
                                                       Socket wakeup = make_wakeup());
@@ -85,7 +87,7 @@ class TcpTransport final : public PollingTransport {
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
 
-  TcpTransport(std::vector<std::vector<Socket>> sockets,
+  TcpTransport(const Clock& clock, std::vector<std::vector<Socket>> sockets,
                std::vector<std::vector<std::string>> names, Duration dead_after, Socket wakeup);
   Status watch_all();
   std::size_t index_of(StreamId stream) const;
@@ -98,6 +100,7 @@ class TcpTransport final : public PollingTransport {
   void report_expecting(std::vector<ReadyEvent>& events);
   void add_event(Stream& stream, std::uint32_t happened, std::vector<ReadyEvent>& events);
 
+  const Clock& clock_;
   std::vector<std::size_t> first_;  ///< The streams of peer p are first_[p] to first_[p + 1].
   std::vector<Stream> streams_;
   Duration dead_after_;

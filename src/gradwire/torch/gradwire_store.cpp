@@ -40,8 +40,9 @@ Duration limit_of(std::chrono::milliseconds timeout) {
 
 c10::intrusive_ptr<GradwireStore> GradwireStore::open(const Job& job,
                                                       std::chrono::milliseconds timeout) {
-  std::shared_ptr<JobStore> opened =
-      value_or_throw(JobStore::open(job, Deadline::after(limit_of(timeout))));
+  auto network = std::make_shared<const KernelNetwork>();
+  std::shared_ptr<JobStore> opened = value_or_throw(
+      JobStore::open(network, job, Deadline::after(network->clock(), limit_of(timeout))));
   return c10::make_intrusive<GradwireStore>(std::move(opened), timeout);
 }
 
@@ -88,7 +89,8 @@ void GradwireStore::wait(const std::vector<std::string>& keys) {
 
 void GradwireStore::wait(const std::vector<std::string>& keys,
                          const std::chrono::milliseconds& timeout) {
-  const Deadline deadline = Deadline::after(limit_of(timeout));
+  const SteadyClock clock;
+  const Deadline deadline = Deadline::after(clock, limit_of(timeout));
   for (const std::string& key : keys) unwrap(job_store_->wait(key, deadline.left()));
 }
 

@@ -31,7 +31,8 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 
 Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   const std::lock_guard lock(mutex_);
-  const Deadline deadline = Deadline::after(timeout);
+  const SteadyClock clock;
+  const Deadline deadline = Deadline::after(clock, timeout);
   try {
     store_->wait({kPrefix + key}, whole_milliseconds(timeout));
     const auto value = store_->get(kPrefix + key);

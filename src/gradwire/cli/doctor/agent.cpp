@@ -72,33 +72,34 @@ Result<bool> can_connect(const Job& job, Store& store,
   return well;
 }
 
-Result<std::string> connect_and_measure(const Job& job, Store& store) {
-  auto mesh = connect_mesh(job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store);
+Result<std::string> connect_and_measure(const HostNetwork& network, const Job& job, Store& store) {
+  auto mesh = connect_mesh(network, job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store);
   if (!mesh) return tl::unexpected<Error>(mesh.error());
-  const auto cluster = measure_cluster(*mesh->transport, prober_of(job, *mesh), kShortProbe);
+  const auto cluster =
+      measure_cluster(*mesh->transport, prober_of(job, *mesh), network.clock(), kShortProbe);
   if (!cluster) return tl::unexpected<Error>(cluster.error());
   return to_json(*cluster);
 }
 
 }  // namespace
 
-Status examine_host(const Job& job, const std::vector<std::string>& names, MasterPort port,
-                    Store& store) {
+Status examine_host(const HostNetwork& network, const Job& job,
+                    const std::vector<std::string>& names, MasterPort port, Store& store) {
   HostInfo mine = read_host_info(names);
   const std::vector<RailEndpoint> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
-  auto server = std::make_unique<ReachabilityServer>(job, rails, port, mine);
+  auto server = std::make_unique<ReachabilityServer>(network, job, rails, port, mine);
   if (Status set = store.set(key("facts", job.rank), to_json(mine)); !set) return set;
   const auto others = gather_host_info(job, store);
   if (!others) return tl::unexpected<Error>(others.error());
-  const std::string reach = to_json(reach_all(job, rails, *others, kConnectTimeout));
+  const std::string reach = to_json(reach_all(network, job, rails, *others, kConnectTimeout));
   if (Status set = store.set(key("reach", job.rank), reach); !set) return set;
   const auto well = can_connect(job, store, *others);
   if (!well) return tl::unexpected<Error>(well.error());
   server.reset();  // The mesh may need its port.
   std::string last = "";
   if (*well) {
-    const auto measured = connect_and_measure(job, store);
+    const auto measured = connect_and_measure(network, job, store);
     if (!measured) last = measured.error().message;
     if (measured && job.rank == 0) {
       if (Status set = store.set(key("cluster", 0), *measured); !set) return set;

@@ -84,8 +84,10 @@ const char* remedy_for_failed_start(const std::string& errors) {
 
 }  // namespace
 
-Agents::Agents(const LaunchOptions& options, const JobPlan& plan)
-    : greeting_("gradwire-doctor-runs-" + plan.run), program_(options.program.front()) {
+Agents::Agents(const LaunchOptions& options, const JobPlan& plan, const Clock& clock)
+    : clock_(clock),
+      greeting_("gradwire-doctor-runs-" + plan.run),
+      program_(options.program.front()) {
   // Writing to a shell that has ended must not kill this process.
   ::signal(SIGPIPE, SIG_IGN);
   for (const RankPlan& rank : plan.ranks) start(options, rank);
@@ -96,7 +98,7 @@ Agents::~Agents() {
     if (agent.process.pid < 0 || agent.ended) continue;
     agent.process.in.close();
     ::kill(-agent.process.pid, SIGTERM);
-    reap(agent.process.pid, Deadline::after(kReapTimeout));
+    reap(agent.process.pid, Deadline::after(clock_, kReapTimeout));
   }
 }
 
@@ -128,7 +130,7 @@ void Agents::start(const LaunchOptions& options, const RankPlan& rank) {
 }
 
 void Agents::run(Duration patience) {
-  const Deadline deadline = Deadline::after(patience);
+  const Deadline deadline = Deadline::after(clock_, patience);
   while (!all_ended() && !deadline.passed()) {
     poll_once(deadline);
     answer_pending_requests();
@@ -146,7 +148,8 @@ void Agents::poll_once(Deadline deadline) {
     items.push_back({agent.process.out.get(), POLLIN, 0});
     if (agent.process.err.valid()) items.push_back({agent.process.err.get(), POLLIN, 0});
     if (!agent.to.empty()) items.push_back({agent.process.in.get(), POLLOUT, 0});
-    if (agent.waiting) deadline = Deadline(std::min(deadline.at(), agent.waiting->deadline.at()));
+    if (agent.waiting)
+      deadline = Deadline(clock_, std::min(deadline.at(), agent.waiting->deadline.at()));
   }
   ::poll(items.data(), items.size(), milliseconds_of(deadline.left()));
   for (Agent& agent : agents_) {
@@ -188,7 +191,7 @@ void Agents::handle_line(Agent& agent, const std::string& line) {
   } else if (request->value) {
     (void)set(request->key, *request->value);
   } else {
-    agent.waiting = Waiting{request->key, Deadline::after(request->patience)};
+    agent.waiting = Waiting{request->key, Deadline::after(clock_, request->patience)};
   }
 }
 
@@ -220,7 +223,7 @@ void Agents::end(Agent& agent) {
     const bool more = ::poll(&item, 1, 0) > 0 && read_into(agent.process.err, agent.errors);
     if (!more) agent.process.err.close();
   }
-  agent.status = reap(agent.process.pid, Deadline::after(kReapTimeout));
+  agent.status = reap(agent.process.pid, Deadline::after(clock_, kReapTimeout));
 }
 
 std::vector<HostReport> Agents::reports() const {

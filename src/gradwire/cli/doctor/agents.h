@@ -26,7 +26,7 @@ namespace gradwire {
 class Agents final : public Store {
  public:
   /// Starts `options.program` on the host of each rank of `plan`.
-  Agents(const LaunchOptions& options, const JobPlan& plan);
+  Agents(const LaunchOptions& options, const JobPlan& plan, const Clock& clock);
   ~Agents() override;
   Agents(const Agents&) = delete;
   Agents& operator=(const Agents&) = delete;
@@ -73,6 +73,7 @@ class Agents final : public Store {
   void end(Agent& agent);
   void explain(const Agent& agent, HostReport& report) const;
 
+  const Clock& clock_;
   std::string greeting_;
   std::string program_;
   std::vector<Agent> agents_;

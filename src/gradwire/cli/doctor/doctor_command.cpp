@@ -46,7 +46,9 @@ int be_an_agent(const DoctorArguments& given) {
   UniqueFd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   PipeStore store(std::move(in), std::move(out));
-  value_or_throw(examine_host(Job::from_environment(), given.names, MasterPort::examined, store));
+  const KernelNetwork network;
+  value_or_throw(
+      examine_host(network, Job::from_environment(), given.names, MasterPort::examined, store));
   return 0;
 }
 
@@ -89,7 +91,8 @@ int examine_hosts(const DoctorArguments& given) {
   LaunchOptions options = read_arguments([&] { return options_for_hosts(given.launch); });
   std::vector<Finding> findings;
   const JobPlan plan = plan_or_find(options, findings);
-  Agents agents(options, plan);
+  const SteadyClock clock;
+  Agents agents(options, plan, clock);
   agents.run(kTotalTimeout);
   ClusterReport found = collect(agents, agents.reports(), Duration::zero());
   found.ranks = std::max(given.launch.ranks, static_cast<int>(options.hosts.size()));
@@ -97,7 +100,8 @@ int examine_hosts(const DoctorArguments& given) {
 }
 
 int examine_as_rank(const Job& job) {
-  const auto found = value_or_throw(examine_in_job(job));
+  const KernelNetwork network;
+  const auto found = value_or_throw(examine_in_job(network, job));
   return found ? print_report(*found, {}) : 0;
 }
 

@@ -32,7 +32,7 @@ std::vector<HostReport> reports_of(const Job& job) {
 
 }  // namespace
 
-Result<std::optional<ClusterReport>> examine_in_job(const Job& job) {
+Result<std::optional<ClusterReport>> examine_in_job(const HostNetwork& network, const Job& job) {
   if (job.launcher_store) {
     return failure(
         ErrorKind::invalid_argument,
@@ -45,19 +45,20 @@ Result<std::optional<ClusterReport>> examine_in_job(const Job& job) {
   }
   std::unique_ptr<RendezvousServer> server;
   if (job.rank == 0 && job.world_size > 1) {
-    auto started = serve_at_master(job, Deadline::after(kJoinTimeout));
+    auto started = serve_at_master(network, job, Deadline::after(network.clock(), kJoinTimeout));
     if (!started) return tl::unexpected<Error>(started.error());
     server = std::move(*started);
   }
-  auto store = RendezvousStore::connect({.host = job.master_address,
+  auto store = RendezvousStore::connect(network,
+                                        {.host = job.master_address,
                                          .port = job.master_port,
                                          .secret = job.secret,
                                          .rank = job.rank,
                                          .world_size = job.world_size,
                                          .job_id = job.job_id},
-                                        Deadline::after(kJoinTimeout));
+                                        Deadline::after(network.clock(), kJoinTimeout));
   if (!store) return tl::unexpected<Error>(store.error());
-  if (Status done = examine_host(job, {}, MasterPort::in_use, **store); !done) {
+  if (Status done = examine_host(network, job, {}, MasterPort::in_use, **store); !done) {
     return tl::unexpected<Error>(done.error());
   }
   std::optional<ClusterReport> found;
@@ -72,7 +73,7 @@ Result<std::optional<ClusterReport>> examine_in_job(const Job& job) {
     return tl::unexpected<Error>(finished.error());
   }
   store->reset();
-  if (server) server->wait_until_idle(Deadline::after(kShutdownGrace));
+  if (server) server->wait_until_idle(Deadline::after(network.clock(), kShutdownGrace));
   return found;
 }
 

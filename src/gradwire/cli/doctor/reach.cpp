@@ -53,23 +53,24 @@ Call begin(const Job& job, Result<Socket> socket, const SocketAddress& to, Reach
   return call;
 }
 
-Call begin_over(const Job& job, const RailEndpoint& from, const SocketAddress& to,
-                Reachability result) {
+Call begin_over(const HostNetwork& network, const Job& job, const RailEndpoint& from,
+                const SocketAddress& to, Reachability result) {
   result.detour = is_detour(from, to);
   const bool same_family = from.address.family() == to.family();
   return begin(job,
-               start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
-                             binding_of(from, to)),
+               network.start_connect(to, same_family ? from.address.with_port(0) : SocketAddress(),
+                                     binding_of(from, to)),
                to, std::move(result));
 }
 
-std::vector<Call> begin_all(const Job& job, const std::vector<RailEndpoint>& rails,
+std::vector<Call> begin_all(const HostNetwork& network, const Job& job,
+                            const std::vector<RailEndpoint>& rails,
                             const std::vector<std::optional<HostInfo>>& others) {
   std::vector<Call> calls;
   const auto master = SocketAddress::parse(others.front() ? others.front()->master : "");
   // No binding to an interface: a rank connects by the routes, too.
   if (job.rank != 0 && master) {
-    calls.push_back(begin(job, start_connect(*master, SocketAddress(), ""), *master,
+    calls.push_back(begin(job, network.start_connect(*master, SocketAddress(), ""), *master,
                           {.to = 0, .rail = kMasterRail}));
   }
   for (int i = 1; i < job.world_size; ++i) {
@@ -79,8 +80,8 @@ std::vector<Call> begin_all(const Job& job, const std::vector<RailEndpoint>& rai
     for (std::size_t rail = 0; rail < std::min(rails.size(), other->rails.size()); ++rail) {
       const auto address = SocketAddress::parse(other->rails[rail].endpoint);
       if (!address) continue;
-      calls.push_back(
-          begin_over(job, rails[rail], *address, {.to = to, .rail = static_cast<int>(rail)}));
+      calls.push_back(begin_over(network, job, rails[rail], *address,
+                                 {.to = to, .rail = static_cast<int>(rail)}));
     }
   }
   return calls;
@@ -134,11 +135,12 @@ const HostInfo* datagram_responder(const std::vector<std::optional<HostInfo>>& o
   return nullptr;
 }
 
-Status try_datagrams(const RailEndpoint& from, const HostInfo& other, Reachability& result) {
+Status try_datagrams(const Clock& clock, const RailEndpoint& from, const HostInfo& other,
+                     Reachability& result) {
   const auto to = SocketAddress::parse(other.rails[static_cast<std::size_t>(result.rail)].echo);
   if (!to) return {};
   auto client =
-      EchoClient::create(from.address, binding_of(from, *to), *to, echo_token(other.token));
+      EchoClient::create(clock, from.address, binding_of(from, *to), *to, echo_token(other.token));
   if (!client) return tl::unexpected<Error>(client.error());
   const auto mtu = interface_mtu(from.interface);
   if (!mtu) return tl::unexpected<Error>(mtu.error());
@@ -155,11 +157,12 @@ Status try_datagrams(const RailEndpoint& from, const HostInfo& other, Reachabili
 
 }  // namespace
 
-std::vector<Reachability> reach_all(const Job& job, const std::vector<RailEndpoint>& rails,
+std::vector<Reachability> reach_all(const HostNetwork& network, const Job& job,
+                                    const std::vector<RailEndpoint>& rails,
                                     const std::vector<std::optional<HostInfo>>& others,
                                     Duration patience) {
-  std::vector<Call> calls = begin_all(job, rails, others);
-  run_handshakes(calls, Deadline::after(patience));
+  std::vector<Call> calls = begin_all(network, job, rails, others);
+  run_handshakes(calls, Deadline::after(network.clock(), patience));
   expire(calls);
   std::vector<Reachability> results;
   for (Call& call : calls) {
@@ -169,7 +172,8 @@ std::vector<Reachability> reach_all(const Job& job, const std::vector<RailEndpoi
       const HostInfo* answers = datagram_responder(others, to, rail);
       call.result.has_echo = answers != nullptr;
       // Datagrams that cannot be sent count as lost: TCP has shown that a path exists.
-      if (answers != nullptr) (void)try_datagrams(rails[rail], *answers, call.result);
+      if (answers != nullptr)
+        (void)try_datagrams(network.clock(), rails[rail], *answers, call.result);
     }
     results.push_back(std::move(call.result));
   }

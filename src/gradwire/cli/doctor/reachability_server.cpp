@@ -4,8 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "gradwire/base/random_hex.h"
 #include "gradwire/bootstrap/shared_port.h"
@@ -51,9 +49,10 @@ bool is_own_name(const std::string& name, const HostInfo& info) {
 
 }  // namespace
 
-ReachabilityServer::ReachabilityServer(const Job& job, const std::vector<RailEndpoint>& rails,
-                                       MasterPort port, HostInfo& info)
-    : stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+ReachabilityServer::ReachabilityServer(const HostNetwork& network, const Job& job,
+                                       const std::vector<RailEndpoint>& rails, MasterPort port,
+                                       HostInfo& info)
+    : network_(network) {
   for (const RailEndpoint& rail : rails) info.rails.push_back(rail_info(rail));
   if (job.port == 0) {
     listen_at_free_ports(rails, info);
@@ -68,24 +67,24 @@ ReachabilityServer::ReachabilityServer(const Job& job, const std::vector<RailEnd
     return claims.to == me ? Verdict::accepted : Verdict::impossible;
   };
   handshakes_ = std::make_unique<HandshakeServer>(
-      std::move(listeners_),
+      network.clock(), std::move(listeners_),
       HandshakeServer::Options{.shared = {.secret = job.secret, .purpose = kDoctorPurpose},
                                .world_size = job.world_size,
                                .expected = static_cast<std::size_t>(job.world_size) * rails.size()},
       admit, [](const AuthenticatedConnection&) {});
-  thread_ = std::thread([this] { run(); });
-}
-
-ReachabilityServer::~ReachabilityServer() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
-  thread_.join();
+  auto thread = LoopThread::start(network, "cannot answer the other hosts",
+                                  [this](const Socket& stop) { run(stop); });
+  if (thread) {
+    thread_ = std::move(*thread);
+  } else {
+    info.problems.push_back(thread.error().message);
+  }
 }
 
 void ReachabilityServer::listen_at_free_ports(const std::vector<RailEndpoint>& rails,
                                               HostInfo& info) {
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    auto socket = listen_on(rails[i].address.with_port(0));
+    auto socket = network_.listen_on(rails[i].address.with_port(0));
     if (!socket) {
       info.problems.push_back(socket.error().message);
       continue;
@@ -100,8 +99,8 @@ void ReachabilityServer::share_port(const Job& job, const std::vector<RailEndpoi
   PortMember member{.destination = {service_number(kDoctorPurpose), job.rank}, .addresses = {}};
   for (const RailEndpoint& rail : rails)
     member.addresses.push_back(rail.address.with_port(job.port));
-  auto listener = SharedPortListener::open(shared_port_name(job.secret, job.port), member,
-                                           Deadline::after(kSharedPortTimeout));
+  auto listener = SharedPortListener::open(network_, shared_port_name(job.secret, job.port), member,
+                                           Deadline::after(network_.clock(), kSharedPortTimeout));
   if (!listener) {
     info.port_problems.push_back(listener.error().message);
     return;
@@ -124,7 +123,7 @@ void ReachabilityServer::listen_as_rank_0(const Job& job, const std::vector<Rail
     return;
   }
   if (is_at_rails(job, *own, rails)) return;
-  auto socket = listen_on(*own);
+  auto socket = network_.listen_on(*own);
   if (!socket) {
     info.master_problem = socket.error().message;
     return;
@@ -150,12 +149,12 @@ void ReachabilityServer::bind_datagram_sockets(const Job& job,
   }
 }
 
-void ReachabilityServer::run() {
+void ReachabilityServer::run(const Socket& stop_end) {
   PollSet set;
   for (;;) {
     set.clear();
-    const std::size_t stop = set.add(stop_, POLLIN);
-    set.wait(handshakes_->watch(set, Deadline::after(std::chrono::hours(1))));
+    const std::size_t stop = set.add(stop_end, POLLIN);
+    set.wait(handshakes_->watch(set, Deadline::after(network_.clock(), std::chrono::hours(1))));
     if (set.returned_events(stop) != 0 || !handshakes_->advance(set)) return;
   }
 }

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gradwire/bootstrap/handshake_server.h"
@@ -27,9 +26,8 @@ enum class MasterPort : std::uint8_t { examined, in_use };
 class ReachabilityServer {
  public:
   /// Adds to `info` the addresses for each of `rails`, and the problems found.
-  ReachabilityServer(const Job& job, const std::vector<RailEndpoint>& rails, MasterPort port,
-                     HostInfo& info);
-  ~ReachabilityServer();
+  ReachabilityServer(const HostNetwork& network, const Job& job,
+                     const std::vector<RailEndpoint>& rails, MasterPort port, HostInfo& info);
   ReachabilityServer(const ReachabilityServer&) = delete;
   ReachabilityServer& operator=(const ReachabilityServer&) = delete;
 
@@ -39,14 +37,14 @@ class ReachabilityServer {
   void listen_as_rank_0(const Job& job, const std::vector<RailEndpoint>& rails, HostInfo& info);
   void bind_datagram_sockets(const Job& job, const std::vector<RailEndpoint>& rails,
                              HostInfo& info);
-  void run();
+  void run(const Socket& stop);
 
+  const HostNetwork& network_;
   Listeners listeners_;
   std::vector<Socket> datagram_sockets_;
   std::unique_ptr<HandshakeServer> handshakes_;
   std::unique_ptr<EchoServer> echo_;
-  Socket stop_;
-  std::thread thread_;
+  std::unique_ptr<LoopThread> thread_;
 };
 
 }  // namespace gradwire

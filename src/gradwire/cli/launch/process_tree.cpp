@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "gradwire/base/unique_fd.h"
-#include "gradwire/net/deadline.h"
 
 namespace gradwire {
 namespace {
@@ -121,8 +120,7 @@ void kill_run(std::string_view run) {
   kill_marked(kProcessMark, run);
 }
 
-void end_shells(std::string_view run, Duration patience) {
-  const Deadline deadline = Deadline::after(patience);
+void end_shells(std::string_view run, Deadline deadline) {
   for (const pid_t pid : marked(kShellMark, run)) await_end(pid, deadline.left());
   kill_marked(kShellMark, run);
 }

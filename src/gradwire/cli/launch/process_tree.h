@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-#include "gradwire/base/types.h"
+#include "gradwire/net/deadline.h"
 
 namespace gradwire {
 
@@ -29,8 +29,8 @@ std::vector<pid_t> processes_of_run(std::string_view run);
 /// Sends SIGKILL to all processes of a run until none is left (bounded: 10 rounds).
 void kill_run(std::string_view run);
 
-/// Waits until the remote shells of a run have ended, at most `patience`, and sends SIGKILL to the
-/// rest.
-void end_shells(std::string_view run, Duration patience);
+/// Waits until the remote shells of a run have ended, at most until the deadline, and sends SIGKILL
+/// to the rest.
+void end_shells(std::string_view run, Deadline deadline);
 
 }  // namespace gradwire

@@ -38,7 +38,8 @@ bool launcher_ended_well(int lifeline) {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
   if (!launcher_ended_well(lifeline)) {
     kill_run(run);
-    end_shells(run, kShellTimeout);
+    const SteadyClock clock;
+    end_shells(run, Deadline::after(clock, kShellTimeout));
   }
   ::_exit(0);
 }

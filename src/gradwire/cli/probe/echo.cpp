@@ -73,8 +73,9 @@ void EchoServer::answer_all(const Socket& socket) {
   }
 }
 
-Result<EchoClient> EchoClient::create(const SocketAddress& from, const std::string& interface,
-                                      const SocketAddress& to, EchoToken token) {
+Result<EchoClient> EchoClient::create(const Clock& clock, const SocketAddress& from,
+                                      const std::string& interface, const SocketAddress& to,
+                                      EchoToken token) {
   auto socket = bind_datagrams(from.with_port(0));
   if (!socket) return tl::unexpected<Error>(socket.error());
   if (!interface.empty()) {
@@ -82,11 +83,11 @@ Result<EchoClient> EchoClient::create(const SocketAddress& from, const std::stri
       return tl::unexpected<Error>(bound.error());
     }
   }
-  return EchoClient(std::move(*socket), to, token);
+  return EchoClient(clock, std::move(*socket), to, token);
 }
 
-EchoClient::EchoClient(Socket socket, const SocketAddress& to, EchoToken token)
-    : socket_(std::move(socket)), to_(to), token_(token) {}
+EchoClient::EchoClient(const Clock& clock, Socket socket, const SocketAddress& to, EchoToken token)
+    : clock_(&clock), socket_(std::move(socket)), to_(to), token_(token) {}
 
 Result<DatagramSent> EchoClient::ask(std::size_t packet) {
   const std::size_t payload = packet - std::min(packet, datagram_overhead(to_));
@@ -122,7 +123,7 @@ bool EchoClient::take_answers(std::uint32_t first) {
 }
 
 bool EchoClient::wait_for_answer(std::uint32_t first, Duration patience) {
-  const Deadline deadline = Deadline::after(patience);
+  const Deadline deadline = Deadline::after(*clock_, patience);
   do {
     if (take_answers(first)) return true;
   } while (wait_for(socket_, POLLIN, deadline));
@@ -148,7 +149,7 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
     std::uint32_t number;
     Deadline given_up;
   };
-  const Deadline deadline = Deadline::after(kLongest);
+  const Deadline deadline = Deadline::after(*clock_, kLongest);
   const std::size_t most = std::clamp<std::size_t>(kMaxBytesInFlight / packet, 1, kMaxInFlight);
   missing_.clear();
   std::vector<Asked> in_flight;
@@ -164,12 +165,12 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
       const auto sent = ask(packet);
       if (!sent) return tl::unexpected<Error>(sent.error());
       if (*sent == DatagramSent::too_big) break;  // The path MTU has decreased.
-      in_flight.push_back({number_, Deadline::after(kPatience)});
+      in_flight.push_back({number_, Deadline::after(*clock_, kPatience)});
       ++sample.asked;
     }
     take_answers(number_);
   }
-  const Deadline late = Deadline::after(kLateAnswerTimeout);
+  const Deadline late = Deadline::after(*clock_, kLateAnswerTimeout);
   while (!missing_.empty() && wait_for(socket_, POLLIN, late)) take_answers(number_);
   sample.lost = static_cast<int>(missing_.size());
   return sample;

@@ -60,8 +60,9 @@ inline constexpr int kLossQuestions = 2000;
 class EchoClient {
  public:
   /// `from`: local address; `interface`: interface to bind to, unless empty.
-  static Result<EchoClient> create(const SocketAddress& from, const std::string& interface,
-                                   const SocketAddress& to, EchoToken token);
+  static Result<EchoClient> create(const Clock& clock, const SocketAddress& from,
+                                   const std::string& interface, const SocketAddress& to,
+                                   EchoToken token);
 
   /// Returns true if a packet of `packet` bytes, including IP headers, is answered within
   /// `patience`; sends it up to `tries` times. Fails with the errors of send_datagram().
@@ -77,7 +78,7 @@ class EchoClient {
   Result<LossSample> loss(std::size_t packet, int questions = kLossQuestions);
 
  private:
-  EchoClient(Socket socket, const SocketAddress& to, EchoToken token);
+  EchoClient(const Clock& clock, Socket socket, const SocketAddress& to, EchoToken token);
   /// Fails with the errors of send_datagram().
   Result<DatagramSent> ask(std::size_t packet);
   /// Reads available answers; returns true if one is to question `first` or later.
@@ -85,6 +86,7 @@ class EchoClient {
   /// Waits for an answer to question `first` or later; returns false after `patience`.
   bool wait_for_answer(std::uint32_t first, Duration patience);
 
+  const Clock* clock_;
   Socket socket_;
   SocketAddress to_;
   EchoToken token_;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "gradwire/base/clock.h"
-
 namespace gradwire {
 namespace {
 
@@ -51,7 +49,7 @@ Result<bool> Sink::advance(Wire& wire) {
     if (got_ < kBlock) return any;
     got_ = 0;
     ended_ = block_.front() == kLast;
-    arrivals_.push_back(SteadyClock().now());
+    arrivals_.push_back(wire.clock().now());
   }
   return any;
 }
@@ -73,7 +71,7 @@ double Sink::rate_since(std::vector<Time>::const_iterator first) const {
 
 Status run_streams(Wire& wire, std::vector<Flood>& floods, std::vector<Sink>& sinks,
                    Duration duration) {
-  const SteadyClock clock;
+  const Clock& clock = wire.clock();
   const Time end = clock.now() + duration;
   const auto finished = [&] {
     return std::ranges::all_of(floods, &Flood::done) && std::ranges::all_of(sinks, &Sink::ended);

@@ -196,7 +196,8 @@ Status Probe::send_datagrams(MeasuredPath& path) {
   if (rail >= me_.rails.size() || rail >= there.echoes.size()) return {};
   const RailEndpoint& from = me_.rails[rail];
   const SocketAddress& to = there.echoes[rail];
-  auto client = EchoClient::create(from.address, binding_of(from, to), to, echo_token(there.token));
+  auto client = EchoClient::create(wire_.clock(), from.address, binding_of(from, to), to,
+                                   echo_token(there.token));
   if (!client) return tl::unexpected<Error>(client.error());
   const auto& own = cluster_.hosts[static_cast<std::size_t>(host())].rails;
   const auto largest = client->largest_packet(static_cast<std::size_t>(own[rail].mtu));
@@ -277,9 +278,9 @@ Result<Socket> bind_echo(const SocketAddress& address, std::uint16_t port) {
 
 }  // namespace
 
-Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
+Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me, const Clock& clock,
                                 const ProbeOptions& options) {
-  Wire wire(transport);
+  Wire wire(transport, clock);
   std::vector<Socket> sockets;
   RosterEntry mine{.host = me.host,
                    .machine = me.machine,

@@ -36,7 +36,7 @@ struct ProbeOptions {
 /// together with the second rank for links inside the host. Called by all ranks together, over a
 /// transport without other users. The result is the same on all ranks. Fails with the errors of
 /// Wire.
-Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me,
+Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me, const Clock& clock,
                                 const ProbeOptions& options = {});
 
 }  // namespace gradwire

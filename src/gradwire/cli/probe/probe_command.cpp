@@ -41,12 +41,13 @@ int be_a_rank(const Job& job, const ProbeArguments& given) {
         "probing requires at least two ranks: gradwire probe --hosts a,b,c, or -n 2 for the link "
         "inside this host");
   }
-  const Mesh mesh = value_or_throw(connect_mesh(job));
+  const KernelNetwork network;
+  const Mesh mesh = value_or_throw(connect_mesh(network, job));
   ProbeOptions options;
   options.bandwidth_time =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.seconds));
-  const Cluster cluster =
-      value_or_throw(measure_cluster(*mesh.transport, prober_of(job, mesh), options));
+  const Cluster cluster = value_or_throw(
+      measure_cluster(*mesh.transport, prober_of(job, mesh), network.clock(), options));
   if (job.rank != 0) return 0;
   fmt::print("{}", describe_cluster(cluster));
   write_cluster(cluster, given.output);

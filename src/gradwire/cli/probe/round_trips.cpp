@@ -15,7 +15,7 @@ using Note = std::array<std::byte, 8>;
 }  // namespace
 
 Result<RoundTrips> measure_round_trips(Wire& wire, StreamId stream, int count, TimeOfDay own_time) {
-  const SteadyClock clock;
+  const Clock& clock = wire.clock();
   std::vector<Duration> times;
   RoundTrips found{.shortest = Duration::max()};
   for (int i = -kWarmUpTrips; i < count; ++i) {

@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include "gradwire/base/clock.h"
-
 namespace gradwire {
 namespace {
 
@@ -51,7 +49,7 @@ Result<std::vector<std::string>> unpacked(std::string_view all, int count) {
 }  // namespace
 
 bool Wire::wait() {
-  const Deadline deadline = Deadline::after(patience_);
+  const Deadline deadline = Deadline::after(clock_, patience_);
   do {
     transport_.poll(deadline.left(), events_);
   } while (events_.empty() && !deadline.passed());
@@ -102,14 +100,13 @@ Status Wire::receive_soon(StreamId stream, Bytes bytes) {
 }
 
 Status Wire::receive_with(StreamId stream, Bytes bytes, Duration spin) {
-  const SteadyClock clock;
-  const Time give_up = clock.now() + spin;
+  const Time give_up = clock_.now() + spin;
   while (!bytes.empty()) {
     const auto got = read_some(stream, bytes);
     if (!got) return tl::unexpected<Error>(got.error());
     bytes = bytes.subspan(*got);
     if (bytes.empty() || *got > 0) continue;
-    if (spin > Duration::zero() && clock.now() < give_up) {
+    if (spin > Duration::zero() && clock_.now() < give_up) {
       ::sched_yield();
     } else if (!wait()) {
       return silent(stream, "sent");

@@ -13,8 +13,9 @@ namespace gradwire {
 class Wire {
  public:
   /// `patience`: timeout without progress after which a peer counts as lost.
-  explicit Wire(PollingTransport& transport, Duration patience = std::chrono::seconds(10))
-      : transport_(transport), patience_(patience) {}
+  Wire(PollingTransport& transport, const Clock& clock,
+       Duration patience = std::chrono::seconds(10))
+      : transport_(transport), clock_(clock), patience_(patience) {}
 
   /// Fails with disconnected, or with timeout if the peer makes no progress.
   Status send(StreamId stream, ConstBytes bytes);
@@ -36,12 +37,14 @@ class Wire {
   bool wait();
 
   PollingTransport& transport() { return transport_; }
+  const Clock& clock() const { return clock_; }
 
  private:
   Status receive_with(StreamId stream, Bytes bytes, Duration spin);
   tl::unexpected<Error> silent(StreamId stream, const char* did) const;
 
   PollingTransport& transport_;
+  const Clock& clock_;
   Duration patience_;
   std::vector<ReadyEvent> events_;
 };

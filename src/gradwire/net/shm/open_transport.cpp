@@ -62,8 +62,9 @@ Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections
   const Encryption encryption = encryption_of(connections);
   auto streams = handshake_all(encryption.connections, deadline);
   if (!streams) return tl::unexpected<Error>(streams.error());
-  auto tcp = TcpTransport::create(std::move(connections.sockets), std::move(connections.names),
-                                  connections.dead_after, std::move(bell));
+  auto tcp =
+      TcpTransport::create(deadline.clock(), std::move(connections.sockets),
+                           std::move(connections.names), connections.dead_after, std::move(bell));
   if (!tcp) return tl::unexpected<Error>(tcp.error());
   for (std::size_t i = 0; i < streams->size(); ++i) {
     (*tcp)->encrypt(encryption.streams[i], std::move((*streams)[i]));

@@ -34,6 +34,8 @@ struct Connections {
 /// Connections with keys are encrypted, except those to ranks that share memory, which carry no
 /// data.
 ///
+/// The deadline's clock must outlive the transport.
+///
 /// Fails with disconnected (a peer is gone), timeout (it does not respond), refused (it has another
 /// key) or system.
 Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections,

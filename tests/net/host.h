@@ -1,0 +1,12 @@
+#pragma once
+
+#include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
+
+namespace gradwire::test {
+
+/// This host's network and clock.
+inline const KernelNetwork kNetwork;
+inline const Clock& kClock = kNetwork.clock();
+
+}  // namespace gradwire::test
