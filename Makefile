@@ -39,7 +39,7 @@ help:
 	@echo 'make setup    only install missing requirements, of all of the above'
 	@echo 'make format   format the sources'
 	@echo 'make tidy     run clang-tidy over the layers that need no libtorch'
-	@echo 'make sanitize the tests of transports, communicators and averagers under SANITIZE=thread,'
+	@echo 'make sanitize the tests of transports, communicators and exchanges under SANITIZE=thread,'
 	@echo '              or of all that needs no libtorch under address,undefined (half an hour)'
 	@echo 'make fuzz     run each fuzz target with EXECUTIONS=1000000 inputs, generated from SEED=1'
 	@echo 'make clean    remove build results ($(BUILD), $(DEMO_OUTPUT)); .venv stays'

@@ -6,8 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
-#include "gradwire/trace/trace_session.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/trace/trace_session.h"
 #include "gradwire/train/data_parallel/codec_hook.h"
 
 namespace gradwire::python {

@@ -143,9 +143,8 @@ TEST(CodedExchange, PiecesMayBeReadyInAnotherOrderOnEachRank) {
   const auto mean = true_mean(shapes, 4, 0);
   LocalJob job(4);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange =
-        coded_exchange(communicator_exchange(shared(c), shapes), shared(c), shapes,
-                       {&kHesitant, 0}, {.piece_elements = 10'000});
+    const auto exchange = coded_exchange(communicator_exchange(shared(c), shapes), shared(c),
+                                         shapes, {&kHesitant, 0}, {.piece_elements = 10'000});
     for (std::uint64_t step = 0; step < 20; ++step) {
       Gradients gradients = draw_gradients(shapes, rank, 0);
       average_step(*exchange, gradients, 100 * step + static_cast<std::uint64_t>(rank));
@@ -162,7 +161,8 @@ TEST(CodedExchange, DecodingFailureIsAnErrorOnEveryRank) {
   const auto shapes = shapes_of({100'000, 5000});
   LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = coded_exchange(communicator_exchange(shared(c), shapes), shared(c), shapes, {&kBroken, 0}, {});
+    const auto exchange = coded_exchange(communicator_exchange(shared(c), shapes), shared(c),
+                                         shapes, {&kBroken, 0}, {});
     Gradients gradients = draw_gradients(shapes, rank, 0);
     average_step(*exchange, gradients, 0);
   });

@@ -199,8 +199,8 @@ TEST_P(EveryExchange, ARankThatLeavesIsAnErrorForTheOthers) {
     gradients[r] = draw_gradients(shapes, rank, 0);
     const std::size_t count = rank == 1 ? 1 : shapes.size();
     for (std::size_t i = 0; i < count; ++i) {
-      started[r]->start(
-          i, {gradients[r][i].data(), gradients[r][i].size(), DataType::float32, {}}, 0);
+      started[r]->start(i, {gradients[r][i].data(), gradients[r][i].size(), DataType::float32, {}},
+                        0);
     }
   };
   for (const std::string& error : job.run(start)) EXPECT_EQ(error, "");

@@ -75,7 +75,7 @@ void average_step(Exchange& exchange, Gradients& gradients, std::uint64_t seed) 
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     give_others_time(random);
     started.start(i, {gradients[i].data(), gradients[i].size(), DataType::float32, nullptr},
-                   static_cast<int>(random.below(10)));
+                  static_cast<int>(random.below(10)));
   }
   for (const std::size_t i : shuffled(gradients.size(), random)) {
     give_others_time(random);

@@ -73,8 +73,8 @@ TEST_P(ShardedCodecs, ResidualsAreDelivered) {
   const int ranks = GetParam();
   LocalJob job(ranks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(
-        shared(c), {unit_for(ranks)}, {.codec = "int8", .piece_elements = 7000, .sharded = true});
+    const auto exchange = make_exchange(shared(c), {unit_for(ranks)},
+                                        {.codec = "int8", .piece_elements = 7000, .sharded = true});
     const auto parts = reduce(*exchange, ranks, rank, 0, 20);
     // The residual after 20 passes is no larger than after one.
     EXPECT_LT(drift(parts, ranks, rank), 0.02);
@@ -85,7 +85,8 @@ TEST_P(ShardedCodecs, GathersAreExact) {
   const int ranks = GetParam();
   LocalJob job(ranks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), {unit_for(ranks)}, {.codec = "top_k", .sharded = true});
+    const auto exchange =
+        make_exchange(shared(c), {unit_for(ranks)}, {.codec = "top_k", .sharded = true});
     std::vector<float> part(kShard, static_cast<float>(rank) + 0.1f);
     std::vector<float> unit(unit_for(ranks).count);
     exchange->all_gather(0, lend(part), lend(unit), 0)->wait();
@@ -97,7 +98,8 @@ TEST(ShardedCodec, SendsOnlyToOwners) {
   constexpr int kRanks = 3;
   LocalJob job(kRanks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), {unit_for(kRanks)}, {.codec = "int8", .sharded = true});
+    const auto exchange =
+        make_exchange(shared(c), {unit_for(kRanks)}, {.codec = "int8", .sharded = true});
     c.barrier().wait();
     const std::size_t before = c.payload_bytes_sent();
     reduce(*exchange, kRanks, rank, 0, 1);

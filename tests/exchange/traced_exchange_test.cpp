@@ -183,8 +183,8 @@ TEST(TracedExchanges, RecordGathersOverACommunicator) {
   TraceRecorder trace(clock);
   test::LocalJob job(2);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(test::shared(c), std::vector<UnitShape>(4), {},
-                                        rank == 0 ? &trace : nullptr);
+    const auto exchange =
+        make_exchange(test::shared(c), std::vector<UnitShape>(4), {}, rank == 0 ? &trace : nullptr);
     std::vector<float> part(3), whole(6);
     exchange
         ->all_gather(3, {part.data(), 3, DataType::float32}, {.data = whole.data(), .count = 6}, 0)

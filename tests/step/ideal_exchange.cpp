@@ -20,7 +20,7 @@ class IdealExchange::IdealTransfer final : public UnitTransfer {
 };
 
 std::unique_ptr<UnitTransfer> IdealExchange::start(Key key, std::size_t count, int priority,
-                                               InFlight operation) {
+                                                   InFlight operation) {
   advance();
   EXPECT_FALSE(in_flight_.contains(key)) << key.first << key.second << " twice";
   const double share = static_cast<double>(ranks_ - 1) / ranks_ * (key.first == 'a' ? 2 : 1);
@@ -33,17 +33,18 @@ std::unique_ptr<UnitTransfer> IdealExchange::start(Key key, std::size_t count, i
   return std::make_unique<IdealTransfer>(*this, key);
 }
 
-std::unique_ptr<UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
+std::unique_ptr<UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data,
+                                                        int priority) {
   return start({'a', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan,
-                                                        int priority) {
+std::unique_ptr<UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit, LentSpan data,
+                                                            LentSpan, int priority) {
   return start({'r', unit}, data.count, priority, {});
 }
 
 std::unique_ptr<UnitTransfer> IdealExchange::all_gather(std::size_t unit, LentConstSpan shard,
-                                                    LentSpan data, int priority) {
+                                                        LentSpan data, int priority) {
   InFlight operation;
   if (data.data != nullptr) {
     operation.gathered = std::span(static_cast<float*>(data.data), data.count);
@@ -66,7 +67,8 @@ bool IdealExchange::done(Key key) {
 void IdealExchange::wait(Key key) {
   while (!done(key)) {
     const InFlight& next = in_flight_.at(*highest_priority());
-    alarm_.await(alarm_.now() + std::chrono::ceil<Duration>(std::chrono::duration<double>(next.left)));
+    alarm_.await(alarm_.now() +
+                 std::chrono::ceil<Duration>(std::chrono::duration<double>(next.left)));
   }
   const InFlight& operation = in_flight_.at(key);
   if (!is_forgotten(key)) std::ranges::fill(operation.gathered, operation.value);

@@ -32,8 +32,8 @@ struct StartedOperation {
 };
 
 /// This rank's view of an ideal network with identical ranks. It carries one operation at a time,
-/// highest priority first, and can be interrupted anywhere. A completed gather fills the other ranks'
-/// parts with copies of this rank's own.
+/// highest priority first, and can be interrupted anywhere. A completed gather fills the other
+/// ranks' parts with copies of this rank's own.
 class IdealExchange final : public Exchange {
  public:
   IdealExchange(TestAlarm& alarm, double bytes_per_second, int ranks, ExchangeTraits traits = {})
@@ -41,9 +41,9 @@ class IdealExchange final : public Exchange {
 
   std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) override;
+                                               int priority) override;
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) override;
+                                           int priority) override;
   ExchangeTraits traits() const override { return traits_; }
   void end_pass() override;
   std::string describe() const override { return "ideal"; }

@@ -44,7 +44,8 @@ class RecordingHost final : public StepHost {
 /// An engine of three units on two ranks.
 struct Bench {
   explicit Bench(StepPolicy policy, ExchangeTraits traits = {})
-      : network(alarm, kRate, 2, traits), engine(units(), with_two_ranks(policy), network, host, alarm) {}
+      : network(alarm, kRate, 2, traits),
+        engine(units(), with_two_ranks(policy), network, host, alarm) {}
 
   static std::vector<StepUnit> units() { return std::vector<StepUnit>(3, {.elements = kElements}); }
   static StepPolicy with_two_ranks(StepPolicy policy) {
@@ -95,15 +96,15 @@ TEST(StepEngine, StartsNothingBeforeTheEndWithoutOverlap) {
   for (const std::size_t unit : {0u, 1u, 2u}) bench.engine.gradient_ready(unit);
   EXPECT_EQ(bench.taken(), Log{});
   bench.engine.end_pass();
-  EXPECT_EQ(bench.taken(), (Log{"reduce 0", "reduce 1", "reduce 2", "reduced 0", "reduced 1",
-                                "reduced 2"}));
+  EXPECT_EQ(bench.taken(),
+            (Log{"reduce 0", "reduce 1", "reduce 2", "reduced 0", "reduced 1", "reduced 2"}));
 }
 
 TEST(StepEngine, CountsMissingGradientsAsZeroAtTheEnd) {
   Bench bench({.overlap = Overlap::backward});
   bench.backward({0, 2});
-  EXPECT_EQ(bench.taken(), (Log{"reduce 0", "reduce 1", "reduce 2", "reduced 0", "reduced 1",
-                                "reduced 2"}));
+  EXPECT_EQ(bench.taken(),
+            (Log{"reduce 0", "reduce 1", "reduce 2", "reduced 0", "reduced 1", "reduced 2"}));
   EXPECT_EQ(bench.network.passes, 1);
 }
 
@@ -164,8 +165,8 @@ TEST(StepEngine, GathersUnitsInTheOrderOfForwardAfterAStep) {
   bench.engine.begin_step();
   bench.taken();
   bench.forward();
-  EXPECT_EQ(bench.taken(), (Log{"reduced 2", "step 2", "gather 2", "reduced 1", "step 1", "gather 1",
-                                "reduced 0", "step 0", "gather 0"}));
+  EXPECT_EQ(bench.taken(), (Log{"reduced 2", "step 2", "gather 2", "reduced 1", "step 1",
+                                "gather 1", "reduced 0", "step 0", "gather 0"}));
 }
 
 TEST(StepEngine, AnOptimizerThatCommunicatesStepsInOneOrder) {
@@ -225,7 +226,8 @@ Model random_model(Random& random, int stage) {
   normalize_shares(model.profile);
   for (std::size_t layer = layers; layer > 0;) {
     const bool root = stage == 3 && random.below(4) == 0;
-    const std::size_t span = stage == 3 && !root ? 1 : 1 + random.below(std::min<std::size_t>(3, layer));
+    const std::size_t span =
+        stage == 3 && !root ? 1 : 1 + random.below(std::min<std::size_t>(3, layer));
     const std::size_t unit = model.plan.buckets.size();
     model.plan.buckets.push_back({.count = 1 + random.below(5000)});
     model.plan.is_root.push_back(root);
@@ -237,7 +239,8 @@ Model random_model(Random& random, int stage) {
 }
 
 /// Runs steps on a network of that rate. Returns the operations, as "kind unit".
-std::vector<StartedOperation> operations_of(const Model& model, const EmulatedTrainingOptions& options,
+std::vector<StartedOperation> operations_of(const Model& model,
+                                            const EmulatedTrainingOptions& options,
                                             ExchangeTraits traits, double rate) {
   TestAlarm alarm;
   IdealExchange network(alarm, rate, options.policy.ranks, traits);
@@ -261,8 +264,8 @@ std::map<std::string, std::vector<std::string>> sequences(
   return found;
 }
 
-// Ranks differ in speed. Where they start different operations, or in another order than the exchange
-// needs, the group would hang.
+// Ranks differ in speed. Where they start different operations, or in another order than the
+// exchange needs, the group would hang.
 TEST(StepEngine, RanksOfDifferentSpeedStartTheSameOperationsInTheSameOrder) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     Random random(seed);
@@ -281,7 +284,8 @@ TEST(StepEngine, RanksOfDifferentSpeedStartTheSameOperationsInTheSameOrder) {
     const ExchangeTraits traits{.order = order, .has_state = random.below(2) == 0};
     const auto slow = operations_of(model, options, traits, 2e5);
     for (const double rate : {1e6, 1e9}) {
-      EXPECT_EQ(sequences(operations_of(model, options, traits, rate), order), sequences(slow, order))
+      EXPECT_EQ(sequences(operations_of(model, options, traits, rate), order),
+                sequences(slow, order))
           << "seed " << seed << ", stage " << stage;
     }
   }

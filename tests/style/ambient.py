@@ -45,8 +45,8 @@ ENTRY_POINTS = re.compile(
     r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/bench/captured\.cpp$"
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
-    r"|torch/|recipe/|emulation/emulated_device\.h$|gradient/auto_averager\.cpp$"
-    r"|train/(local_sgd/local_sgd|data_parallel/(data_parallel|gradient_reducer)"
+    r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"
+    r"|train/(local_sgd/local_sgd|data_parallel/(data_parallel|replicated_step)"
     r"|zero/zero_core)\.h$)")
 
 PYTHON_CALLS = {

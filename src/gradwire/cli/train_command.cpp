@@ -21,11 +21,11 @@
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/run_self.h"
-#include "gradwire/trace/trace_session.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/trace/trace_session.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {

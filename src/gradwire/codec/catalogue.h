@@ -11,12 +11,12 @@
 
 namespace gradwire {
 
-/// How an Averager handles a name of the catalogue.
+/// How an exchange handles a name of the catalogue.
 enum class CodecKind : std::uint8_t {
   none,       ///< Gradients are not compressed.
   codec,      ///< A Codec: make_codec().
-  low_rank,   ///< Low-rank factors of matrices, computed by an Averager (gradient/); not a Codec.
-  automatic,  ///< The faster of none and a codec, as measured by an Averager.
+  low_rank,   ///< Low-rank factors of matrices, computed by power_sgd_exchange(); not a Codec.
+  automatic,  ///< The faster of none and a codec, as measured by auto_exchange().
 };
 
 /// The numeric parameter after a codec's name and a colon. `name` is empty for codecs without one.

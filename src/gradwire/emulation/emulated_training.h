@@ -8,10 +8,10 @@
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/emulation/emulated_units.h"
 #include "gradwire/emulation/stall_exchange.h"
-#include "gradwire/step/step_plan.h"
-#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/step/local_step_engine.h"
 #include "gradwire/step/step_engine.h"
+#include "gradwire/step/step_plan.h"
+#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/workload/layer_profile.h"
 
@@ -27,11 +27,11 @@ struct EmulatedTrainingOptions {
   std::optional<StreamingSchedule> local_steps = std::nullopt;
 };
 
-/// Training steps with emulated compute: it drives the step engine as DataParallel, Zero and LocalSgd
-/// do, layer by layer. Over a real exchange and the machine's clock it measures (`gradwire bench
-/// step`), over a simulated exchange and virtual time it predicts (`gradwire plan simulate`). With
-/// ZeRO the units step during backward, as soon as their means arrive (StepEngine::begin_step), and
-/// the host polls for them while the device computes.
+/// Training steps with emulated compute: it drives the step engine as DataParallel, Zero and
+/// LocalSgd do, layer by layer. Over a real exchange and the machine's clock it measures (`gradwire
+/// bench step`), over a simulated exchange and virtual time it predicts (`gradwire plan simulate`).
+/// With ZeRO the units step during backward, as soon as their means arrive
+/// (StepEngine::begin_step), and the host polls for them while the device computes.
 class EmulatedTraining {
  public:
   /// All but the options must outlive it. `trace` may be null.

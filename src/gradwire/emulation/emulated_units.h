@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/step/step_plan.h"
 #include "gradwire/step/step_host.h"
+#include "gradwire/step/step_plan.h"
 #include "gradwire/trace/trace.h"
 
 namespace gradwire {
@@ -24,7 +24,8 @@ class EmulatedUnits : public StepHost {
   virtual void make_gradients(std::size_t /*unit*/) {}
   /// `layer` is about to use the unit's parameters after `steps` optimizer steps. Throws
   /// Exception(mismatch) that names the layer and the unit if they have not arrived.
-  virtual void use_parameters(std::size_t /*unit*/, std::size_t /*layer*/, std::int64_t /*steps*/) {}
+  virtual void use_parameters(std::size_t /*unit*/, std::size_t /*layer*/, std::int64_t /*steps*/) {
+  }
   virtual EmulatedMemory peak_memory() const { return {}; }
 };
 
@@ -56,10 +57,10 @@ class UnitPool {
 };
 
 /// Units in memory, as real training holds them. In stage 0, gradients have random values and stay
-/// allocated, and parameters are not stored. In stages 1 to 3 this rank's shard of the parameters is
-/// marked with its number of optimizer steps, so that a layer can check what it uses; in stages 2 and
-/// 3 gradients, in stage 3 whole units, are in pooled memory. The optimizer is emulated by reading
-/// every cache line of the mean.
+/// allocated, and parameters are not stored. In stages 1 to 3 this rank's shard of the parameters
+/// is marked with its number of optimizer steps, so that a layer can check what it uses; in stages
+/// 2 and 3 gradients, in stage 3 whole units, are in pooled memory. The optimizer is emulated by
+/// reading every cache line of the mean.
 class UnitsInMemory final : public EmulatedUnits {
  public:
   /// `seed`: of the gradients. `trace` may be null and must outlive this, as must `plan`.

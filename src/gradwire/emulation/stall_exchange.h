@@ -16,9 +16,9 @@ class StallExchange final : public Exchange {
 
   std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) override;
+                                               int priority) override;
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) override;
+                                           int priority) override;
   ExchangeTraits traits() const override { return exchange_.traits(); }
   void end_pass() override { exchange_.end_pass(); }
   std::string describe() const override { return exchange_.describe(); }

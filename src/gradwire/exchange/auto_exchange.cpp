@@ -31,11 +31,11 @@ class AutoExchange final : public Exchange {
     return exchange_->all_reduce(unit, std::move(data), priority);
   }
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) override {
+                                               int priority) override {
     return exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
   }
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) override {
+                                           int priority) override {
     return exchange_->all_gather(unit, std::move(shard), std::move(data), priority);
   }
   ExchangeTraits traits() const override { return exchange_->traits(); }

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/exchange/exchange_state.h"
 #include "gradwire/exchange/coded_piece.h"
 #include "gradwire/exchange/error_feedback.h"
+#include "gradwire/exchange/exchange_state.h"
 
 namespace gradwire {
 namespace {
@@ -21,7 +21,8 @@ constexpr double kDecay = 0.25;
 class CodedExchange final : public CompressedExchange {
  public:
   CodedExchange(std::unique_ptr<Exchange> plain, std::shared_ptr<Communicator> communicator,
-                std::vector<UnitShape> shapes, const CodecSpec& spec, const ExchangeOptions& options);
+                std::vector<UnitShape> shapes, const CodecSpec& spec,
+                const ExchangeOptions& options);
   ~CodedExchange() override { stop(); }
 
   void end_pass() override;

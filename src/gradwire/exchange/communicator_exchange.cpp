@@ -41,7 +41,7 @@ class CommunicatorExchange final : public Exchange {
   }
 
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) override {
+                                               int priority) override {
     check_shards("reduction", unit, data.count, shard.count, communicator_->size());
     check_idle(unit, in_flight(reductions_.at(unit)));
     return started(reductions_[unit],
@@ -50,7 +50,7 @@ class CommunicatorExchange final : public Exchange {
   }
 
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) override {
+                                           int priority) override {
     check_shards("gather", unit, data.count, shard.count, communicator_->size());
     check_idle(unit, in_flight(gathers_.at(unit)));
     const int lane = 1 + static_cast<int>(unit);
@@ -94,12 +94,12 @@ class LocalExchange final : public Exchange {
     return std::make_unique<CompletedTransfer>();
   }
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int) override {
+                                               int) override {
     check_shards("reduction", unit, data.count, shard.count, 1);
     return copy(data, shard);
   }
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int) override {
+                                           int) override {
     check_shards("gather", unit, data.count, shard.count, 1);
     return copy(shard, data);
   }

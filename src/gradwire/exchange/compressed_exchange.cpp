@@ -15,10 +15,7 @@ namespace gradwire {
 class CompressedExchange::CodedTransfer final : public UnitTransfer {
  public:
   CodedTransfer(CompressedExchange& exchange, std::size_t unit, LentSpan shard)
-      : exchange_(exchange),
-        tracker_(exchange.tracker_),
-        unit_(unit),
-        shard_(std::move(shard)) {}
+      : exchange_(exchange), tracker_(exchange.tracker_), unit_(unit), shard_(std::move(shard)) {}
 
   bool done() override { return tracker_->done(unit_); }
   void wait() override {
@@ -85,7 +82,7 @@ void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
 }
 
 std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, LentSpan data,
-                                                         int priority) {
+                                                             int priority) {
   check_unit(units_, unit, data);
   require_kind(/*sharded=*/false, unit);
   if (is_coded(unit)) return start_coded(unit, std::move(data), {}, priority);
@@ -94,7 +91,7 @@ std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, L
 }
 
 std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t unit, LentSpan data,
-                                                             LentSpan shard, int priority) {
+                                                                 LentSpan shard, int priority) {
   check_unit(units_, unit, data);
   check_shards("reduction", unit, data.count, shard.count, communicator_->size());
   require_kind(/*sharded=*/true, unit);
@@ -104,12 +101,12 @@ std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t uni
 }
 
 std::unique_ptr<UnitTransfer> CompressedExchange::all_gather(std::size_t unit, LentConstSpan shard,
-                                                         LentSpan data, int priority) {
+                                                             LentSpan data, int priority) {
   return plain_->all_gather(unit, std::move(shard), std::move(data), priority);
 }
 
 std::unique_ptr<UnitTransfer> CompressedExchange::start_coded(std::size_t unit, LentSpan data,
-                                                          LentSpan shard, int priority) {
+                                                              LentSpan shard, int priority) {
   tracker_->begin(unit, pieces_of(unit));
   const std::span<float> values(static_cast<float*>(data.data), data.count);
   in_flight_[unit] = {values, priority, std::move(data.keep_alive)};
@@ -132,7 +129,7 @@ void CompressedExchange::add_task(std::size_t unit, Stage stage, std::function<v
 }
 
 void CompressedExchange::add_task_after(const Work& work, std::size_t unit, Stage stage,
-                                   std::function<void()> task) {
+                                        std::function<void()> task) {
   work.on_done([this, tracker = tracker_, queue = queue_, stage,
                 priority = in_flight_[unit].priority,
                 task = std::move(task)](const Work& done) mutable {

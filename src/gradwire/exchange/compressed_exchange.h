@@ -15,18 +15,18 @@
 namespace gradwire {
 
 /// Decorator that compresses reductions: the common base of all codecs. Gathers, units with
-/// skip_compression, and all reductions while the codec is off go through the wrapped exchange. Other
-/// units pass through stages. Each stage is a task of the worker that ends by posting an operation,
-/// whose completion queues the next stage.
+/// skip_compression, and all reductions while the codec is off go through the wrapped exchange.
+/// Other units pass through stages. Each stage is a task of the worker that ends by posting an
+/// operation, whose completion queues the next stage.
 class CompressedExchange : public Exchange {
  public:
   ~CompressedExchange() override;
 
   std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) final;
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) final;
+                                               int priority) final;
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) final;
+                                           int priority) final;
   ExchangeTraits traits() const final;
   void end_pass() override { ++step_; }
 
@@ -84,7 +84,7 @@ class CompressedExchange : public Exchange {
   void require_kind(bool sharded, std::size_t unit) const;
   void add_residuals(std::size_t unit, const LentSpan& data);
   std::unique_ptr<UnitTransfer> start_coded(std::size_t unit, LentSpan data, LentSpan shard,
-                                        int priority);
+                                            int priority);
   void run(const std::function<void()>& task);
 
   std::unique_ptr<Exchange> plain_;

@@ -14,7 +14,7 @@ LentSpan lend(std::span<float> values) {
 }  // namespace
 
 void ErrorFeedback::add_unit(const UnitShape& shape, bool wanted,
-                               const std::vector<CodedRange>& owned) {
+                             const std::vector<CodedRange>& owned) {
   Unit& unit = units_.emplace_back();
   if (!wanted) return;
   unit.tensors = shape.tensors;

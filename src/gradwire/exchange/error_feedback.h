@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/coded_layout.h"
+#include "gradwire/exchange/exchange.h"
 
 namespace gradwire {
 

@@ -28,9 +28,9 @@ struct UnitShape {
   std::vector<UnitTensor> tensors;
 };
 
-/// An operation of an exchange in flight; it must not outlive the exchange. The memory is lent until
-/// wait() has returned or thrown, or done() has returned true. It may be destroyed earlier only if the
-/// memory has a keep-alive.
+/// An operation of an exchange in flight; it must not outlive the exchange. The memory is lent
+/// until wait() has returned or thrown, or done() has returned true. It may be destroyed earlier
+/// only if the memory has a keep-alive.
 class UnitTransfer {
  public:
   virtual ~UnitTransfer() = default;
@@ -40,8 +40,8 @@ class UnitTransfer {
   /// Blocks until the result is in place; on an accelerator, makes the current stream wait. Called
   /// at most once, on any thread. Throws Exception if the group failed.
   virtual void wait() = 0;
-  /// Calls `callback` once, as soon as the operation has completed or failed; at once if it has. The
-  /// callback runs on any thread and must be short and must not block. Transfers that learn of
+  /// Calls `callback` once, as soon as the operation has completed or failed; at once if it has.
+  /// The callback runs on any thread and must be short and must not block. Transfers that learn of
   /// completion only in done() or wait() call it there. Called at most once, before wait().
   virtual void on_done(std::function<void()> callback) = 0;
 };
@@ -58,35 +58,36 @@ struct ExchangeTraits {
   OperationOrder order = OperationOrder::by_unit;
   /// If false, reductions compute the sum: the caller divides the gradients beforehand.
   bool averages = true;
-  /// Reductions depend on those of the pass before (error feedback): wait for all of a pass, and call
-  /// end_pass(), before the next begins.
+  /// Reductions depend on those of the pass before (error feedback): wait for all of a pass, and
+  /// call end_pass(), before the next begins.
   bool has_state = false;
 };
 
 /// Exchanges units between ranks, several at a time: all_reduce for replicated gradients,
-/// reduce_scatter and all_gather for sharded ones (ZeRO: Rajbhandari et al., arXiv:1910.02054, section
-/// 7). A sharded unit has P parts of the same size; part r belongs to rank r. Results of all_reduce
-/// are bitwise identical on all ranks.
+/// reduce_scatter and all_gather for sharded ones (ZeRO: Rajbhandari et al., arXiv:1910.02054,
+/// section 7). A sharded unit has P parts of the same size; part r belongs to rank r. Results of
+/// all_reduce are bitwise identical on all ranks.
 ///
 /// `unit` is an index into the shapes that the exchange was created with. A unit has at most one
 /// reduction and at most one gather in flight, and at most one reduction in a pass. `priority`:
-/// operations of higher priority overtake others. Starting an operation does not block on the network.
-/// Reductions, gathers and waits may each run on a different thread, one at a time each. All throw
-/// Exception.
+/// operations of higher priority overtake others. Starting an operation does not block on the
+/// network. Reductions, gathers and waits may each run on a different thread, one at a time each.
+/// All throw Exception.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
   /// Starts `data` = its mean over ranks.
-  virtual std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
+  virtual std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
+                                                   int priority) = 0;
   /// Starts `shard` = the mean over ranks of this rank's part of `data` (P * shard.count elements),
   /// which may be overwritten. They do not overlap.
-  virtual std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                                   int priority) = 0;
+  virtual std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
+                                                       LentSpan shard, int priority) = 0;
   /// Starts `data` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
   /// own place in `data`.
-  virtual std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                               int priority) = 0;
+  virtual std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
+                                                   LentSpan data, int priority) = 0;
 
   virtual ExchangeTraits traits() const = 0;
 
@@ -94,8 +95,8 @@ class Exchange {
   virtual void end_pass() {}
 
   /// What a checkpoint must hold for a resumed run to be bitwise identical: the error-feedback
-  /// residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans of live memory.
-  /// Called between passes.
+  /// residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans of live
+  /// memory. Called between passes.
   struct State {
     std::string name;
     LentSpan data;
@@ -103,8 +104,8 @@ class Exchange {
   virtual std::vector<State> state() { return {}; }
 
   /// Restores what state() of this rank returned in an earlier run. State missing from `saved` is
-  /// reset; unknown names are ignored. Called between passes. Throws Exception(invalid_argument) that
-  /// names the parameter if its shape or type differs.
+  /// reset; unknown names are ignored. Called between passes. Throws Exception(invalid_argument)
+  /// that names the parameter if its shape or type differs.
   struct SavedState {
     std::string name;
     LentConstSpan data;

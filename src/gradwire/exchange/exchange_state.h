@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-/// Implements Averager::load_state(): copies `saved` into the memory of `live`, by name, and zeros
+/// Implements Exchange::load_state(): copies `saved` into the memory of `live`, by name, and zeros
 /// what is missing. Throws Exception(invalid_argument) that names the parameter if a count or type
 /// differs; then nothing was copied.
 void load_exchange_state(const std::vector<Exchange::State>& live,

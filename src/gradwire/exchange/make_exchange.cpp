@@ -6,9 +6,9 @@
 
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/exchange/auto_exchange.h"
-#include "gradwire/exchange/exchange_checks.h"
 #include "gradwire/exchange/coded_exchange.h"
 #include "gradwire/exchange/communicator_exchange.h"
+#include "gradwire/exchange/exchange_checks.h"
 #include "gradwire/exchange/power_sgd_exchange.h"
 #include "gradwire/exchange/traced_exchange.h"
 

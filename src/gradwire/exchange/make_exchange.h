@@ -28,8 +28,8 @@ struct ExchangeOptions {
   std::shared_ptr<const Clock> clock;
   /// Elements that are coded at once. While one such piece is coded, others are sent.
   std::size_t piece_elements = std::size_t{1} << 20;
-  /// True if gradients are reduce-scattered, false if they are all-reduced: with a codec, an exchange
-  /// is for one of them. Sharding requires an element-wise codec or none, without `auto`.
+  /// True if gradients are reduce-scattered, false if they are all-reduced: with a codec, an
+  /// exchange is for one of them. Sharding requires an element-wise codec or none, without `auto`.
   bool sharded = false;
   /// `auto` measures `trial_steps` steps each way, and repeats that every `steps_between_trials`
   /// steps.
@@ -37,12 +37,12 @@ struct ExchangeOptions {
   int steps_between_trials = 1000;
 };
 
-/// Creates the exchange for these units: uncompressed, or with a codec around that. It reserves lanes
-/// of the communicator: ranks that make several exchanges must make them in the same order. A
-/// communicator of one rank leaves gradients unchanged, whatever the codec. `trace` records operations
-/// and waits; may be null, and must outlive all operations. Throws Exception(invalid_argument) for an
-/// unknown codec (lists the known ones), and for a unit that is not float32 and lacks
-/// skip_compression (names the tensor).
+/// Creates the exchange for these units: uncompressed, or with a codec around that. It reserves
+/// lanes of the communicator: ranks that make several exchanges must make them in the same order. A
+/// communicator of one rank leaves gradients unchanged, whatever the codec. `trace` records
+/// operations and waits; may be null, and must outlive all operations. Throws
+/// Exception(invalid_argument) for an unknown codec (lists the known ones), and for a unit that is
+/// not float32 and lacks skip_compression (names the tensor).
 std::unique_ptr<Exchange> make_exchange(std::shared_ptr<Communicator> communicator,
                                         std::vector<UnitShape> units,
                                         const ExchangeOptions& options = {},

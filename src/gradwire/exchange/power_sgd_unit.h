@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/coded_layout.h"
+#include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/power_sgd_matrix.h"
 
 namespace gradwire {

@@ -38,13 +38,13 @@ class TracedExchange final : public Exchange {
     return traced(begin, exchange_->all_reduce(unit, std::move(data), priority));
   }
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                           int priority) override {
+                                               int priority) override {
     const Begin begin = begun("reduce", unit, data);
     return traced(begin,
                   exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority));
   }
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                       int priority) override {
+                                           int priority) override {
     const Begin begin = begun("gather", unit, data);
     return traced(begin, exchange_->all_gather(unit, std::move(shard), std::move(data), priority));
   }

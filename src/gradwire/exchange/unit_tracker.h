@@ -11,8 +11,8 @@
 
 namespace gradwire {
 
-/// Tracks the units in flight, shared by an exchange's callers and its worker. Thread-safe; takes no
-/// other lock.
+/// Tracks the units in flight, shared by an exchange's callers and its worker. Thread-safe; takes
+/// no other lock.
 class UnitTracker {
  public:
   explicit UnitTracker(std::size_t units) : missing_(units), callbacks_(units) {}

@@ -11,7 +11,8 @@ namespace {
 /// ResNet-50 has of 4 MiB, few enough to compute quickly.
 constexpr std::size_t kMaxBuckets = 48, kMinBucketsShare = 3000;
 
-/// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes nothing.
+/// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes
+/// nothing.
 constexpr int kSomeRanks = 2;
 
 /// Returns the layers with their shares of a pass.

@@ -16,7 +16,8 @@ struct WholeExchange {
 /// A step's compute and communication.
 struct OverlapInput {
   StepPolicy policy;
-  int accumulate = 1;    ///< Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
+  int accumulate =
+      1;  ///< Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
   double forward = 0;    ///< Seconds of one pass.
   double backward = 0;   ///< Seconds of one pass.
   WholeExchange reduce;  ///< All-reduce, or reduce-scatter from stage 1 on.
@@ -24,8 +25,9 @@ struct OverlapInput {
 };
 
 /// Returns the seconds of exposed communication in a step: the step engine runs the model's layers
-/// in virtual time (emulation/emulated_training.h), over one link that carries the unit of the highest
-/// priority. Units are as in training, but at most about 48, so that a step is quickly computed.
+/// in virtual time (emulation/emulated_training.h), over one link that carries the unit of the
+/// highest priority. Units are as in training, but at most about 48, so that a step is quickly
+/// computed.
 ///
 ///   no overlap: exposed = reduce + gather
 ///   full overlap: exposed >= reduce + gather - compute

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "gradwire/plan/device.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
-#include "gradwire/plan/device.h"
 
 namespace gradwire {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "gradwire/step/local_steps.h"
 #include "gradwire/recipe/json_object.h"
+#include "gradwire/step/local_steps.h"
 
 namespace gradwire {
 

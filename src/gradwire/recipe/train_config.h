@@ -9,11 +9,11 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
-#include "gradwire/step/defaults.h"
-#include "gradwire/step/overlap.h"
 #include "gradwire/recipe/local_sgd_config.h"
 #include "gradwire/recipe/optimizers_config.h"
 #include "gradwire/recipe/zero_config.h"
+#include "gradwire/step/defaults.h"
+#include "gradwire/step/overlap.h"
 #include "gradwire/train/optim/loss_scaler.h"
 #include "gradwire/train/optim/precision.h"
 

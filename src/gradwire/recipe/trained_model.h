@@ -5,11 +5,11 @@
 #include <torch/torch.h>
 
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/step/step_host.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/loss_scaler.h"
 #include "gradwire/train/zero/zero_core.h"

@@ -87,8 +87,8 @@ void Gathers::start(std::size_t unit) {
 }
 
 /// Stage 3: missing parameters stall the computation at once, gradients only later, so gathers have
-/// priority over reductions, and earlier gathers over later ones. Stages 1 and 2: the unit is needed
-/// as soon as its reduction was.
+/// priority over reductions, and earlier gathers over later ones. Stages 1 and 2: the unit is
+/// needed as soon as its reduction was.
 int Gathers::priority_of(std::size_t unit) {
   if (policy_.shards_parameters()) return kFirstPriority - started_++ % kFirstPriority;
   return reduction_priority(policy_, unit) + 1;

@@ -12,9 +12,9 @@
 
 namespace gradwire {
 
-/// The gathers of parameters that are sharded, or that each rank steps a shard of. Gathers are queued
-/// in the same order on all ranks. Where the exchange needs it they start in that order, else each as
-/// soon as its shard is ready. Not thread-safe.
+/// The gathers of parameters that are sharded, or that each rank steps a shard of. Gathers are
+/// queued in the same order on all ranks. Where the exchange needs it they start in that order,
+/// else each as soon as its shard is ready. Not thread-safe.
 class Gathers {
  public:
   /// The shard of a unit: what the other half of the engine knows.
@@ -37,7 +37,8 @@ class Gathers {
   void await(std::size_t unit);
   /// Starts all queued gathers, ready or not.
   void start_queued();
-  /// Starts the gather of a unit if it is absent. Only for exchanges that gather units in any order.
+  /// Starts the gather of a unit if it is absent. Only for exchanges that gather units in any
+  /// order.
   void start(std::size_t unit);
 
   /// Waits for the unit's gather, if one is in flight.

@@ -44,8 +44,7 @@ void LocalStepEngine::begin(const std::vector<std::size_t>& fragments) {
   reductions_.begin_pass(units);
   for (const std::size_t unit : units) reductions_.complete(unit);
   reductions_.end_pass();
-  for (const std::size_t fragment : fragments)
-    position_.averaged_after[fragment] = position_.steps;
+  for (const std::size_t fragment : fragments) position_.averaged_after[fragment] = position_.steps;
 }
 
 void LocalStepEngine::apply(const std::vector<std::size_t>& fragments) {

@@ -5,15 +5,16 @@
 #include <optional>
 #include <vector>
 
-#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/step/reductions.h"
+#include "gradwire/step/streaming_schedule.h"
 
 namespace gradwire {
 
 /// One rank's side of local steps (local SGD, DiLoCo, Streaming DiLoCo), as a state machine: after
 /// which step the average of which fragment starts, and after which it is applied. A fragment is a
-/// set of units. Of the host it asks for gradients(): the difference from the last common parameters;
-/// and for step(): apply the mean difference. Drivers are as those of StepEngine. Not thread-safe.
+/// set of units. Of the host it asks for gradients(): the difference from the last common
+/// parameters; and for step(): apply the mean difference. Drivers are as those of StepEngine. Not
+/// thread-safe.
 class LocalStepEngine {
  public:
   /// `fragment_of`: by unit; ascending. `exchange`, `host` and `clock` must outlive this.

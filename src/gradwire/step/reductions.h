@@ -10,8 +10,8 @@
 namespace gradwire {
 
 /// The reductions of gradients: all-reduces, or reduce-scatters where gradients are sharded. A pass
-/// reduces every unit once, in one order on all ranks, whatever the order in which backward completes
-/// them. Not thread-safe.
+/// reduces every unit once, in one order on all ranks, whatever the order in which backward
+/// completes them. Not thread-safe.
 class Reductions {
  public:
   /// All must outlive this.

@@ -22,9 +22,9 @@ namespace gradwire {
 ///     begin_pass, (before_backward, before_gradient, gradient_ready)..., end_pass,
 ///     begin_step
 ///
-/// With Overlap::full a step is not over when begin_step() returns. It goes on while the next forward
-/// runs, unit by unit, and finish() completes it. The parameters are the same bits either way. Not
-/// thread-safe.
+/// With Overlap::full a step is not over when begin_step() returns. It goes on while the next
+/// forward runs, unit by unit, and finish() completes it. The parameters are the same bits either
+/// way. Not thread-safe.
 class StepEngine {
  public:
   /// `exchange`, `host` and `clock` must outlive this. Units are in the order of their reductions.
@@ -38,7 +38,8 @@ class StepEngine {
   /// The block with these units is about to run, in forward or again in backward. Blocks until its
   /// parameters are up to date; gathers those of the next blocks meanwhile.
   void before_block(const std::vector<std::size_t>& units);
-  /// The block has run. `keep`: its parameters must stay until backward, as nobody will announce it.
+  /// The block has run. `keep`: its parameters must stay until backward, as nobody will announce
+  /// it.
   void after_block(const std::vector<std::size_t>& units, bool keep = false);
   /// Forward has ended. Completes the steps of units that it did not use.
   void end_forward();
@@ -56,8 +57,9 @@ class StepEngine {
   /// Backward has ended; missing gradients count as zero. Without Overlap::full, waits for all.
   void end_pass();
 
-  /// The optimizer steps on all units. Called after end_pass(), or between begin_pass() and end_pass():
-  /// each unit then steps as soon as its mean arrives, in poll(), and the rest after the pass.
+  /// The optimizer steps on all units. Called after end_pass(), or between begin_pass() and
+  /// end_pass(): each unit then steps as soon as its mean arrives, in poll(), and the rest after
+  /// the pass.
   void begin_step();
   /// Steps units whose means have arrived, and starts what has become ready. Call it often.
   void poll();

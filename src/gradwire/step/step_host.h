@@ -27,8 +27,8 @@ struct StepPolicy {
   Overlap overlap = Overlap::full;
   /// Stages 2 and 3: maximum number of units whose gradients are allocated or being reduced.
   std::size_t max_reductions = 4;
-  /// Stage 3: units that are gathered ahead of the running block: at least so many, and further ones
-  /// while they have at most `prefetch_elements` together.
+  /// Stage 3: units that are gathered ahead of the running block: at least so many, and further
+  /// ones while they have at most `prefetch_elements` together.
   std::size_t prefetch_units = 1;
   std::size_t prefetch_elements = 1'000'000;
   /// The optimizer communicates (norms over ranks), so that all ranks step units in one order.
@@ -45,8 +45,8 @@ inline int reduction_priority(const StepPolicy& policy, std::size_t place) {
   return policy.prioritizes ? 2 * static_cast<int>(place) : 0;
 }
 
-/// Memory and arithmetic of a step: what the engine asks of the owner of the tensors. Calls come from
-/// within the engine's own calls, on their thread.
+/// Memory and arithmetic of a step: what the engine asks of the owner of the tensors. Calls come
+/// from within the engine's own calls, on their thread.
 class StepHost {
  public:
   virtual ~StepHost() = default;
@@ -83,7 +83,7 @@ class StepHost {
 
 /// Accumulated cost of communication on this rank.
 struct StepStats {
-  Duration exposed{};           ///< Time spent waiting for communication that was not hidden.
+  Duration exposed{};  ///< Time spent waiting for communication that was not hidden.
   /// Bytes of reduced gradients, before encoding: the textbook's G, accumulated.
   std::int64_t bytes = 0;
   std::int64_t operations = 0;    ///< Reductions started.

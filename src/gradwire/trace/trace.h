@@ -56,7 +56,7 @@ struct TraceLog {
 ///
 ///     TraceSession session(...);                        // trace/trace_session.h
 ///     TraceRecorder* trace = session.recorder();        // null: nothing is recorded, at no cost
-///     averager = trace_averager(std::move(averager), trace);  // buckets, and waits
+///     exchange = make_exchange(communicator, units, options, trace);  // units, and waits
 ///     for (...) {
 ///       TraceStep step(trace, number);
 ///       { TraceScope scope(trace, TraceKind::data); ... }

@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/trace/trace_peers.h"
 #include "gradwire/trace/trace_clock.h"
+#include "gradwire/trace/trace_peers.h"
 #include "gradwire/trace/trace_rank.h"
 
 namespace gradwire {

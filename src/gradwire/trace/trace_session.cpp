@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "gradwire/trace/trace_collection.h"
 #include "gradwire/trace/chrome_trace.h"
 #include "gradwire/trace/step_trace.h"
+#include "gradwire/trace/trace_collection.h"
 
 namespace gradwire {
 namespace {

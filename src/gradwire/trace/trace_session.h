@@ -8,10 +8,10 @@
 
 #include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
-#include "gradwire/trace/trace_peers.h"
 #include "gradwire/trace/memory_timeline.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/trace/trace_clock.h"
+#include "gradwire/trace/trace_peers.h"
 #include "gradwire/trace/trace_rank.h"
 #include "gradwire/trace/trace_summary.h"
 
@@ -27,7 +27,7 @@ struct TraceOptions {
 /// all without a file, record on it, and finish together:
 ///
 ///     TraceSession session({.file = path, .host = name}, trace_peers(communicator), clock);
-///     averager = trace_averager(std::move(averager), session.recorder());
+///     exchange = make_exchange(communicator, units, options, session.recorder());
 ///     ...                                     // TraceStep and TraceScope on session.recorder()
 ///     if (const auto summary = session.finish()) std::cout << format_trace_summary(*summary);
 class TraceSession {

@@ -29,8 +29,7 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<NamedTensor>& parameters,
-                             GradientListener& listener)
+GradientHooks::GradientHooks(const std::vector<NamedTensor>& parameters, GradientListener& listener)
     : listener_(listener), alive_(std::make_shared<GradientListener*>(&listener)) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);

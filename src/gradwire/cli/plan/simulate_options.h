@@ -5,10 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include "gradwire/base/units.h"
-#include "gradwire/step/defaults.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/plan/simulate/step_simulation.h"
+#include "gradwire/step/defaults.h"
 
 namespace gradwire {
 

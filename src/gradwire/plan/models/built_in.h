@@ -8,7 +8,7 @@
 namespace gradwire {
 
 /// ResNet (He et al., CVPR 2016, table 1) as in torchvision, with the layers of
-/// gradient/profiles.h. `blocks`: of the third stage, 6 in ResNet-50, 23 in ResNet-101.
+/// workload/profiles.h. `blocks`: of the third stage, 6 in ResNet-50, 23 in ResNet-101.
 ModelShape resnet_model(const std::string& name, int blocks);
 
 /// VGG with 16 layers (Simonyan and Zisserman, ICLR 2015, table 1, D), without batch normalization.

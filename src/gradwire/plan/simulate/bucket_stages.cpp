@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kAlignment = 16;  ///< Of encoded parts (gradient/coded_averager_piece.cpp).
+constexpr std::size_t kAlignment = 16;  ///< Of encoded parts (exchange/coded_piece.cpp).
 
 double slot_bytes(const Codec& codec, std::size_t count) {
   if (count == 0) return 0;
@@ -53,8 +53,9 @@ std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Code
   TrafficStage adding = coding(model, own, model.speed.decode);
   adding.seconds += coding(model, own * (model.ranks - 1), model.speed.decode_add).seconds;
   adding.seconds += coding(model, own, model.speed.encode).seconds;
-  return {coding(model, all, model.speed.encode), network_stage(model, Collective::all_to_all, sent),
-          adding, network_stage(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
+  return {coding(model, all, model.speed.encode),
+          network_stage(model, Collective::all_to_all, sent), adding,
+          network_stage(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
           coding(model, all, model.speed.decode)};
 }
 

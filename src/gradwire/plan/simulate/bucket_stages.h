@@ -42,9 +42,9 @@ struct UnitTraffic {
   std::vector<std::vector<TrafficStage>> gather;
 };
 
-/// Returns the traffic of a unit: in stage 0 of ZeRO an all-reduce, otherwise a reduce-scatter and an
-/// all-gather. Throws Exception(invalid_argument) for an unknown codec, one whose encoded size depends
-/// on more than the number of values, or any codec from stage 1 on.
+/// Returns the traffic of a unit: in stage 0 of ZeRO an all-reduce, otherwise a reduce-scatter and
+/// an all-gather. Throws Exception(invalid_argument) for an unknown codec, one whose encoded size
+/// depends on more than the number of values, or any codec from stage 1 on.
 UnitTraffic unit_traffic(const UnitShape& unit, int stage, const ExchangeModel& model);
 
 /// Returns the codec threads per processor with one thread per rank, at least 1: the maximum over

@@ -62,11 +62,11 @@ class SimulatedExchange final : public Exchange {
     return start(units_[unit].reduction, priority);
   }
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
-                                           int priority) override {
+                                               int priority) override {
     return start(units_[unit].reduction, priority);
   }
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
-                                       int priority) override {
+                                           int priority) override {
     return start(units_[unit].gather, priority);
   }
   ExchangeTraits traits() const override { return {}; }
@@ -74,7 +74,7 @@ class SimulatedExchange final : public Exchange {
 
  private:
   std::unique_ptr<UnitTransfer> start(const std::vector<std::vector<TrafficStage>>& stages,
-                                  int priority) {
+                                      int priority) {
     std::vector<std::size_t> jobs;
     for (const auto& job : stages) jobs.push_back(traffic_.start(priority, job));
     return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));

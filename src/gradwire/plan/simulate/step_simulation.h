@@ -2,10 +2,10 @@
 
 #include <optional>
 
-#include "gradwire/step/step_plan.h"
-#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/plan/simulate/bucket_stages.h"
 #include "gradwire/step/step_host.h"
+#include "gradwire/step/step_plan.h"
+#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/workload/layer_profile.h"
 
 namespace gradwire {

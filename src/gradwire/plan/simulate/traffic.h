@@ -18,7 +18,7 @@ struct TrafficStage {
 /// The network and the codec thread of a rank, in virtual time; all ranks do the same. Operations
 /// share the port by priority. The highest takes as much as it can use, port_seconds / seconds, the
 /// next takes from the rest, and so on. The codec thread runs one task at a time: the highest
-/// priority first, and among equals the latest stage (gradient/codec_worker.h).
+/// priority first, and among equals the latest stage (exchange/codec_worker.h).
 class Traffic {
  public:
   /// Begins a job with these stages; returns its number. Jobs of higher `priority` go first.

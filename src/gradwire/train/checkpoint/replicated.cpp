@@ -12,7 +12,8 @@ ReplicatedModel::ReplicatedModel(const torch::nn::Module& module, DataParallelCo
                                  std::vector<torch::optim::Optimizer*> optimizers)
     : module_(module), core_(core), optimizers_(std::move(optimizers)) {
   if (!optimizers_.empty()) return;
-  for (const auto& optimizer : core_.replicated().optimizers()) optimizers_.push_back(optimizer.get());
+  for (const auto& optimizer : core_.replicated().optimizers())
+    optimizers_.push_back(optimizer.get());
 }
 
 void ReplicatedModel::add(std::vector<TensorPiece>& pieces, const std::string& name,

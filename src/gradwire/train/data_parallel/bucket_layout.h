@@ -20,7 +20,7 @@ struct BucketLayout {
     std::size_t position = 0;
   };
   std::vector<Bucket> buckets;
-  /// Shapes of the buckets, as averagers expect them.
+  /// Shapes of the buckets, as exchanges expect them.
   std::vector<UnitShape> shapes;
   std::vector<std::vector<std::size_t>> members;  ///< Per bucket: indices of its parameters.
   std::vector<Place> places;                      ///< Per parameter.

@@ -66,9 +66,7 @@ class DataParallelCore : public SyncControl {
   int rank() const { return group_->getRank(); }
   int size() const { return group_->getSize(); }
   const ProcessGroup& group() const { return group_; }
-  bool needs_outputs() const {
-    return size() > 1 && (find_unused_ || replicated_->pending());
-  }
+  bool needs_outputs() const { return size() > 1 && (find_unused_ || replicated_->pending()); }
   ReplicatedStep& replicated() { return *replicated_; }
   StepStats stats() const;
 

@@ -37,14 +37,14 @@ struct ReplicatedStepOptions {
 };
 
 /// Training steps with replicated parameters: the torch side of the step engine in stage 0. It owns
-/// the buckets, in which each parameter's gradient is a view, and an optimizer for each. The phases of
-/// a step:
+/// the buckets, in which each parameter's gradient is a view, and an optimizer for each. The phases
+/// of a step:
 ///
-///     prepare -> backward: gradients go to their buckets, complete buckets are averaged in order ->
+/// prepare -> backward: gradients go to their buckets, complete buckets are averaged in order ->
 ///     each bucket: wait for the mean, step its optimizer when begin_step() was called
 ///
-/// Without Overlap::full the end of backward waits for all buckets, otherwise the blocks of the next
-/// forward for theirs. With world size 1 there is no communication.
+/// Without Overlap::full the end of backward waits for all buckets, otherwise the blocks of the
+/// next forward for theirs. With world size 1 there is no communication.
 ///
 /// Not movable: autograd's hooks refer to this object and run on autograd's threads. Otherwise not
 /// thread-safe.
@@ -53,9 +53,9 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   ReplicatedStep(ProcessGroup group, std::vector<NamedTensor> parameters,
                  ReplicatedStepOptions options);
 
-  /// Call after each forward. `synchronize`: backward averages over ranks, else gradients accumulate
-  /// locally. `outputs` are where backward starts, for find_unused. Throws Exception(invalid_argument)
-  /// if an earlier backward left parameters without a gradient.
+  /// Call after each forward. `synchronize`: backward averages over ranks, else gradients
+  /// accumulate locally. `outputs` are where backward starts, for find_unused. Throws
+  /// Exception(invalid_argument) if an earlier backward left parameters without a gradient.
   void prepare(const std::vector<torch::Tensor>& outputs, bool synchronize);
 
   /// Starts one step of the optimizers, after which the gradients are cleared. Runs at once if no

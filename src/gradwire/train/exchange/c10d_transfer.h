@@ -10,8 +10,8 @@
 
 namespace gradwire {
 
-/// A c10d::Work as a transfer. Completion is learned in wait(). `finish` runs after the work, in stream
-/// order; may be empty.
+/// A c10d::Work as a transfer. Completion is learned in wait(). `finish` runs after the work, in
+/// stream order; may be empty.
 class C10dTransfer final : public UnitTransfer {
  public:
   explicit C10dTransfer(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish = {})

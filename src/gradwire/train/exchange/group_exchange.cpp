@@ -43,8 +43,7 @@ class GroupExchange final : public Exchange {
                                                int) override {
     auto input = tensor_over(data, devices_[unit]);
     auto output = tensor_over(shard, devices_[unit]);
-    if (has_reduce_scatter_)
-      return std::make_unique<C10dTransfer>(reduce_scatter(input, output));
+    if (has_reduce_scatter_) return std::make_unique<C10dTransfer>(reduce_scatter(input, output));
     return std::make_unique<C10dTransfer>(all_reduce(input), [this, input, output] {
       const auto part = output.numel();
       output.copy_(input.narrow(0, part * group_->getRank(), part));

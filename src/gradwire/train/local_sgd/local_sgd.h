@@ -12,8 +12,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/step/defaults.h"
-#include "gradwire/step/local_steps.h"
 #include "gradwire/step/local_step_engine.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/data_parallel/bucket_layout.h"
 #include "gradwire/train/group.h"

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// Makes the optimizer of some of the parameters; called once for each unit. The optimizer must treat
-/// each parameter independently (SGD, Adam, LAMB, ...: no norm over all gradients).
+/// Makes the optimizer of some of the parameters; called once for each unit. The optimizer must
+/// treat each parameter independently (SGD, Adam, LAMB, ...: no norm over all gradients).
 using OptimizerFactory =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor> parameters)>;
 

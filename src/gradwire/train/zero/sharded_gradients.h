@@ -12,10 +12,10 @@
 
 namespace gradwire {
 
-/// Memory of sharded gradients: a buffer for each unit that backward writes, and this rank's part of
-/// each mean, in which the means of several passes accumulate. In stage 1 all buffers stay allocated,
-/// and gradients that are not reduced accumulate in them (16-bit gradients: in separate 32-bit
-/// memory). In stages 2 and 3 a buffer is temporary, and reused. Not thread-safe.
+/// Memory of sharded gradients: a buffer for each unit that backward writes, and this rank's part
+/// of each mean, in which the means of several passes accumulate. In stage 1 all buffers stay
+/// allocated, and gradients that are not reduced accumulate in them (16-bit gradients: in separate
+/// 32-bit memory). In stages 2 and 3 a buffer is temporary, and reused. Not thread-safe.
 class ShardedGradients {
  public:
   /// `units` must outlive this. `keep_all`: stage 1. `scale`: factor on gradients before the
@@ -28,14 +28,15 @@ class ShardedGradients {
 
   /// A pass begins: no gradient is filled.
   void begin_pass();
-  /// Moves a parameter's grad() to its place. Returns false if the pass had filled it already: then it
-  /// was added.
+  /// Moves a parameter's grad() to its place. Returns false if the pass had filled it already: then
+  /// it was added.
   bool fill(std::size_t parameter);
   /// Adds a parameter's grad() to those that are not yet reduced.
   void accumulate(std::size_t parameter);
 
-  /// Completes a unit's buffer for its reduction: gradients that are not filled are those accumulated
-  /// before, or zero. Returns the buffer, and the memory for this rank's part of the mean.
+  /// Completes a unit's buffer for its reduction: gradients that are not filled are those
+  /// accumulated before, or zero. Returns the buffer, and the memory for this rank's part of the
+  /// mean.
   std::pair<torch::Tensor, torch::Tensor> prepare_reduction(std::size_t unit);
   /// The mean is in that memory: adds it to the unit's gradient, and frees the buffer.
   void store_mean(std::size_t unit);

@@ -478,8 +478,8 @@ void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const 
   }
 }
 
-// Changes to the module by other code would be undone or ignored. The checks compare each parameter's
-// location and version counter, not its elements.
+// Changes to the module by other code would be undone or ignored. The checks compare each
+// parameter's location and version counter, not its elements.
 
 void ZeroCore::fail(ErrorKind kind, const std::string& message) const {
   const auto text = fmt::format("rank {}: Zero: {}", rank(), message);
@@ -502,16 +502,19 @@ void ZeroCore::require_own_module(const torch::nn::Module& module) const {
 void ZeroCore::require_own_parameters() const {
   for (const auto& unit : units_) {
     if (const auto* member = unit.first_moved()) {
-      fail(ErrorKind::invalid_argument, fmt::format(
-          "'{}' has been moved to other memory (by to(), torch::load() or another wrapper), which "
-          "steps do not update; {}, or load into its pieces() and call loaded()",
-          member->name, kRemedy));
+      fail(ErrorKind::invalid_argument,
+           fmt::format("'{}' has been moved to other memory (by to(), torch::load() or another "
+                       "wrapper), which "
+                       "steps do not update; {}, or load into its pieces() and call loaded()",
+                       member->name, kRemedy));
     }
     if (const auto* member = unit.first_written()) {
-      fail(ErrorKind::invalid_argument, fmt::format(
-          "'{}' has been written to, which the next step would overwrite with what the optimizer "
-          "steps ({}); {}, or write to its pieces() and call loaded()",
-          member->name, unit.has_master() ? "the master copy" : "this rank's shard", kRemedy));
+      fail(ErrorKind::invalid_argument,
+           fmt::format("'{}' has been written to, which the next step would overwrite with what "
+                       "the optimizer "
+                       "steps ({}); {}, or write to its pieces() and call loaded()",
+                       member->name, unit.has_master() ? "the master copy" : "this rank's shard",
+                       kRemedy));
     }
   }
 }

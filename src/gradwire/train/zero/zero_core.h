@@ -45,8 +45,8 @@ struct ZeroOptions {
   /// optimizer then steps a copy of this rank's shard in the parameters' original type. Nullopt:
   /// the original type.
   std::optional<torch::ScalarType> parameters;
-  /// Gradient codec: "none", "int8", "top_k:0.01", ... (coded_shard_exchange.h). Other codecs than
-  /// "none" require a gradwire group and float32 gradients. Codecs with error feedback keep a
+  /// Gradient codec: "none", "int8", "top_k:0.01", ... (exchange/coded_exchange.h). Other codecs
+  /// than "none" require a gradwire group and float32 gradients. Codecs with error feedback keep a
   /// residual as large as all gradients on each rank.
   std::string codec = "none";
   std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units are sent uncompressed.
