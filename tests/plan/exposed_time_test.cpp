@@ -20,7 +20,7 @@ double exposed(const ModelShape& model, Overlap overlap, double communication, d
   return exposed_time(model, {.policy = {.overlap = overlap},
                               .forward = 1,
                               .backward = 2,
-                              .reduce = {communication, latency}});
+                              .reduce = {communication, latency, latency}});
 }
 
 TEST(Exposed, NothingOverlapsWithNone) {

@@ -40,10 +40,6 @@ class TextRules(unittest.TestCase):
         self.assertEqual(found(text_rules.left_overs, "a\n// TODO: b\n// FIXME\n"), [2, 3])
         self.assertEqual(found(text_rules.left_overs, "int todo;\n"), [])
 
-    def test_file_length(self):
-        self.assertEqual(found(text_rules.file_length, "a;\n" * 401), [401])
-        self.assertEqual(found(text_rules.file_length, "a;\n" * 400), [])
-
     def test_line_length(self):
         self.assertEqual(found(text_rules.line_length, "x" * 101 + "\n" + "x" * 100 + "\n"), [1])
 

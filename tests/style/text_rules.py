@@ -5,7 +5,6 @@ import re
 
 from tree import CODE, CPP, ROOT, code_of
 
-MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
 
@@ -30,12 +29,6 @@ def left_overs(path, text):
     for number, line in enumerate(text.splitlines(), 1):
         if _LEFT_OVER.search(line):
             yield number, "unfinished business: do it, or make it an issue"
-
-
-def file_length(path, text):
-    lines = text.count("\n")
-    if path.suffix in CODE and lines > MAX_FILE_LINES:
-        yield lines, f"{lines} lines; a file is one idea and at most {MAX_FILE_LINES}: split it"
 
 
 def line_length(path, text):
@@ -105,5 +98,5 @@ def _cpp_functions(text):
                 break
 
 
-RULES = [whitespace, left_overs, file_length, line_length, pragma_once, include_paths,
+RULES = [whitespace, left_overs, line_length, pragma_once, include_paths,
          own_header_first, function_length]

@@ -7,9 +7,8 @@
 namespace gradwire {
 namespace {
 
-/// Maximum and minimum share of the parameters in a bucket. The maximum gives as many buckets as
-/// ResNet-50 has of 4 MiB, few enough to compute quickly.
-constexpr std::size_t kMaxBuckets = 48, kMinBucketsShare = 3000;
+/// As many buckets as ResNet-50 has of 4 MiB, few enough to compute quickly.
+constexpr std::size_t kMaxBuckets = 48;
 
 /// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes
 /// nothing.
@@ -38,15 +37,16 @@ LayerProfile profile_of(const ModelShape& model, const OverlapInput& input) {
 StepPlan plan_of(const LayerProfile& profile, int stage) {
   const std::size_t bytes = profile.parameters() * sizeof(float);
   const std::size_t most = std::max<std::size_t>(bytes / kMaxBuckets, 1);
+  const auto least = static_cast<std::size_t>(kSmallestUnit * static_cast<double>(bytes));
   const StepPlanOptions options{
-      .limits = {.first_bytes = most, .bytes = most, .last_bytes = bytes / kMinBucketsShare}};
+      .limits = {.first_bytes = most, .bytes = most, .last_bytes = least}};
   return stage == 3 ? plan_blocks(profile, most / sizeof(float) / 2, options)
                     : plan_step(profile, options);
 }
 
 std::vector<std::vector<TrafficStage>> jobs_of(const WholeExchange& whole, double share) {
   const double seconds = share * whole.bandwidth;
-  return {{{TrafficStage::network, seconds, seconds}, {TrafficStage::network, whole.latency, 0}}};
+  return {{{TrafficStage::network, seconds, seconds}, {TrafficStage::network, whole.latency_of(share), 0}}};
 }
 
 /// Everything is exposed where nothing overlaps.

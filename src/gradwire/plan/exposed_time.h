@@ -8,10 +8,18 @@ namespace gradwire {
 /// An operation on all gradients, or on all parameters, cut into units.
 struct WholeExchange {
   double bandwidth = 0;  ///< Seconds in which it fills the link.
-  double latency = 0;    ///< Seconds from the last byte of a unit to its result.
+  double latency = 0;    ///< Its further seconds, as one operation.
+  /// The further seconds of a unit of kSmallestUnit of it; those of larger units are in between.
+  double smallest_latency = 0;
 
   double total() const { return bandwidth + latency; }
+  double latency_of(double share) const {
+    return smallest_latency + share * (latency - smallest_latency);
+  }
 };
+
+/// Share of the parameters in the smallest unit, which is needed first by forward.
+inline constexpr double kSmallestUnit = 1.0 / 3000;
 
 /// A step's compute and communication.
 struct OverlapInput {

@@ -42,18 +42,21 @@ void apply_measurement(const PlanInput& input, GradientExchange& exchange) {
   for (WholeExchange* part : {&exchange.reduce, &exchange.gather}) {
     if (bandwidth > 0) part->bandwidth *= exchange.bandwidth / bandwidth;
     if (latency > 0) part->latency *= exchange.latency / latency;
+    if (latency > 0) part->smallest_latency *= exchange.latency / latency;
   }
 }
 
-CollectiveTime averaging(const PlanInput& input, const Groups& groups) {
+/// Averages a share of the gradients in one operation.
+CollectiveTime averaging(const PlanInput& input, const Groups& groups, double share = 1) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
   CollectiveTimes& times = *input.times;
   if (wire.coded)
-    return times.coded_reduction(groups.nodes, wire.contribution * groups.parameters,
+    return times.coded_reduction(groups.nodes, share * wire.contribution * groups.parameters,
                                  input.network) +
-           times.coded_gather(groups.nodes, wire.mean * groups.parameters, input.network);
-  const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
+           times.coded_gather(groups.nodes, share * wire.mean * groups.parameters, input.network);
+  const double bytes =
+      share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
   if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, input.network);
   return times.of(Collective::all_reduce, s.algorithm, groups.nodes, bytes, input.network);
 }
@@ -67,19 +70,23 @@ double inside_time(const PlanInput& input, const Groups& groups) {
   return ring_share(groups.inside) * bytes / input.device.inside_bytes_per_second;
 }
 
-/// Reduces gradients to the ranks that update with them.
-CollectiveTime reduction(const PlanInput& input, const Groups& groups) {
+/// Reduces a share of the gradients to the ranks that update with them.
+CollectiveTime reduction(const PlanInput& input, const Groups& groups, double share = 1) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
   if (wire.coded)
-    return input.times->coded_reduction(groups.nodes, wire.contribution * groups.parameters,
+    return input.times->coded_reduction(groups.nodes, share * wire.contribution * groups.parameters,
                                         input.network);
-  const double bytes = bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
+  const double bytes =
+      share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
   return input.times->of(Collective::reduce_scatter, "auto", groups.nodes, bytes, input.network);
 }
 
-WholeExchange whole(const CollectiveTime& time) {
-  return {.bandwidth = time.bandwidth, .latency = time.latency};
+/// `smallest`: the time of kSmallestUnit of it, as an operation of its own.
+WholeExchange whole(const CollectiveTime& time, const CollectiveTime& smallest) {
+  return {.bandwidth = time.bandwidth,
+          .latency = time.latency,
+          .smallest_latency = std::max(0.0, smallest.total() - kSmallestUnit * time.bandwidth)};
 }
 
 /// ZeRO: reductions of gradients and gathers of parameters, in place of an all-reduce.
@@ -87,8 +94,11 @@ GradientExchange sharded(const PlanInput& input, const Groups& groups) {
   const Strategy& s = input.strategy;
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).parameter * groups.parameters;
   const CollectiveTime reduce = reduction(input, groups);
-  const CollectiveTime gather =
-      input.times->of(Collective::all_gather, "auto", groups.nodes, bytes, input.network);
+  const auto gathering = [&](double share) {
+    return input.times->of(Collective::all_gather, "auto", groups.nodes, share * bytes,
+                           input.network);
+  };
+  const CollectiveTime gather = gathering(1);
   // Stage 1 accumulates passes before it reduces; the others have no memory for that.
   const double reductions = s.zero_stage == 1 ? 1 : s.accumulate;
   // Stage 3: forward and backward of each pass. Others: after the update, for the next forward.
@@ -97,8 +107,8 @@ GradientExchange sharded(const PlanInput& input, const Groups& groups) {
           .latency = reductions * reduce.latency + gathers * gather.latency,
           .wire_bytes = reductions * reduce.sent + gathers * gather.sent,
           .algorithm = reduce.algorithm,
-          .reduce = whole(reduce),
-          .gather = whole(gather)};
+          .reduce = whole(reduce, reduction(input, groups, kSmallestUnit)),
+          .gather = whole(gather, gathering(kSmallestUnit))};
 }
 
 GradientExchange between_nodes(const PlanInput& input, const Groups& groups) {
@@ -108,7 +118,7 @@ GradientExchange between_nodes(const PlanInput& input, const Groups& groups) {
           .latency = time.latency,
           .wire_bytes = time.sent,
           .algorithm = time.algorithm,
-          .reduce = whole(time)};
+          .reduce = whole(time, averaging(input, groups, kSmallestUnit))};
 }
 
 }  // namespace
