@@ -42,6 +42,7 @@ struct Way {
   int parts = 1;
   double max_norm = 0;
   Overlap overlap = Overlap::full;
+  bool in_backward = false;  ///< Of ZeRO: steps in backward.
   /// float64 where additions have another order: rounding errors, which training amplifies, are
   /// then small enough for 1e-6 to detect different arithmetic.
   torch::ScalarType type = torch::kFloat32;
@@ -80,7 +81,13 @@ Values train_zero(const ProcessGroup& group, const Way& way) {
                    .overlap = way.overlap,
                    .min_block_elements = 0,
                    .prefetch_elements = 400});
-  train_on_tasks(model, kSteps, way.parts, [&] { model.step(); });
+  const auto after = [&] {
+    if (!way.in_backward) model.step();
+  };
+  const auto before = [&] {
+    if (way.in_backward) model.step_in_backward();
+  };
+  train_on_tasks(model, kSteps, way.parts, after, before);
   model.consolidate();
   return values_of(*net);
 }
@@ -128,6 +135,35 @@ TEST_P(ZeroStage, SupportsOtherElementwiseOptimizers) {
   for (const char* name : {"rmsprop", "adagrad"}) {
     EXPECT_EQ(difference_from_data_parallel(3, {.optimizer = name, .stage = GetParam()}), 0)
         << name;
+  }
+}
+
+TEST_P(ZeroStage, StepsInBackwardWithTheSameBits) {
+  for (const int parts : {1, 2}) {
+    for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+      Way way{.stage = GetParam(), .parts = parts, .overlap = overlap};
+      const auto expected = train(3, way)[0];
+      way.in_backward = true;
+      EXPECT_EQ(difference(train(3, way)[0], expected), 0) << parts << name_of(overlap);
+      EXPECT_EQ(difference(train(3, way, run_on_loopback)[0], train(3, {.stage = GetParam(),
+                                                                        .parts = parts,
+                                                                        .overlap = overlap},
+                                                                    run_on_loopback)[0]),
+                0)
+          << parts << name_of(overlap);
+    }
+  }
+}
+
+TEST_P(ZeroStage, DoesNotStepInBackwardWhatNeedsAllGradients) {
+  for (const Way& way : {Way{.optimizer = "lamb", .stage = GetParam(), .in_backward = true},
+                         Way{.stage = GetParam(), .max_norm = 1, .in_backward = true}}) {
+    try {
+      train(1, way, run_on_threads);
+      ADD_FAILURE() << way.optimizer;
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("call step() after backward"));
+    }
   }
 }
 

@@ -103,6 +103,11 @@ class ZeroTraining final : public TrainedModel {
   bool step(double learning_rate, LossScaler* scaler) override {
     return model_.step(at_rate(learning_rate), scaler);
   }
+  bool step_in_backward(double learning_rate) override {
+    if (!model_.core().can_step_in_backward()) return false;
+    model_.step_in_backward(at_rate(learning_rate));
+    return true;
+  }
   void finish() override { model_.finish(); }
   torch::nn::Sequential& module() override { return model_.module(); }
   torch::nn::Sequential& whole_module() override {

@@ -42,6 +42,9 @@ class TrainedModel {
   /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
   /// Call between steps.
   virtual Exchange* feedback() = 0;
+  /// Call before the last backward of a step. Returns true if the step is taken in backward, so that
+  /// step() must not be called.
+  virtual bool step_in_backward(double /*learning_rate*/) { return false; }
 };
 
 /// Options of a Zero with this configuration. `config` and `trace` (which may be null) must outlive

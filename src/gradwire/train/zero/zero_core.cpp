@@ -192,11 +192,33 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
   if (engine_->is_consolidated()) engine_->release_all();  // Gathered values predate this step.
   before_ = std::move(before);
   factor_ = factor;
-  if (options_.overlap == Overlap::full && size() > 1) {
-    for (auto& unit : units_) unit.poison();
-  }
+  poison_parameters();
   engine_->begin_step();
   return true;
+}
+
+/// Reading a parameter is an error until its new values have arrived.
+void ZeroCore::poison_parameters() {
+  if (options_.overlap != Overlap::full || size() == 1) return;
+  for (auto& unit : units_) unit.poison();
+}
+
+bool ZeroCore::can_step_in_backward() const {
+  return options_.max_grad_norm == 0 &&
+         std::ranges::none_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
+}
+
+void ZeroCore::step_in_backward(BeforeStep before) {
+  const Lock lock(mutex_);
+  if (!can_step_in_backward()) {
+    refuse_zero(
+        "step_in_backward() steps a unit before all gradients are known, so it excludes "
+        "max_grad_norm, Lars and Lamb; call step() after backward");
+  }
+  engine_->finish_step();
+  before_ = std::move(before);
+  factor_ = 1;
+  announced_ = true;
 }
 
 ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
@@ -391,7 +413,8 @@ void ZeroCore::prepare_backward(const std::vector<torch::Tensor>& outputs) {
          "further");
   }
   prepared_ = true;
-  accumulating_ = options_.stage == 1 && !synchronizes();
+  is_last_pass_ = synchronizes();
+  accumulating_ = options_.stage == 1 && !is_last_pass_;
   hook_outputs(outputs, [](ZeroCore& core) {
     const Lock lock(core.mutex_);
     core.begin_backward();
@@ -404,6 +427,7 @@ void ZeroCore::begin_backward() {
   if (!accumulating_) {
     gradients_->begin_pass();
     engine_->begin_pass();
+    if (announced_ && is_last_pass_) engine_->begin_step();
   }
   hooks_->call_at_end_of_backward();
 }
@@ -448,7 +472,10 @@ void ZeroCore::fill(std::size_t parameter) {
   }
   engine_->before_gradient(unit);
   if (!gradients_->fill(parameter)) return;
-  run_or_abort(*group(), [&] { engine_->gradient_ready(unit); });
+  run_or_abort(*group(), [&] {
+    engine_->gradient_ready(unit);
+    engine_->poll();
+  });
 }
 
 void ZeroCore::on_end_of_backward() {
@@ -457,6 +484,7 @@ void ZeroCore::on_end_of_backward() {
   prepared_ = false;
   in_backward_ = false;
   if (accumulating_) return;
+  if (is_last_pass_ && std::exchange(announced_, false)) poison_parameters();
   run_or_abort(*group(), [this] { engine_->end_pass(); });
 }
 

@@ -100,6 +100,8 @@ class ZeroCore final : public SyncControl,
                    const std::vector<torch::Tensor>& outputs) override;
 
   bool step(BeforeStep before, LossScaler* scaler);
+  bool can_step_in_backward() const;
+  void step_in_backward(BeforeStep before);
   void finish();
   void consolidate();
   void synchronize_buffers();
@@ -129,6 +131,7 @@ class ZeroCore final : public SyncControl,
   void make_exchange();
   void make_optimizer(FlatUnit& unit);
   void make_engine();
+  void poison_parameters();
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
   UnscaleResult unscale_and_clip(LossScaler* scaler);
@@ -176,6 +179,8 @@ class ZeroCore final : public SyncControl,
   bool prepared_ = false;  ///< A forward in training has ended, and its backward has not.
   bool in_backward_ = false;
   bool accumulating_ = false;  ///< The backward's gradients are not reduced.
+  bool is_last_pass_ = true;   ///< The backward completes the mean: no no_sync().
+  bool announced_ = false;     ///< step_in_backward() was called for the next last pass.
   Duration buffer_time_{};
   std::unique_ptr<StepEngine> engine_;
   std::unique_ptr<GradientHooks> hooks_;
