@@ -103,8 +103,9 @@ inline Task task_of(int step, int rank, int ranks) {
 
 /// Runs `steps` steps of `parts` accumulated parts each, in the model's type and on its device.
 template <class Model>
-void train_on_tasks(Model& model, int steps, int parts, const std::function<void()>& step,
-                    const std::function<void()>& before_last_backward = [] {}) {
+void train_on_tasks(
+    Model& model, int steps, int parts, const std::function<void()>& step,
+    const std::function<void()>& before_last_backward = [] {}) {
   const auto like = model.module()->frozen.options().requires_grad(false);
   for (int i = 0; i < steps; ++i) {
     const auto [inputs, targets] = task_of(i, model.rank(), model.world_size());

@@ -139,18 +139,15 @@ TEST_P(ZeroStage, SupportsOtherElementwiseOptimizers) {
 }
 
 TEST_P(ZeroStage, StepsInBackwardWithTheSameBits) {
-  for (const int parts : {1, 2}) {
-    for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
-      Way way{.stage = GetParam(), .parts = parts, .overlap = overlap};
-      const auto expected = train(3, way)[0];
-      way.in_backward = true;
-      EXPECT_EQ(difference(train(3, way)[0], expected), 0) << parts << name_of(overlap);
-      EXPECT_EQ(difference(train(3, way, run_on_loopback)[0], train(3, {.stage = GetParam(),
-                                                                        .parts = parts,
-                                                                        .overlap = overlap},
-                                                                    run_on_loopback)[0]),
-                0)
-          << parts << name_of(overlap);
+  const RunOnRanks over_tcp = [](int ranks, const auto& body) { run_on_loopback(ranks, body); };
+  for (const RunOnRanks& run : {RunOnRanks(run_on_threads), over_tcp}) {
+    for (const int parts : {1, 2}) {
+      for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+        Way way{.stage = GetParam(), .parts = parts, .overlap = overlap};
+        const auto expected = train(3, way, run)[0];
+        way.in_backward = true;
+        EXPECT_EQ(difference(train(3, way, run)[0], expected), 0) << parts << name_of(overlap);
+      }
     }
   }
 }

@@ -46,7 +46,8 @@ StepPlan plan_of(const LayerProfile& profile, int stage) {
 
 std::vector<std::vector<TrafficStage>> jobs_of(const WholeExchange& whole, double share) {
   const double seconds = share * whole.bandwidth;
-  return {{{TrafficStage::network, seconds, seconds}, {TrafficStage::network, whole.latency_of(share), 0}}};
+  return {{{TrafficStage::network, seconds, seconds},
+           {TrafficStage::network, whole.latency_of(share), 0}}};
 }
 
 /// Everything is exposed where nothing overlaps.

@@ -81,9 +81,7 @@ class Zero {
   ///     auto loss = torch::nll_loss(model(inputs), targets);
   ///     model.step_in_backward();
   ///     loss.backward();
-  void step_in_backward(BeforeStep before = nullptr) {
-    core_->step_in_backward(std::move(before));
-  }
+  void step_in_backward(BeforeStep before = nullptr) { core_->step_in_backward(std::move(before)); }
 
   /// Completes the pending step.
   void finish() { core_->finish(); }
