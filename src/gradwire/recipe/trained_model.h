@@ -42,8 +42,8 @@ class TrainedModel {
   /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
   /// Call between steps.
   virtual Exchange* feedback() = 0;
-  /// Call before the last backward of a step. Returns true if the step is taken in backward, so that
-  /// step() must not be called.
+  /// Call before the last backward of a step. Returns true if the step is taken in backward, so
+  /// that step() must not be called.
   virtual bool step_in_backward(double /*learning_rate*/) { return false; }
 };
 
