@@ -1,6 +1,7 @@
 #include "gradwire/bootstrap/handshake_server.h"
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -135,12 +136,16 @@ TEST(HandshakeServer, DropsTheOldestOfTooManyUnauthenticatedPeers) {
 
 TEST(HandshakeServer, DropsSilentPeersFirst) {
   RunningServer server(options_with(seconds(60), /*max_unauthenticated=*/4));
-  ClientHandshake genuine(std::move(*connect_to(server.address(), test::soon_enough())), "the gate",
-                          kShared, {.from = 1, .to = 0, .world_size = 4});
-  while (genuine.wanted_events() == POLLOUT) {  // Its first message is sent
-    ASSERT_TRUE(wait_for(genuine.socket(), POLLOUT, test::soon_enough()));
-    ASSERT_TRUE(genuine.advance());
-  }
+  std::optional<ClientHandshake> started;
+  do {  // Again if the server answers so soon that the handshake is complete.
+    started.emplace(std::move(*connect_to(server.address(), test::soon_enough())), "the gate",
+                    kShared, Claims{.from = 1, .to = 0, .world_size = 4});
+    while (started->wanted_events() == POLLOUT && !started->done()) {  // Its first message is sent
+      ASSERT_TRUE(wait_for(started->socket(), POLLOUT, test::soon_enough()));
+      ASSERT_TRUE(started->advance());
+    }
+  } while (started->done());
+  ClientHandshake& genuine = *started;
   ASSERT_TRUE(wait_for(genuine.socket(), POLLIN, test::soon_enough()));  // and has been read.
   std::vector<Socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(unauthenticated(server));
