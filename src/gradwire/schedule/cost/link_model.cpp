@@ -72,6 +72,8 @@ void LinkModel::cut_into_segments(const CostOptions& options) {
     }
     if (!is_send(kind) && kind != OpKind::recv && options.reduce_bytes_per_second > 0)
       state.handling += transfer(state.bytes, options.reduce_bytes_per_second) * slowdown;
+    // Through shared memory incast costs caches, and so processor time.
+    if (load.port >= links_.hosts) state.handling *= load.incast;
     tasks += state.segments;
   }
   cause_.assign(tasks, kNoTask);

@@ -17,7 +17,8 @@ struct OpLoad {
   double segments = 1;  ///< Number of segments that they are cut into.
   double handling = 0;  ///< CPU time per segment at this end, in nanoseconds.
   double latency = 0;   ///< Sends: one way, in nanoseconds.
-  double incast = 1;    ///< Receives: factor of their time in the port.
+  /// Receives: factor of their time in the port, and inside a host of `handling` too.
+  double incast = 1;
   /// Sends to another group: messages like it that cross the uplink at the same time, where one
   /// host represents all.
   double alike = 1;
