@@ -30,8 +30,8 @@ inline constexpr double kIncastForwarding = 0.065;
 /// Streams beyond this number do not lose more. Assumed: the grid ends at seven.
 inline constexpr std::size_t kIncastMaxStreams = 8;
 /// Share lost through shared memory, where concurrent senders evict each other from the caches.
-/// Four ranks on two cores, 2026-11-25: direct takes 1.33 times as long as ring for 16 MiB, and 1.15
-/// times for 100 MB. The value makes the tuner choose ring from 16 MiB on.
+/// Four ranks on two cores, 2026-11-25: direct takes 1.33 times as long as ring for 16 MiB, and
+/// 1.15 times for 100 MB. The value makes the tuner choose ring from 16 MiB on.
 inline constexpr double kIncastInside = 0.07;
 
 /// Share of a device's peak that matrix products reach in training: half, by the rule of the
