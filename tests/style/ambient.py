@@ -92,7 +92,7 @@ def declared_const(name, text):
 
 
 def mutable_objects(found, text_of=lambda path: ""):
-    """Yields what is wrong with symbols: objects in writable memory that the sources of their
+    """Yields violations: objects in writable memory that the sources of their
     object file, text_of(path), do not declare constant."""
     for symbol in found:
         writable = re.match(r"\.t?(bss|data)\b(?!\.rel\.ro)", symbol.section)
@@ -106,8 +106,8 @@ def mutable_objects(found, text_of=lambda path: ""):
 
 
 def ambient_calls(found, sources_of=lambda path: [path]):
-    """Yields what is wrong with symbols: uses of the process's surroundings. `sources_of` returns
-    the sources of an object file."""
+    """Yields violations: uses of the clock, the environment, random numbers or sleeps.
+    `sources_of` returns the sources of an object file."""
     for symbol in found:
         for call, instead, but in CALLS:
             if symbol.kind != "U" or not re.fullmatch(call, re.sub(r"@.*", "", symbol.name)):

@@ -46,7 +46,6 @@ class EmulatedTraining {
   void finish();
 
   const EmulatedDevice& device() const { return device_; }
-  const StepEngine& engine() const { return engine_; }
 
  private:
   bool local() const { return local_engine_.has_value(); }

@@ -57,10 +57,10 @@ class UnitPool {
 };
 
 /// Units in memory, as real training holds them. In stage 0, gradients have random values and stay
-/// allocated, and parameters are not stored. In stages 1 to 3 this rank's shard of the parameters
-/// is marked with its number of optimizer steps, so that a layer can check what it uses; in stages
-/// 2 and 3 gradients, in stage 3 whole units, are in pooled memory. The optimizer is emulated by
-/// reading every cache line of the mean.
+/// allocated, and parameters are not stored. In stages 1 to 3 the optimizer writes its step number
+/// to this rank's shard of the parameters, and each layer checks the step number of the units that
+/// it uses. Gradients of stages 2 and 3, and whole units of stage 3, are in pooled memory. The
+/// optimizer is emulated by reading every cache line of the mean.
 class UnitsInMemory final : public EmulatedUnits {
  public:
   /// `seed`: of the gradients. `trace` may be null and must outlive this, as must `plan`.

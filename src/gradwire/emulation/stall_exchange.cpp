@@ -27,20 +27,20 @@ class StallTransfer final : public UnitTransfer {
 
 std::unique_ptr<UnitTransfer> StallExchange::all_reduce(std::size_t unit, LentSpan data,
                                                         int priority) {
-  return std::make_unique<StallTransfer>(exchange_.all_reduce(unit, std::move(data), priority),
+  return std::make_unique<StallTransfer>(inner().all_reduce(unit, std::move(data), priority),
                                          device_);
 }
 
 std::unique_ptr<UnitTransfer> StallExchange::reduce_scatter(std::size_t unit, LentSpan data,
                                                             LentSpan shard, int priority) {
   return std::make_unique<StallTransfer>(
-      exchange_.reduce_scatter(unit, std::move(data), std::move(shard), priority), device_);
+      inner().reduce_scatter(unit, std::move(data), std::move(shard), priority), device_);
 }
 
 std::unique_ptr<UnitTransfer> StallExchange::all_gather(std::size_t unit, LentConstSpan shard,
                                                         LentSpan data, int priority) {
   return std::make_unique<StallTransfer>(
-      exchange_.all_gather(unit, std::move(shard), std::move(data), priority), device_);
+      inner().all_gather(unit, std::move(shard), std::move(data), priority), device_);
 }
 
 }  // namespace gradwire

@@ -15,33 +15,19 @@ namespace {
 /// A coded step is worthwhile if it takes less than this share of a plain step's time.
 constexpr double kWorthwhile = 0.99;
 
-class AutoExchange final : public Exchange {
+class AutoExchange final : public ExchangeDecorator {
  public:
   AutoExchange(std::shared_ptr<Communicator> communicator,
                std::unique_ptr<CompressedExchange> exchange, std::string codec,
                const ExchangeOptions& options)
-      : communicator_(std::move(communicator)),
-        exchange_(std::move(exchange)),
+      : ExchangeDecorator(std::move(exchange)),
+        communicator_(std::move(communicator)),
         codec_(std::move(codec)),
         options_(options),
         clock_(options.clock ? options.clock : std::make_shared<SteadyClock>()),
         steps_until_trial_(options.warmup_steps) {}
 
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
-    return exchange_->all_reduce(unit, std::move(data), priority);
-  }
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                               int priority) override {
-    return exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
-  }
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                           int priority) override {
-    return exchange_->all_gather(unit, std::move(shard), std::move(data), priority);
-  }
-  ExchangeTraits traits() const override { return exchange_->traits(); }
   void end_pass() override;
-  std::vector<State> state() override { return exchange_->state(); }
-  void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
   std::string describe() const override;
 
  private:
@@ -49,7 +35,6 @@ class AutoExchange final : public Exchange {
 
   std::shared_ptr<Communicator> communicator_;
   const int lane_ = communicator_->reserve_lanes(1);
-  std::unique_ptr<CompressedExchange> exchange_;
   std::string codec_;
   ExchangeOptions options_;
   std::shared_ptr<const Clock> clock_;
@@ -63,7 +48,7 @@ class AutoExchange final : public Exchange {
 };
 
 void AutoExchange::end_pass() {
-  exchange_->end_pass();
+  ExchangeDecorator::end_pass();
   const Time now = clock_->now();
   if (trial_) {
     trial_->add(now - last_end_.value_or(now));
@@ -71,7 +56,8 @@ void AutoExchange::end_pass() {
   } else if (steps_until_trial_-- <= 0) {
     trial_.emplace(options_.trial_steps);
   }
-  exchange_->use_codec(trial_ ? trial_->next_is_coded() : coded_ || !decided_);
+  static_cast<CompressedExchange&>(inner()).use_codec(trial_ ? trial_->next_is_coded()
+                                                             : coded_ || !decided_);
   last_end_ = clock_->now();
 }
 

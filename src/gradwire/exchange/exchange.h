@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
@@ -114,6 +115,38 @@ class Exchange {
 
   /// Describes in one readable line how gradients are sent, and why.
   virtual std::string describe() const = 0;
+};
+
+/// Base of decorators: forwards every call to another exchange.
+class ExchangeDecorator : public Exchange {
+ public:
+  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
+    return exchange_->all_reduce(unit, std::move(data), priority);
+  }
+  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+                                               int priority) override {
+    return exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
+  }
+  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+                                           int priority) override {
+    return exchange_->all_gather(unit, std::move(shard), std::move(data), priority);
+  }
+  ExchangeTraits traits() const override { return exchange_->traits(); }
+  void end_pass() override { exchange_->end_pass(); }
+  std::vector<State> state() override { return exchange_->state(); }
+  void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
+  std::string describe() const override { return exchange_->describe(); }
+
+ protected:
+  explicit ExchangeDecorator(std::unique_ptr<Exchange> exchange) : owned_(std::move(exchange)) {}
+  /// `exchange` must outlive this.
+  explicit ExchangeDecorator(Exchange& exchange) : exchange_(&exchange) {}
+
+  Exchange& inner() const { return *exchange_; }
+
+ private:
+  std::unique_ptr<Exchange> owned_;  ///< Null if the caller owns the exchange.
+  Exchange* exchange_ = owned_.get();
 };
 
 }  // namespace gradwire

@@ -28,32 +28,25 @@ class TracedTransfer final : public UnitTransfer {
   TraceRecorder& recorder_;
 };
 
-class TracedExchange final : public Exchange {
+class TracedExchange final : public ExchangeDecorator {
  public:
   TracedExchange(std::unique_ptr<Exchange> exchange, TraceRecorder& recorder)
-      : exchange_(std::move(exchange)), recorder_(recorder) {}
+      : ExchangeDecorator(std::move(exchange)), recorder_(recorder) {}
 
   std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
     const Begin begin = begun("bucket", unit, data);
-    return traced(begin, exchange_->all_reduce(unit, std::move(data), priority));
+    return traced(begin, inner().all_reduce(unit, std::move(data), priority));
   }
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                                int priority) override {
     const Begin begin = begun("reduce", unit, data);
-    return traced(begin,
-                  exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority));
+    return traced(begin, inner().reduce_scatter(unit, std::move(data), std::move(shard), priority));
   }
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
                                            int priority) override {
     const Begin begin = begun("gather", unit, data);
-    return traced(begin, exchange_->all_gather(unit, std::move(shard), std::move(data), priority));
+    return traced(begin, inner().all_gather(unit, std::move(shard), std::move(data), priority));
   }
-
-  ExchangeTraits traits() const override { return exchange_->traits(); }
-  void end_pass() override { exchange_->end_pass(); }
-  std::vector<State> state() override { return exchange_->state(); }
-  void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
-  std::string describe() const override { return exchange_->describe(); }
 
  private:
   struct Begin {
@@ -76,7 +69,6 @@ class TracedExchange final : public Exchange {
     return std::make_unique<TracedTransfer>(std::move(transfer), begin.name, recorder_);
   }
 
-  std::unique_ptr<Exchange> exchange_;
   TraceRecorder& recorder_;
 };
 

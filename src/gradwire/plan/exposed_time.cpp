@@ -14,22 +14,18 @@ constexpr std::size_t kMaxBuckets = 48;
 /// nothing.
 constexpr int kSomeRanks = 2;
 
-/// Returns the layers with their shares of a pass.
-LayerProfile profile_of(const ModelShape& model, const OverlapInput& input) {
+/// Returns the model's layers with their shares of the input's pass.
+LayerProfile scaled_profile(const ModelShape& model, const OverlapInput& input) {
+  LayerProfile profile = profile_of(model);
   double forward = 0, backward = 0;
-  for (const ModelLayer& layer : model.layers) {
+  for (const ProfileLayer& layer : profile.layers) {
     forward += layer.forward;
     backward += layer.backward;
   }
   const double pass = input.forward + input.backward;
-  const double forward_scale = forward > 0 ? input.forward / pass / forward : 0;
-  const double backward_scale = backward > 0 ? input.backward / pass / backward : 0;
-  LayerProfile profile{.name = model.name};
-  for (const ModelLayer& layer : model.layers) {
-    ProfileLayer& added = profile.layers.emplace_back();
-    if (layer.parameters > 0) added.parameters = {{layer.name, {layer.parameters}}};
-    added.forward = forward_scale * layer.forward;
-    added.backward = backward_scale * layer.backward;
+  for (ProfileLayer& layer : profile.layers) {
+    if (forward > 0) layer.forward *= input.forward / pass / forward;
+    if (backward > 0) layer.backward *= input.backward / pass / backward;
   }
   return profile;
 }
@@ -65,7 +61,7 @@ double exposed_time(const ModelShape& model, const OverlapInput& input) {
   const double total = total_of(input);
   if (total <= 0) return 0;
   if (input.policy.overlap == Overlap::none || input.forward + input.backward <= 0) return total;
-  const LayerProfile profile = profile_of(model, input);
+  const LayerProfile profile = scaled_profile(model, input);
   const StepPlan plan = plan_of(profile, input.policy.stage);
   StepModel step{.compute = input.forward + input.backward,
                  .accumulate = input.accumulate,

@@ -57,6 +57,18 @@ ModelShape model_of(const LayerProfile& profile) {
   return model;
 }
 
+LayerProfile profile_of(const ModelShape& model) {
+  LayerProfile profile{.name = model.name};
+  for (const ModelLayer& layer : model.layers) {
+    ProfileLayer& added = profile.layers.emplace_back();
+    added.name = layer.name;
+    if (layer.parameters > 1) added.parameters = {{layer.name, {2, layer.parameters / 2}}};
+    added.forward = layer.forward;
+    added.backward = layer.backward;
+  }
+  return profile;
+}
+
 ModelShape model_of_size(double parameters) {
   constexpr int kLayers = 32, kTokens = 2048;
   ModelShape model{.name = "a model",

@@ -57,6 +57,9 @@ void set_shares(ModelShape& model);
 /// Returns the model of a profile that `gradwire train --record-profile` wrote. Outputs and flops
 /// are unknown.
 ModelShape model_of(const LayerProfile& profile);
+/// Returns a model's profile. Each layer has one tensor, a matrix, because codecs do not compress
+/// vectors.
+LayerProfile profile_of(const ModelShape& model);
 
 /// Returns the names of the built-in models: "resnet50", "bert_base", "llama2_7b", ...
 std::vector<std::string_view> model_names();

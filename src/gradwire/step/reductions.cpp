@@ -14,8 +14,7 @@ Reductions::Reductions(const std::vector<StepUnit>& units, const StepPolicy& pol
       missing_(units.size()),
       has_room_(units.size()),
       launched_(units.size()),
-      transfers_(units.size()),
-      timings_(units.size()) {}
+      transfers_(units.size()) {}
 
 void Reductions::begin_pass(std::vector<std::size_t> order) {
   if (exchange_.traits().has_state) settle_all();
@@ -56,9 +55,8 @@ void Reductions::launch_complete() {
 void Reductions::launch(std::size_t unit) {
   make_room(unit);
   StepHost::Gradients gradients = host_.gradients(unit);
-  const auto bytes =
-      static_cast<std::int64_t>(gradients.whole.count * size_of(gradients.whole.type));
-  timings_[unit] = {.bytes = bytes, .launched = clock_.now()};
+  stats_.bytes += static_cast<std::int64_t>(gradients.whole.count * size_of(gradients.whole.type));
+  ++stats_.operations;
   const int priority = reduction_priority(policy_, next_ - 1);
   transfers_[unit] = policy_.stage == 0
                          ? exchange_.all_reduce(unit, std::move(gradients.whole), priority)
@@ -66,8 +64,6 @@ void Reductions::launch(std::size_t unit) {
                                                     std::move(gradients.shard), priority);
   in_flight_.push_back(unit);
   launched_[unit] = true;
-  stats_.bytes += bytes;
-  ++stats_.operations;
 }
 
 void Reductions::end_pass() {
@@ -86,11 +82,9 @@ void Reductions::settle(std::size_t unit) {
   if (!transfers_[unit]) return;
   std::erase(in_flight_, unit);
   const auto transfer = std::move(transfers_[unit]);
-  ReductionTiming& timing = timings_[unit];
-  timing.needed = clock_.now();
+  const Time begin = clock_.now();
   transfer->wait();
-  timing.ready = clock_.now();
-  stats_.exposed += timing.ready - timing.needed;
+  stats_.exposed += clock_.now() - begin;
   host_.reduced(unit);
   report_end();
 }

@@ -37,7 +37,6 @@ class Reductions {
   std::size_t missing(std::size_t unit) const { return missing_[unit]; }
   /// Returns true if the unit's reduction has started in the open pass, or in the last one.
   bool launched(std::size_t unit) const { return launched_[unit]; }
-  bool in_flight(std::size_t unit) const { return transfers_[unit] != nullptr; }
   /// Units in flight, in the order in which they started.
   const std::vector<std::size_t>& in_flight() const { return in_flight_; }
 
@@ -48,8 +47,6 @@ class Reductions {
   void settle_all();
 
   const StepStats& stats() const { return stats_; }
-  /// By unit, of the last pass.
-  const std::vector<ReductionTiming>& timings() const { return timings_; }
 
  private:
   void launch(std::size_t unit);
@@ -71,7 +68,6 @@ class Reductions {
   std::vector<std::unique_ptr<UnitTransfer>> transfers_;  ///< Null: none in flight.
   std::vector<std::size_t> in_flight_;
   StepStats stats_;
-  std::vector<ReductionTiming> timings_;
 };
 
 }  // namespace gradwire

@@ -13,7 +13,7 @@ namespace gradwire {
 /// One rank's side of training steps, as a state machine: which exchange of which unit starts when,
 /// with which priority, and what waits for it. It has no tensors, threads or clocks of its own. Its
 /// drivers are autograd's hooks (train/), emulated layers (emulation/) and virtual time
-/// (plan/simulate/). Data parallelism is stage 0 of what ZeRO is the stages 1 to 3 of.
+/// (plan/simulate/). Data parallelism is stage 0, ZeRO stages 1 to 3.
 ///
 /// A driver reports events in the order in which they happen. Every rank reports the same ones, but
 /// gradients of a pass may become ready in any order:
@@ -38,8 +38,8 @@ class StepEngine {
   /// The block with these units is about to run, in forward or again in backward. Blocks until its
   /// parameters are up to date; gathers those of the next blocks meanwhile.
   void before_block(const std::vector<std::size_t>& units);
-  /// The block has run. `keep`: its parameters must stay until backward, as nobody will announce
-  /// it.
+  /// The block has run. `keep`: its parameters stay until backward, because the driver cannot
+  /// report when backward reaches the block.
   void after_block(const std::vector<std::size_t>& units, bool keep = false);
   /// Forward has ended. Completes the steps of units that it did not use.
   void end_forward();
@@ -61,7 +61,7 @@ class StepEngine {
   /// end_pass(): each unit then steps as soon as its mean arrives, in poll(), and the rest after
   /// the pass.
   void begin_step();
-  /// Steps units whose means have arrived, and starts what has become ready. Call it often.
+  /// Steps the units whose means have arrived, and starts the gathers that are ready. Never blocks.
   void poll();
   /// Returns true if poll() has something to look for.
   bool is_polling() const { return stepping_ && !reductions_.in_flight().empty(); }
@@ -88,7 +88,6 @@ class StepEngine {
   bool is_current(std::size_t unit) const { return gathers_.is_resident(unit) && !due_[unit]; }
   const Reductions& reductions() const { return reductions_; }
   Reductions& reductions() { return reductions_; }
-  const std::vector<StepUnit>& units() const { return units_; }
   StepStats stats() const;
 
  private:

@@ -27,9 +27,9 @@ struct StepPolicy {
   Overlap overlap = Overlap::full;
   /// Stages 2 and 3: maximum number of units whose gradients are allocated or being reduced.
   std::size_t max_reductions = 4;
-  /// Stage 3: units that are gathered ahead of the running block: at least so many, and further
-  /// ones while they have at most `prefetch_elements` together.
+  /// Stage 3: minimum number of units that are gathered ahead of the running block.
   std::size_t prefetch_units = 1;
+  /// Stage 3: further units are gathered ahead while all of them have at most this many elements.
   std::size_t prefetch_elements = 1'000'000;
   /// The optimizer communicates (norms over ranks), so that all ranks step units in one order.
   bool optimizer_communicates = false;
@@ -88,14 +88,6 @@ struct StepStats {
   std::int64_t bytes = 0;
   std::int64_t operations = 0;    ///< Reductions started.
   std::int64_t synchronized = 0;  ///< Backward passes whose gradients were reduced.
-};
-
-/// One reduction of the last pass.
-struct ReductionTiming {
-  std::int64_t bytes = 0;
-  Time launched{};
-  Time needed{};  ///< A wait for it began: `ready - needed` was not hidden.
-  Time ready{};   ///< The wait ended.
 };
 
 }  // namespace gradwire

@@ -17,7 +17,7 @@ namespace gradwire::test {
 /// Thrown out of every blocking call of a process that has been killed.
 struct Killed {};
 
-/// What goes wrong on the simulated network. Numbers of messages count from 1; 0: never.
+/// Faults of the simulated network. Message numbers count from 1; 0: no fault.
 struct NetworkFaults {
   std::uint64_t refuse_one_in = 0;  ///< Connections.
   std::uint64_t reset_at = 0;       ///< The message that resets its connection, over all processes.

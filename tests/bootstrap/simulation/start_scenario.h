@@ -11,7 +11,7 @@
 
 namespace gradwire::test {
 
-/// What goes wrong while a job starts.
+/// The fault that is injected while a job starts.
 enum class StartFault : std::uint8_t {
   none,
   pieces,      ///< Messages arrive in pieces of random size.
@@ -57,7 +57,8 @@ struct StartOutcome {
 };
 
 /// Starts the job on simulated hosts, with the code that real jobs use (join_ranks()), and checks
-/// that all ranks joined it alike, or that each living one failed in time and named what was wrong.
+/// that all ranks joined it alike, or that each surviving rank failed in time with an error that
+/// names the fault.
 StartOutcome simulate_start(const StartScenario& scenario);
 
 }  // namespace gradwire::test

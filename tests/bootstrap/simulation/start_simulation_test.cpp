@@ -5,15 +5,11 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
+#include "tests/base/seeds.h"
 #include "tests/bootstrap/simulation/start_scenario.h"
 
 namespace gradwire::test {
 namespace {
-
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Seeds are split into shards that run in parallel. GRADWIRE_SIMULATIONS: seeds per shard;
 /// GRADWIRE_SEED: run only this seed.

@@ -13,7 +13,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/statistics.h"
 #include "gradwire/base/units.h"
-#include "gradwire/exchange/power_sgd_unit.h"
+#include "gradwire/exchange/power_sgd_exchange.h"
 
 namespace gradwire {
 namespace {

@@ -142,16 +142,7 @@ LayerProfile profile_of(const SimulateOptions& options) {
   const auto built_in = profile_names();
   const bool known = std::ranges::find(built_in, options.profile) != built_in.end();
   if (known || std::filesystem::exists(options.profile)) return profile_named(options.profile);
-  const ModelShape model = model_named(options.profile);
-  LayerProfile profile{.name = model.name};
-  for (const ModelLayer& layer : model.layers) {
-    ProfileLayer& added = profile.layers.emplace_back();
-    added.name = layer.name;
-    // One tensor per layer; a matrix, since codecs do not compress vectors.
-    if (layer.parameters > 1) added.parameters = {{layer.name, {2, layer.parameters / 2}}};
-    added.forward = layer.forward;
-    added.backward = layer.backward;
-  }
+  LayerProfile profile = profile_of(model_named(options.profile));
   normalize_shares(profile);
   return profile;
 }

@@ -29,8 +29,8 @@ class SimulatedRanks {
   /// Returns one host that represents all. Every rank must do the same as the corresponding rank of
   /// the next host, with its peers one host further on (rotation), or with its peers' hosts xor its
   /// own (as in an exchange of doubling distance). Then every host is at the same point at the same
-  /// time, and receives what it has sent itself. On the uplink of its rack, each of its messages
-  /// takes the time of all that cross at the same time.
+  /// time, and its receives match its own sends. A message on the uplink of a rack takes as long as
+  /// all messages that cross the uplink at the same time.
   ///
   /// Returns nullopt if ports are not equal, or the schedule is not of that kind. Compares the
   /// sends of only a few hosts, as there are too many; ranks may reduce in different orders.

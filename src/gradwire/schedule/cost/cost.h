@@ -22,7 +22,7 @@ struct IncastCosts {
 };
 
 /// Assumptions about the machines that the topology does not hold. The default has links only;
-/// executor_costs() has what was measured.
+/// executor_costs() returns the measured values.
 struct CostOptions {
   /// Segment size in bytes. Messages are cut into segments, which are forwarded one by one.
   std::size_t segment_bytes = kMaxSegmentBytes;

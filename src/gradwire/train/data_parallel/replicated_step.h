@@ -63,7 +63,7 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   void begin_step(BeforeStep before);
   void before_block(const torch::nn::Module& block) override;
   void after_block(const torch::nn::Module&, const std::vector<torch::Tensor>&) override {}
-  /// Completes what is pending on all units.
+  /// Waits for all reductions, and completes the pending step of all units.
   void finish();
 
   /// Returns true if gradients are in flight or a step has not reached all units.
@@ -77,8 +77,6 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
     return optimizers_;
   }
   StepStats stats() const;
-  /// Timing of each bucket of the last backward.
-  const std::vector<ReductionTiming>& timings() const { return engine_->reductions().timings(); }
   Exchange& exchange() { return *exchange_; }
 
  private:

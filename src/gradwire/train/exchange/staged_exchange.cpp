@@ -12,11 +12,11 @@ StagedSequence::Wait wait_for(std::unique_ptr<UnitTransfer> transfer) {
   return [shared = std::shared_ptr<UnitTransfer>(std::move(transfer))] { shared->wait(); };
 }
 
-class StagedExchange final : public Exchange {
+class StagedExchange final : public ExchangeDecorator {
  public:
   StagedExchange(Rank rank, std::unique_ptr<Exchange> exchange, std::vector<c10::Device> devices)
-      : rank_(rank),
-        exchange_(std::move(exchange)),
+      : ExchangeDecorator(std::move(exchange)),
+        rank_(rank),
         devices_(std::move(devices)),
         reductions_(rank),
         gathers_(rank) {}
@@ -24,7 +24,7 @@ class StagedExchange final : public Exchange {
   std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
     const auto tensor = tensor_over(data, devices_[unit]);
     const auto begin = [=, this](const TensorList& on_host, const TensorList&) {
-      return wait_for(exchange_->all_reduce(unit, lend(on_host.front(), name()), priority));
+      return wait_for(inner().all_reduce(unit, lend(on_host.front(), name()), priority));
     };
     return started(reductions_.run(c10d::OpType::ALLREDUCE, {tensor}, {tensor}, begin));
   }
@@ -32,8 +32,8 @@ class StagedExchange final : public Exchange {
   std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                                int priority) override {
     const auto begin = [=, this](const TensorList& units, const TensorList& shards) {
-      return wait_for(exchange_->reduce_scatter(unit, lend(units.front(), name()),
-                                                lend(shards.front(), name()), priority));
+      return wait_for(inner().reduce_scatter(unit, lend(units.front(), name()),
+                                             lend(shards.front(), name()), priority));
     };
     return started(reductions_.run(c10d::OpType::REDUCE_SCATTER,
                                    {tensor_over(data, devices_[unit])},
@@ -43,22 +43,18 @@ class StagedExchange final : public Exchange {
   std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
                                            int priority) override {
     const auto begin = [=, this](const TensorList& shards, const TensorList& units) {
-      return wait_for(exchange_->all_gather(unit, lend(shards.front(), name()),
-                                            lend(units.front(), name()), priority));
+      return wait_for(inner().all_gather(unit, lend(shards.front(), name()),
+                                         lend(units.front(), name()), priority));
     };
     return started(gathers_.run(c10d::OpType::ALLGATHER, {tensor_over(shard, devices_[unit])},
                                 {tensor_over(data, devices_[unit])}, begin));
   }
 
   ExchangeTraits traits() const override {
-    ExchangeTraits traits = exchange_->traits();
+    ExchangeTraits traits = inner().traits();
     traits.order = OperationOrder::by_kind;
     return traits;
   }
-  void end_pass() override { exchange_->end_pass(); }
-  std::vector<State> state() override { return exchange_->state(); }
-  void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
-  std::string describe() const override { return exchange_->describe(); }
 
  private:
   ArgumentName name() const { return {"exchange", "unit", rank_}; }
@@ -68,7 +64,6 @@ class StagedExchange final : public Exchange {
   }
 
   Rank rank_;
-  std::unique_ptr<Exchange> exchange_;
   std::vector<c10::Device> devices_;
   /// Ranks interleave reductions and gathers differently, so neither may wait for the other.
   /// Destroyed first, as they use the members above.
